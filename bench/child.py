@@ -1,0 +1,113 @@
+"""Measurements that want a process of their own: ``python -m bench.child VERB JSON`` prints figures as JSON.
+
+A fresh process has a limit on descriptors of its own, its own processor time, and can die without a close.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import logstore
+from bench import ours
+from bench.workload import ready_batches
+
+DESCRIPTORS = 1024
+TOPICS = 10
+
+
+def call(verb: str, **arguments: Any) -> dict[str, float]:
+    """Run a verb in a child and give back its figures; a child that fails is loud."""
+    command = [sys.executable, "-m", "bench.child", verb, json.dumps(arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return {name: float(value) for name, value in json.loads(done.stdout or "{}").items()}
+
+
+def _limit_descriptors() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
+
+
+def topic_name(number: int) -> str:
+    return f"topic-{number}"
+
+
+def fill_partitions(folder: str, partitions: int) -> dict[str, float]:
+    """``TOPICS`` topics that share ``partitions`` evenly, a record in each, closed cleanly."""
+    _limit_descriptors()
+    each = partitions // TOPICS
+    with logstore.open(folder) as store, store.producer(acks=1, linger_ms=50) as producer:
+        for number in range(TOPICS):
+            store.create_topic(topic_name(number), partitions=each)
+            for partition in range(each):
+                producer.send(topic_name(number), b"x" * 100, partition=partition)
+    return {}
+
+
+def open_clean(folder: str) -> dict[str, float]:
+    """Seconds to open, to know every partition's end, and to own every topic (one append in each)."""
+    _limit_descriptors()
+    clock = time.perf_counter
+    began = clock()
+    store = logstore.open(folder)
+    opened = clock()
+    names = store.list_topics()
+    with store.consumer(names) as consumer:
+        ends = consumer.end_offsets()
+    known = clock()
+    for name in names:
+        store.partition(name, 0).append([(None, b"x")], acks=1)
+    owned = clock()
+    store.close()
+    return {
+        "open": opened - began,
+        "ends": known - opened,
+        "own": owned - known,
+        "close": clock() - owned,
+        "partitions": len(ends),
+    }
+
+
+def crash_with_unsynced(folder: str, total_bytes: int) -> dict[str, float]:
+    """Append without a sync and die without a close: everything lies past the recovery point."""
+    store = logstore.open(folder)
+    store.create_topic(ours.TOPIC, config=ours.CACHED)
+    log = store.partition(ours.TOPIC, 0)
+    for batch in ready_batches(total_bytes, 1024):
+        log.append_batch(batch, acks=1)
+    os._exit(0)
+
+
+def open_unclean(folder: str) -> dict[str, float]:
+    """Seconds to open and own a topic whose writer died."""
+    began = time.perf_counter()
+    store = logstore.open(folder)
+    store.partition(ours.TOPIC, 0).append([(None, b"x")], acks=1)
+    took = time.perf_counter() - began
+    store.close()
+    return {"seconds": took}
+
+
+def idle(folder: str, seconds: float) -> dict[str, float]:
+    """Processor time of a store that owns every topic and is asked for nothing, as a share of a core."""
+    with logstore.open(folder) as store:
+        for name in store.list_topics():
+            store.partition(name, 0).append([(None, b"x")], acks=1)
+        time.sleep(2 * seconds / 5)  # what the appends left to do is done
+        before, began = time.process_time(), time.perf_counter()
+        time.sleep(seconds)
+        return {"share": (time.process_time() - before) / (time.perf_counter() - began)}
+
+
+VERBS: dict[str, Callable[..., dict[str, float]]] = {
+    verb.__name__: verb for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(VERBS[sys.argv[1]](**json.loads(sys.argv[2]))))

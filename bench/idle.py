@@ -1,0 +1,28 @@
+"""What a store costs that is asked for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench import child
+from bench.harness import Bench, Row, alone
+
+QUESTION = "idle"
+SIZES = (100, 1_000, 10_000)
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    for partitions in SIZES[:2] if bench.quick else SIZES:
+        with bench.scratch() as folder:
+            child.call("fill_partitions", folder=folder, partitions=partitions)
+            seconds = 5.0 if bench.quick else 10.0
+            shares = [child.call("idle", folder=folder, seconds=seconds)["share"] for _ in range(2)]
+        yield alone(
+            QUESTION,
+            f"{partitions:,} idle partitions, all owned",
+            shares,
+            unit="% of a core",
+            scale=100,
+            at_most=1.0 if partitions == 1_000 else None,
+            note=f"processor time of the process over {seconds:g} s",
+        )

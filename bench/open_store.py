@@ -1,0 +1,59 @@
+"""Opening: after a clean stop with many partitions and few descriptors, and after a crash."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from bench import child
+from bench.harness import Bench, Row, alone
+
+QUESTION = "open"
+SIZES = (100, 1_000, 10_000)
+TARGET_SECONDS = 1.0
+
+
+def run(bench: Bench) -> Iterator[Row]:
+    for partitions in SIZES:
+        with bench.scratch() as folder:
+            child.call("fill_partitions", folder=folder, partitions=partitions)
+            rounds = [child.call("open_clean", folder=folder) for _ in range(bench.rounds)]
+        target = TARGET_SECONDS if partitions == SIZES[-1] else None
+        yield alone(
+            QUESTION,
+            f"{partitions:,} partitions, clean stop",
+            [figures["open"] + figures["ends"] for figures in rounds],
+            unit="s",
+            at_most=target,
+            note=f"open and learn every end offset; {child.DESCRIPTORS} descriptors, {child.TOPICS} topics",
+        )
+        yield alone(
+            QUESTION,
+            f"{partitions:,} partitions, clean stop, own all",
+            [figures["open"] + figures["own"] for figures in rounds],
+            unit="s",
+            at_most=target,
+            note=f"open and append to each topic; {child.DESCRIPTORS} descriptors, {child.TOPICS} topics",
+        )
+    yield _unclean(bench)
+
+
+def _unclean(bench: Bench) -> Row:
+    total = bench.size(512 << 20, 128 << 20)
+    speeds = []
+    for _ in range(bench.rounds):
+        with bench.scratch() as folder:
+            child.call("crash_with_unsynced", folder=folder, total_bytes=total)
+            size = sum(
+                os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names
+            )
+            speeds.append(size / child.call("open_unclean", folder=folder)["seconds"])
+    return alone(
+        QUESTION,
+        f"unclean, {total >> 20} MiB past the recovery point",
+        speeds,
+        unit="GB/s",
+        scale=1e-9,
+        at_least=1.0,
+        note="writer died in the same boot; open and own; files in the page cache",
+    )

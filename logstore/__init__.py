@@ -1,0 +1,1 @@
+"""A partitioned, append-only log: embed it like SQLite."""

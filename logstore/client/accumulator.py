@@ -1,0 +1,430 @@
+"""The accumulator: open and closed batches by partition, the buffer's bound, and what is ready to go.
+
+No thread, no call to a backend and no clock here: every method takes the time and changes state, so that a
+test or a simulator can drive it step by step. All methods want ``lock`` held unless they say otherwise.
+A batch goes open -> closed -> flying -> done; a failed flight that may be tried again puts it back in front
+of the closed ones. Per partition one flight at a time, so rows arrive in the order they were sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from logstore.client.backend import ProduceResult
+from logstore.client.pending import Driver, PendingBatch
+from logstore.client.route import TopicRoute
+from logstore.errors import (
+    DeliveryTimeoutError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    LogStoreError,
+    RecordTooLargeError,
+)
+from logstore.invariants import invariant
+from logstore.types import Acks
+
+# A flight takes at most this much of one partition: enough that handing work between threads (up to 5 ms
+# for the interpreter's lock) costs little, little enough that memory comes back steadily.
+FLIGHT_BYTES = 4 << 20
+# An open batch holds this much of the buffer at first, then doubles up to its limit.
+FIRST_RESERVE_BYTES = 4096
+RETRY_FIRST_S = 0.02
+RETRY_MOST_S = 1.0
+# A flight that is still out this long after its time is given up on, so that nobody waits for ever.
+FLIGHT_GRACE_S = 1.0
+# Failed batches that nobody asked about, kept for flush() and close() to report.
+UNREPORTED_KEPT = 100
+
+# A batch refused for one of its records: cut it, so that only the record that is wrong fails.
+ONE_RECORD_ERRORS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProducerSettings:
+    """Settings of a producer, validated by ``producer.settings_of``. Times in seconds, sizes in bytes."""
+
+    acks: Acks = "all"  # 0: do not wait; 1: in the leader's log; "all": durable
+    compression: str | None = None  # None: what the topic's compression.type says
+    linger_s: float = 0.005  # an open batch waits this long for company
+    batch_bytes: int = 65536  # a batch is closed before it passes this
+    buffer_bytes: int = 32 << 20  # rows not yet delivered, as estimated; at the bound send() waits
+    max_block_s: float = 60.0  # longest wait of send() for room or metadata
+    delivery_timeout_s: float = 120.0  # every delivery resolves within this
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the producer was made; written with the lock held."""
+
+    records: int = 0
+    batches: int = 0
+    produced_bytes: int = 0  # of encoded batches
+    produce_calls: int = 0
+    retries: int = 0
+    failed_records: int = 0
+    waits_for_room: int = 0
+
+
+class PartitionQueue:
+    """The batches of one partition. ``flying``: those in the backend's hands now, in order."""
+
+    __slots__ = ("closed", "flying", "open", "partition", "retry_at_s", "route", "topic")
+
+    def __init__(self, route: TopicRoute, partition: int) -> None:
+        self.route = route
+        self.topic = route.name
+        self.partition = partition
+        self.open: PendingBatch | None = None
+        self.closed: deque[PendingBatch] = deque()
+        self.flying: tuple[PendingBatch, ...] = ()
+        self.retry_at_s = 0.0
+
+    def head(self) -> PendingBatch | None:
+        """The next batch to fly."""
+        return self.closed[0] if self.closed else self.open
+
+    def batches(self) -> Iterator[PendingBatch]:
+        """All that are not done, in order."""
+        yield from self.flying
+        yield from self.closed
+        if self.open is not None:
+            yield self.open
+
+    @property
+    def is_empty(self) -> bool:
+        return self.open is None and not self.closed and not self.flying
+
+
+class Accumulator:
+    def __init__(self, settings: ProducerSettings) -> None:
+        self.settings = settings
+        self.lock = threading.Lock()
+        self.driver: Driver | None = None
+        self.active: dict[PartitionQueue, None] = {}  # those with batches that are not done
+        self.buffered_bytes = 0
+        self.room_waiters: deque[threading.Lock] = deque()
+        self.draining = False  # flush or close: no batch lingers
+        self.counters = Counters()
+        self.unreported: deque[LogStoreError] = deque(maxlen=UNREPORTED_KEPT)
+        self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
+
+    # --- rows in ---
+
+    def has_room_for(self, needed_bytes: int) -> bool:
+        return self.buffered_bytes + needed_bytes <= self.settings.buffer_bytes
+
+    def append(
+        self, queue: PartitionQueue, row: object, row_bytes: int, alone: int, timestamped: bool, now_s: float
+    ) -> tuple[PendingBatch, int] | None:
+        """Put a row into the open batch, or close that and open the next. None: no room, wait and retry.
+
+        ``row_bytes``, ``alone``: see ``pending.row_bytes`` and ``pending.alone_bytes``; the caller has seen
+        to it that ``alone`` passes neither the topic's limit nor the buffer.
+        """
+        batch = queue.open
+        if batch is not None:
+            size = batch.size_with(row_bytes, timestamped)
+            if size <= batch.cap:
+                if size > batch.reserved and not self._grow(batch, size):
+                    return None
+                return batch, batch.add(row, size, timestamped)
+            self.close_open(queue)
+        batch = self._open(queue, row_bytes, alone, timestamped, now_s)
+        if batch is None:
+            return None
+        size = min(batch.size_with(row_bytes, timestamped), batch.cap)
+        return batch, batch.add(row, size, timestamped)
+
+    def _open(
+        self, queue: PartitionQueue, row_bytes: int, alone: int, timestamped: bool, now_s: float
+    ) -> PendingBatch | None:
+        cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
+        batch = PendingBatch(
+            queue,
+            self.driver,
+            cap=cap,
+            reserved=0,
+            created_s=now_s,
+            deadline_s=now_s + self.settings.delivery_timeout_s,
+        )
+        size = batch.size_with(row_bytes, timestamped)
+        if size > cap:
+            # Larger than a batch should be, or so near the limit that only the exact size tells: it goes
+            # alone, and its cap is what keeps company out.
+            batch.cap = size = max(alone, min(size, queue.route.max_message_bytes))
+        if not self.has_room_for(size):
+            return None
+        reserve = max(size, min(batch.cap, FIRST_RESERVE_BYTES))
+        if self.buffered_bytes < self.settings.buffer_bytes // 2:
+            reserve = batch.cap
+        self._reserve(batch, reserve if self.has_room_for(reserve) else size)
+        queue.open = batch
+        self.active[queue] = None
+        return batch
+
+    def _grow(self, batch: PendingBatch, size: int) -> bool:
+        more = min(batch.cap, max(size, 2 * batch.reserved)) - batch.reserved
+        if not self.has_room_for(more):
+            more = size - batch.reserved
+            if not self.has_room_for(more):
+                return False
+        self._reserve(batch, more)
+        return True
+
+    def _reserve(self, batch: PendingBatch, more: int) -> None:
+        self.buffered_bytes += more
+        batch.reserved += more
+        batch.room = min(batch.cap, batch.reserved)
+
+    def extend(
+        self, queue: PartitionQueue, rows: list[object], size: int, timestamped: bool, now_s: float
+    ) -> tuple[PendingBatch, int]:
+        """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
+        open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
+        ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
+        cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
+        batch = queue.open
+        if batch is not None and batch.timestamped == timestamped and batch.size + size <= batch.cap:
+            start = len(batch.rows)
+            batch.rows += rows
+            batch.size += size
+            more = max(0, batch.size - batch.reserved)
+        else:
+            if batch is not None:
+                self.close_open(queue)
+            deadline_s = now_s + self.settings.delivery_timeout_s
+            batch = PendingBatch(
+                queue, self.driver, cap=max(cap, size), reserved=0, created_s=now_s, deadline_s=deadline_s
+            )
+            queue.open = batch
+            self.active[queue] = None
+            batch.rows = rows
+            batch.size = more = size
+            if timestamped:
+                batch.mark_timestamped()
+            start = 0
+        self._reserve(batch, more)
+        return batch, start
+
+    def close_open(self, queue: PartitionQueue) -> None:
+        """No row joins the open batch any more; what it held of the buffer and did not need goes back."""
+        batch = queue.open
+        if batch is None:
+            return
+        batch.count = len(batch.rows)
+        batch.room = -1
+        self._release(batch.reserved - batch.size)
+        batch.reserved = batch.size
+        queue.open = None
+        queue.closed.append(batch)
+        queue.route.batch_closed(queue.partition)
+
+    # --- batches out ---
+
+    def is_ready(self, queue: PartitionQueue, now_s: float) -> bool:
+        """Whether the queue's head may fly now."""
+        if queue.flying or queue.retry_at_s > now_s:
+            return False
+        if queue.closed:
+            return True
+        batch = queue.open
+        return batch is not None and (
+            batch.wanted
+            or self.draining
+            or bool(self.room_waiters)
+            or now_s >= batch.created_s + self.settings.linger_s
+        )
+
+    def take(self, queue: PartitionQueue, now_s: float) -> tuple[PendingBatch, ...]:
+        """Let the queue's batches fly: up to ``FLIGHT_BYTES`` of closed ones and, if ready, the open one."""
+        invariant(not queue.flying, "one flight at a time per partition")
+        batch = queue.open
+        if batch is not None and (not queue.closed or batch.wanted or self.draining or self.room_waiters):
+            self.close_open(queue)
+        closed = queue.closed
+        flying = [closed.popleft()]
+        total = flying[0].size
+        # A batch that failed before flies alone: if it fails again, nothing behind it was even tried.
+        while closed and not flying[0].attempts and total + closed[0].size <= FLIGHT_BYTES:
+            total += closed[0].size
+            flying.append(closed.popleft())
+        queue.flying = tuple(flying)
+        return queue.flying
+
+    def take_ready(self, now_s: float) -> list[PendingBatch]:
+        """All batches that are ready, of all partitions, for one call of the backend."""
+        taken: list[PendingBatch] = []
+        for queue in self.active:
+            if self.is_ready(queue, now_s):
+                taken += self.take(queue, now_s)
+        return taken
+
+    def next_event_s(self, now_s: float) -> float | None:
+        """When something becomes ready or late by itself; None: nothing will."""
+        soonest: float | None = None
+        for queue in self.active:
+            head = queue.flying[0] if queue.flying else queue.head()
+            if head is None:
+                continue
+            event_s = head.deadline_s
+            if queue.flying:
+                event_s += FLIGHT_GRACE_S
+                if head.done:
+                    continue
+            elif queue.closed or self.is_ready(queue, now_s):
+                event_s = min(event_s, max(queue.retry_at_s, now_s))
+            else:
+                event_s = min(event_s, max(queue.retry_at_s, head.created_s + self.settings.linger_s))
+            soonest = event_s if soonest is None else min(soonest, event_s)
+        return soonest
+
+    # --- outcomes ---
+
+    def land(
+        self, queue: PartitionQueue, results: Iterable[tuple[PendingBatch, ProduceResult]], now_s: float
+    ) -> list[PendingBatch]:
+        """The flight is back: ``results`` of its batches in order. Gives the batches that are done.
+
+        A batch behind one that failed was not tried by the backend (see ``Backend.produce``) and goes again;
+        one behind a failed batch that is in all the same counts as in.
+        """
+        done: list[PendingBatch] = []
+        again: list[PendingBatch] = []
+        held_up = False
+        for batch, result in results:
+            if batch.done:
+                continue  # given up on while it flew: the answer comes too late
+            error = result.error
+            if error is None:
+                batch.resolve(result.base_offset, result.append_time_ms)
+                self._count_done(batch)
+                done.append(batch)
+                continue
+            if held_up:
+                again.append(batch)
+                continue
+            batch.attempts += 1
+            if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1:
+                again += self._cut(batch)
+                done.append(batch)  # its waiters go on to wait for the parts
+                held_up = True
+            elif error.retriable and now_s < batch.deadline_s:
+                self.counters.retries += 1
+                queue.retry_at_s = now_s + min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(batch.attempts - 1, 10))
+                again.append(batch)
+                held_up = True
+            else:
+                self.fail(batch, error)
+                done.append(batch)
+                held_up = True
+        queue.flying = ()
+        queue.closed.extendleft(reversed(again))
+        self._settle(queue)
+        return done
+
+    def _cut(self, batch: PendingBatch) -> list[PendingBatch]:
+        """Two batches of half the rows each in its place; the buffer's share stays the same."""
+        middle = batch.count // 2
+        parts = []
+        for rows in (batch.rows[:middle], batch.rows[middle:]):
+            part = PendingBatch(
+                batch.queue,
+                batch.driver,
+                cap=batch.cap,
+                reserved=batch.reserved * len(rows) // batch.count,
+                created_s=batch.created_s,
+                deadline_s=batch.deadline_s,
+            )
+            part.rows = rows
+            part.count = len(rows)
+            part.size = part.reserved
+            part.room = -1
+            part.attempts = 1
+            part.now_ms = batch.now_ms
+            part.wanted = True
+            if batch.timestamped:
+                part.mark_timestamped()
+            parts.append(part)
+        self._release(batch.reserved - parts[0].reserved - parts[1].reserved)
+        batch.reserved = 0
+        batch.parts = (parts[0], parts[1])
+        batch.rows = []
+        batch.encoded = None
+        return parts
+
+    def fail(self, batch: PendingBatch, error: LogStoreError) -> None:
+        """The batch is done, with ``error``."""
+        batch.fail(error)
+        self.counters.failed_records += batch.count
+        self.failed.append(batch)
+        self._release(batch.reserved)
+        batch.reserved = 0
+
+    def expire(self, now_s: float) -> list[PendingBatch]:
+        """Fail what is past its delivery timeout; gives those batches. Flights have a grace."""
+        late: list[PendingBatch] = []
+        for queue in list(self.active):
+            for batch in queue.flying:
+                if not batch.done and now_s >= batch.deadline_s + FLIGHT_GRACE_S:
+                    self.fail(batch, _timeout_error(queue, batch, self.settings, flying=True))
+                    late.append(batch)
+            head = queue.head()
+            while head is not None and now_s >= head.deadline_s:
+                if head is queue.open:
+                    self.close_open(queue)
+                queue.closed.popleft()
+                self.fail(head, _timeout_error(queue, head, self.settings, flying=False))
+                late.append(head)
+                head = queue.head()
+            self._settle(queue)
+        return late
+
+    def _settle(self, queue: PartitionQueue) -> None:
+        if queue.is_empty:
+            self.active.pop(queue, None)
+        if queue.open is None:
+            queue.route.partition_idle(queue.partition)
+
+    def _count_done(self, batch: PendingBatch) -> None:
+        self.counters.records += batch.count
+        self.counters.batches += 1
+        self._release(batch.reserved)
+        batch.reserved = 0
+
+    def _release(self, released_bytes: int) -> None:
+        self.buffered_bytes -= released_bytes
+        if released_bytes and self.room_waiters:
+            for waiter in self.room_waiters:
+                waiter.release()
+            self.room_waiters.clear()
+
+    def unfinished(self) -> list[PendingBatch]:
+        """All batches that are not done, flying ones first per partition."""
+        return [batch for queue in self.active for batch in queue.batches() if not batch.done]
+
+    def take_unreported(self) -> list[PendingBatch]:
+        """Failed batches that nobody has been told of; told now."""
+        told = [batch for batch in self.failed if not batch.observed]
+        self.failed.clear()
+        for batch in told:
+            batch.observed = True
+        return told
+
+
+def _timeout_error(
+    queue: PartitionQueue, batch: PendingBatch, settings: ProducerSettings, *, flying: bool
+) -> DeliveryTimeoutError:
+    where = f"{batch.count} records for {queue.topic}-{queue.partition}"
+    limit_ms = round(settings.delivery_timeout_s * 1000)
+    if flying:
+        return DeliveryTimeoutError(
+            f"{where}: the store did not answer within delivery_timeout_ms={limit_ms}; they may be in or not",
+            hint="read the end of the partition to see, then find out why the store hangs",
+        )
+    return DeliveryTimeoutError(
+        f"{where} were not accepted within delivery_timeout_ms={limit_ms} ({batch.attempts} attempts)",
+        hint="find out why the store refuses or is slow, or raise delivery_timeout_ms",
+    )

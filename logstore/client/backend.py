@@ -1,0 +1,200 @@
+"""``Backend``: what a producer, consumer or admin needs from a store, local or remote.
+
+The embedded store (``embedded.py``) is one backend; the gRPC client (package ``rpc``) is another. The shapes
+follow Kafka's requests: many partitions in one call, whole record batches as bytes, an error per partition.
+Methods may be called from any thread. An error that concerns the whole call is raised; one that concerns a
+single partition is returned in its result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from logstore.errors import LogStoreError
+from logstore.types import Acks, Buffer, Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicMetadata:
+    """What clients must know of a topic. ``compression``: a codec name, or "producer" (the client's choice).
+
+    ``partitioner``: murmur3, murmur2, crc32 or round_robin; every client of ours obeys it.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    partitioner: str
+    compression: str
+    max_message_bytes: int
+    internal: bool = False
+
+
+class ProduceItem(NamedTuple):
+    """One encoded batch (record batch v2, base offset ignored) for one partition."""
+
+    topic: str
+    partition: int
+    batch: bytes
+
+
+class ProduceResult(NamedTuple):
+    """``base_offset``: of the batch's first record (-1 under acks=0 or on error).
+
+    ``append_time_ms``: the time stamped on every record under LogAppendTime, else -1.
+    """
+
+    base_offset: int
+    append_time_ms: int = -1
+    error: LogStoreError | None = None
+
+
+class FetchRequest(NamedTuple):
+    """Read from ``offset``; ``leader_epoch`` is that of the last record read before it (-1: unknown)."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    max_bytes: int
+
+
+class FetchResult(NamedTuple):
+    """Whole batches from the one that contains the offset on; records before the offset are to be dropped.
+
+    ``batches`` is empty when there is nothing new. A first batch larger than the limits is returned whole.
+    ``next_offset``: where to read on after these batches; it passes compaction gaps and markers.
+    """
+
+    topic: str
+    partition: int
+    batches: Buffer
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    error: LogStoreError | None = None
+
+
+OffsetSpec: TypeAlias = Literal["earliest", "latest", "max_timestamp"] | int  # int: a timestamp in ms
+
+
+class ListedOffset(NamedTuple):
+    """Answer to an ``OffsetSpec``. ``offset`` is None where no record is that new (or the log is empty)."""
+
+    offset: int | None
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+class GroupSummary(NamedTuple):
+    group: str
+    member: str | None  # who holds the group now: "pid 71 on host (command)"; None: nobody
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+
+
+class GroupHold(Protocol):
+    """Membership in a group, exclusive until groups are shared; held until ``release``."""
+
+    def release(self) -> None: ...
+
+
+class Wakeup:
+    """Lets another thread end a waiting fetch. One per consumer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._set = False
+        self._notify: Callable[[], None] | None = None
+
+    def trigger(self) -> None:
+        with self._lock:
+            self._set = True
+            notify = self._notify
+        if notify is not None:
+            notify()
+
+    def take(self) -> bool:
+        """True once after a ``trigger``."""
+        with self._lock:
+            was, self._set = self._set, False
+            return was
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def attach(self, notify: Callable[[], None] | None) -> None:
+        """The backend's wait registers what wakes it; None takes it back."""
+        with self._lock:
+            self._notify = notify
+            fire = self._set and notify is not None
+        if fire and notify is not None:
+            notify()
+
+
+class Backend(Protocol):
+    # --- metadata and admin ---
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        """All topics by name, internal ones too. Cheap to call often: cached until something changes."""
+        ...
+
+    def topic(self, name: str) -> TopicMetadata:
+        """UnknownTopicError if there is none."""
+        ...
+
+    def metadata_version(self) -> int:
+        """Goes up whenever ``topics()`` may answer differently; lets clients cache their routing."""
+        ...
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata: ...
+    def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None: ...
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Set keys; None puts a key back to its default."""
+        ...
+
+    def delete_topic(self, name: str) -> None: ...
+    def describe_topic(self, name: str) -> TopicDescription: ...
+
+    # --- data ---
+    def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:
+        """Append each batch; under ``acks="all"`` return when all are durable (one shared sync)."""
+        ...
+
+    def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float,
+        wakeup: Wakeup | None = None,
+    ) -> list[FetchResult]:
+        """One result per request, in order. Waits up to ``max_wait_s`` until ``min_bytes`` are there, any
+        partition has an error, or ``wakeup`` is triggered; no busy loop."""
+        ...
+
+    def list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, ListedOffset]:
+        """earliest: log start offset; latest: high watermark, or last stable offset for read_committed;
+        a timestamp: the first offset whose record is at least that new."""
+        ...
+
+    # --- groups ---
+    def join_group(self, group: str) -> GroupHold:
+        """GroupBusyError (naming the holder) while another live consumer is its member."""
+        ...
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Durable when it returns. An offset past the end of its partition is refused."""
+        ...
+
+    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+    def list_groups(self) -> list[GroupSummary]: ...
+    def delete_group(self, group: str) -> None: ...
+
+    def close(self) -> None: ...

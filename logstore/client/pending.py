@@ -1,0 +1,197 @@
+"""``PendingBatch``: rows on their way to one partition, and what became of them.
+
+A delivery is a view (batch, index) on it. Fields of the way there are guarded by the accumulator's lock; the
+outcome is written once, ``done`` last, and read without a lock. Sizes are in bytes and are an upper bound of
+what ``format.batch.encode_batch`` makes of the rows without compression: an append is never refused for a
+size that this file let pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from logstore.errors import LogStoreError
+from logstore.format.batch import HEADER_SIZE
+
+if TYPE_CHECKING:
+    from logstore.client.accumulator import PartitionQueue
+
+# The varying fields of a record at their longest (see format/record.py): length 5, attributes 1, timestamp
+# delta 1 (all rows of a batch without timestamps carry the same one), offset delta 5, key length 5, value
+# length 5, header count 1.
+RECORD_OVERHEAD = 23
+# A batch with timestamps of the caller's may need ten bytes a delta instead of one.
+TIMESTAMP_OVERHEAD = 9
+HEADERS_OVERHEAD = 4  # a header count of five bytes instead of one
+HEADER_OVERHEAD = 10  # of one header: two lengths
+
+
+class Driver(Protocol):
+    """What brings a batch to its outcome when somebody waits for it."""
+
+    def drive(self, batch: PendingBatch, timeout_s: float | None) -> bool:
+        """Send the batch now or wait for whoever sends it. True: it is done; False: time is up."""
+        ...
+
+
+class PendingBatch:
+    """See the module. ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
+
+    __slots__ = (
+        "attempts",
+        "base_offset",
+        "callbacks",
+        "cap",
+        "count",
+        "created_s",
+        "deadline_s",
+        "done",
+        "driver",
+        "encoded",
+        "error",
+        "gate",
+        "now_ms",
+        "observed",
+        "overhead",
+        "parts",
+        "queue",
+        "reserved",
+        "room",
+        "rows",
+        "size",
+        "timestamp_ms",
+        "timestamped",
+        "timestamps",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        queue: PartitionQueue,
+        driver: Driver | None,
+        *,
+        cap: int,
+        reserved: int,
+        created_s: float,
+        deadline_s: float,
+    ) -> None:
+        self.queue = queue
+        self.driver = driver
+        self.rows: list[Any] = []
+        self.count = 0  # set when the batch is closed
+        self.size = HEADER_SIZE
+        self.cap = cap  # the batch is closed before the row that would pass this
+        self.reserved = reserved  # what the batch holds of buffer_bytes
+        self.room = min(cap, reserved)  # the quick path of send() adds up to this
+        self.overhead = RECORD_OVERHEAD
+        self.timestamped = False
+        self.created_s = created_s
+        self.deadline_s = deadline_s
+        self.wanted = False  # somebody waits for the outcome: do not linger
+        self.attempts = 0
+        self.encoded: bytes | None = None
+        self.now_ms = -1  # the time of rows without one: when the batch was first encoded
+        # the outcome
+        self.done = False
+        self.base_offset = -1
+        self.timestamp_ms = -1
+        self.timestamps: list[int] | None = None
+        self.error: LogStoreError | None = None
+        self.observed = False  # somebody has been told of the error
+        self.parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
+        self.gate: threading.Lock | None = None  # held until done; waiters pass it on
+        self.callbacks: list[tuple[Callable[[Any], object], Any]] | None = None
+
+    def size_with(self, row_bytes: int, timestamped: bool) -> int:
+        """The batch's size once a row of ``row_bytes`` (see ``row_bytes``) is in it."""
+        if timestamped and not self.timestamped:
+            overhead = RECORD_OVERHEAD + TIMESTAMP_OVERHEAD
+            return self.size + TIMESTAMP_OVERHEAD * len(self.rows) + row_bytes + overhead
+        return self.size + row_bytes + self.overhead
+
+    def add(self, row: Any, size: int, timestamped: bool) -> int:
+        """Append a row; ``size``: from ``size_with``. Gives the row's index."""
+        rows = self.rows
+        rows.append(row)
+        self.size = size
+        if timestamped:
+            self.mark_timestamped()
+        return len(rows) - 1
+
+    def mark_timestamped(self) -> None:
+        self.timestamped = True
+        self.overhead = RECORD_OVERHEAD + TIMESTAMP_OVERHEAD
+
+    def locate(self, index: int) -> tuple[PendingBatch, int]:
+        """The batch that the row at ``index`` went with, and its index there."""
+        batch = self
+        while batch.parts is not None:
+            left, right = batch.parts
+            if index < left.count:
+                batch = left
+            else:
+                index -= left.count
+                batch = right
+        return batch, index
+
+    def leaves(self) -> list[PendingBatch]:
+        """The batches that this one's rows went with, in order: itself unless it was cut."""
+        if self.parts is None:
+            return [self]
+        left, right = self.parts
+        return left.leaves() + right.leaves()
+
+    def timestamp_of(self, index: int) -> int:
+        return self.timestamp_ms if self.timestamps is None else self.timestamps[index]
+
+    def resolve(self, base_offset: int, append_time_ms: int) -> None:
+        """The batch is in: fill the outcome and let go of the rows. The accumulator's lock is held."""
+        if self.timestamped and append_time_ms < 0:
+            now_ms = self.now_ms
+            self.timestamps = [
+                row[3] if len(row) == 4 and row[3] is not None else now_ms for row in self.rows
+            ]
+        self.base_offset = base_offset
+        self.timestamp_ms = append_time_ms if append_time_ms >= 0 else self.now_ms
+        self._finish()
+
+    def fail(self, error: LogStoreError) -> None:
+        """The batch is not in (or nobody knows): all its rows share the error. The lock is held."""
+        self.error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        self.rows = []
+        self.encoded = None
+        self.driver = None
+        self.done = True
+
+
+def row_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:
+    """An upper bound of a record's bytes, beside ``PendingBatch.overhead``."""
+    total = (0 if key is None else len(key)) + (0 if value is None else len(value))
+    if headers:
+        total += HEADERS_OVERHEAD + HEADER_OVERHEAD * len(headers)
+        for name, content in headers:
+            total += len(name) if name.isascii() else len(name.encode())
+            if content is not None:
+                total += len(content)
+    return total
+
+
+def alone_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:
+    """The exact size of a batch that holds this record alone, uncompressed."""
+    body = 3 + _field_bytes(key) + _field_bytes(value) + _varint_bytes(len(headers or ()))
+    for name, content in headers or ():
+        body += _field_bytes(name.encode()) + _field_bytes(content)
+    return HEADER_SIZE + _varint_bytes(body) + body
+
+
+def _field_bytes(content: bytes | None) -> int:
+    return 1 if content is None else _varint_bytes(len(content)) + len(content)
+
+
+def _varint_bytes(length: int) -> int:
+    return max(1, ((length << 1).bit_length() + 6) // 7)

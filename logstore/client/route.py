@@ -1,0 +1,53 @@
+"""``TopicRoute``: what a producer knows of one topic, and which partition is next for null keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.client.backend import TopicMetadata
+from logstore.client.partitioner import KeyPartitioner, key_partitioner
+
+if TYPE_CHECKING:
+    from logstore.client.accumulator import PartitionQueue
+
+
+class TopicRoute:
+    """One per topic and metadata version; guarded by the accumulator's lock.
+
+    Null keys stick to a partition while its batch is open, and move on when the batch is full or when it
+    has landed and nothing waits behind it (KIP-480, and as there a partition under load keeps its batches
+    full). Staying while something waits is what lets many threads share one sync.
+    """
+
+    __slots__ = (
+        "choose",
+        "codec",
+        "max_message_bytes",
+        "murmur3",
+        "name",
+        "queues",
+        "round_robin",
+        "sticky",
+        "topic_id",
+        "version",
+    )
+
+    def __init__(self, metadata: TopicMetadata, version: int, compression: str | None, first: int) -> None:
+        self.name = metadata.name
+        self.topic_id = metadata.topic_id
+        self.version = version
+        self.max_message_bytes = metadata.max_message_bytes
+        if compression is None:
+            compression = "none" if metadata.compression == "producer" else metadata.compression
+        self.codec = compression
+        self.murmur3 = metadata.partitioner == "murmur3"
+        self.round_robin = metadata.partitioner == "round_robin"
+        self.choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)
+        self.queues: list[PartitionQueue] = []
+        self.sticky = first % metadata.partitions
+
+    def batch_closed(self, partition: int) -> None:
+        """The partition's open batch takes no more rows."""
+
+    def partition_idle(self, partition: int) -> None:
+        """The partition has no open batch and its flight has landed."""

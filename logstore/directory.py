@@ -1,0 +1,105 @@
+"""What a directory is, seen from its names alone: nothing, a store, a Kafka broker's, or something else."""
+
+from __future__ import annotations
+
+import os
+import re
+from enum import Enum
+from typing import Final
+
+from logstore.errors import (
+    DamagedStoreError,
+    ForeignDirectoryError,
+    LogStoreError,
+    StoreNotFoundError,
+    from_os_error,
+)
+from logstore.seams.fs import FileSystem
+
+_CATALOGUE: Final = "topics.json"
+_KAFKA_MARK: Final = "meta.properties"
+# What a store's creation leaves behind when it is cut short, and what a new file system holds: still empty.
+_CREATION_LEAVES: Final = re.compile(r"\.locks.*|\.live(\.tmp)?|topics\.json\.tmp|\.state|lost\+found")
+
+
+class DirectoryKind(Enum):
+    MISSING = "missing"
+    EMPTY = "empty"  # or only what a creation that was cut short left behind
+    STORE = "store"
+    HEADLESS = "headless"  # a store whose topics.json is gone
+    KAFKA = "kafka"
+    FOREIGN = "foreign"
+    FILE = "file"
+
+
+def classify_directory(fs: FileSystem, root: str) -> DirectoryKind:
+    """What ``root`` is. Raises the named error when the directory cannot be read."""
+    try:
+        names = fs.listdir(root)
+    except FileNotFoundError:
+        return DirectoryKind.MISSING
+    except NotADirectoryError:
+        return DirectoryKind.FILE
+    except OSError as error:
+        raise from_os_error(error, "list", root) from error
+    if _CATALOGUE in names:
+        return DirectoryKind.STORE
+    if _KAFKA_MARK in names:
+        return DirectoryKind.KAFKA
+    if all(_CREATION_LEAVES.fullmatch(name) for name in names):
+        return DirectoryKind.EMPTY
+    return DirectoryKind.HEADLESS if ".state" in names else DirectoryKind.FOREIGN
+
+
+def missing_store(kind: DirectoryKind, root: str) -> LogStoreError:
+    """The error for a ``root`` that holds no catalogue, by its kind."""
+    if kind is DirectoryKind.KAFKA:
+        return ForeignDirectoryError(
+            f"{root} is a Kafka broker's directory (it holds {_KAFKA_MARK})",
+            hint="reading it comes with a later version; choose an empty or new directory",
+        )
+    if kind is DirectoryKind.HEADLESS:
+        return DamagedStoreError(
+            f"{root} is a log store whose {_CATALOGUE} is gone",
+            hint=f"restore {_CATALOGUE} from a backup; `logstore log salvage` copies what is readable",
+            path=os.path.join(root, _CATALOGUE),
+        )
+    if kind is DirectoryKind.FILE:
+        return ForeignDirectoryError(f"{root} is a file, a log store is a directory")
+    if kind is DirectoryKind.FOREIGN:
+        return ForeignDirectoryError(f"{root} is not empty and holds no {_CATALOGUE}: it is no log store")
+    found = "does not exist" if kind is DirectoryKind.MISSING else "is empty"
+    return StoreNotFoundError(
+        f"there is no log store at {root}: the directory {found}",
+        hint="open it with mode='rw' to create one, or check the path",
+    )
+
+
+def make_root(fs: FileSystem, root: str) -> None:
+    """Make the directory ``root`` and the parents it lacks, each durably. There already is fine."""
+    lacking: list[str] = []
+    path = root
+    try:
+        while _is_missing(fs, path):
+            lacking.append(path)
+            path = _parent(path)
+        for made in reversed(lacking):
+            try:
+                fs.mkdir(made)
+            except FileExistsError:
+                pass  # another process was first; the sync below is still ours to do
+            fs.sync_dir(_parent(made))
+    except OSError as error:
+        raise from_os_error(error, "create the directory", root) from error
+
+
+def _parent(path: str) -> str:
+    return os.path.dirname(path.rstrip(os.sep)) or (os.sep if path.startswith(os.sep) else os.curdir)
+
+
+def _is_missing(fs: FileSystem, path: str) -> bool:
+    try:
+        fs.stat(path)
+    except FileNotFoundError:
+        return path not in (os.sep, os.curdir)
+    return False

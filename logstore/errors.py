@@ -1,0 +1,377 @@
+"""Every error of the project, one tree: name, Kafka error code, whether a retry can help, and a hint.
+
+``LogStoreError`` -> ``RetriableError`` (the same call may succeed later) or ``FatalError`` (it will not
+until something is changed). Each message says what was tried and where; ``hint`` says what to change.
+Codes are Apache Kafka's protocol codes (kafka.apache.org/protocol, "Error Codes"); errors that exist only
+in this project carry codes from 10000 on.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import ClassVar
+
+
+class LogStoreError(Exception):
+    """Root of all errors raised by this project.
+
+    ``code``: Kafka's protocol code or ours (>= 10000); ``hint``: what to change, appended to the message.
+    """
+
+    code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+    hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message = message
+        self.advice = self.hint if hint is None else hint
+        super().__init__(f"{message} ({self.advice})" if self.advice else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep errors picklable: they cross process borders in Spark and in tests."""
+        return (_rebuild, (type(self), self.message, self.advice, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[LogStoreError], message: str, advice: str, state: dict[str, object]) -> LogStoreError:
+    error = kind.__new__(kind)
+    LogStoreError.__init__(error, message, hint=advice)
+    error.__dict__.update(state)
+    return error
+
+
+class RetriableError(LogStoreError):
+    """The same call may succeed later, unchanged."""
+
+    retriable = True
+
+
+class FatalError(LogStoreError):
+    """The same call will fail again until something is changed."""
+
+
+class InvariantError(FatalError):
+    """A programmer's mistake inside logstore: something that must always hold did not."""
+
+    code = 10000
+    hint = "this is a bug in logstore; please report it with the message"
+
+
+# --- the caller's arguments -------------------------------------------------------------------------
+
+
+class InvalidArgumentError(FatalError, ValueError):
+    code = 42
+
+
+class InvalidTopicError(FatalError, ValueError):
+    code = 17
+    hint = "use 1 to 249 characters of a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
+
+
+class InvalidConfigError(FatalError, ValueError):
+    code = 40
+
+
+class InvalidPartitionsError(FatalError, ValueError):
+    code = 37
+
+
+class InvalidGroupError(FatalError, ValueError):
+    code = 24
+    hint = "a group name is 1 to 249 characters and holds no NUL"
+
+
+class RecordTypeError(FatalError, TypeError):
+    """A key, value, header or row is not of the type that the call takes."""
+
+    code = 10001
+    hint = "keys and values are bytes or None; pass key_serializer/value_serializer for other types"
+
+
+class InvalidRecordError(FatalError):
+    """A batch or record breaks a rule of the format or of its topic."""
+
+    code = 87
+
+
+class InvalidTimestampError(FatalError):
+    code = 32
+
+
+class RecordTooLargeError(FatalError):
+    code = 10
+    hint = "raise the topic's max.message.bytes or send smaller records"
+
+
+class NotAvailableYetError(FatalError):
+    """A documented feature that this version does not have yet."""
+
+    code = 10002
+
+
+# --- topics and offsets -----------------------------------------------------------------------------
+
+
+class UnknownTopicError(FatalError, LookupError):
+    code = 3
+    hint = "create it first: store.create_topic(name) or `logstore topic create NAME`"
+
+
+class UnknownPartitionError(FatalError, LookupError):
+    code = 3
+
+
+class TopicExistsError(FatalError):
+    code = 36
+
+
+class OffsetOutOfRangeError(FatalError):
+    """The offset lies outside [log start offset, end visible to this reader]."""
+
+    code = 1
+    hint = "seek to an offset in range, or choose on_reset='earliest' or 'latest'"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        log_start_offset: int = -1,
+        end_offset: int = -1,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.log_start_offset = log_start_offset
+        self.end_offset = end_offset
+
+
+class DataLossError(FatalError):
+    """Records that this reader had reached are gone: their epoch ended before its position."""
+
+    code = 10003
+    hint = "a crash took unsynced records that were shown; seek to `lost_from` to go on"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, lost_from: int = -1, position: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.lost_from = lost_from
+        self.position = position
+
+
+class NoCommittedOffsetError(FatalError):
+    code = 10004
+    hint = "start='earliest', 'latest', an offset or a datetime reads without a committed offset"
+
+
+class UnknownGroupError(FatalError, LookupError):
+    code = 69
+
+
+class GroupBusyError(RetriableError):
+    """Another live consumer is the group's member; sharing a group comes with a later version."""
+
+    code = 10005
+
+
+# --- the format -------------------------------------------------------------------------------------
+
+
+class CorruptBatchError(FatalError):
+    """Bytes that are not the batch they claim to be: wrong CRC, length, count or record structure.
+
+    ``path`` and ``position`` (bytes) say where, when the batch came from a file.
+    """
+
+    code = 2
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, path: str | None = None, position: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+        self.position = position
+
+
+class UnsupportedMagicError(FatalError):
+    code = 43
+    hint = "only record batches of magic 2 are supported; convert older ones with a Kafka broker"
+
+
+class UnsupportedCodecError(FatalError):
+    code = 76
+    hint = "use none, gzip, snappy, lz4 or zstd"
+
+
+class MissingExtraError(FatalError, ImportError):
+    """A feature needs a package that is not installed; the message names the extra."""
+
+    code = 10006
+
+
+class DecompressionBombError(FatalError):
+    """A compressed batch would grow past the bound on decompressed size."""
+
+    code = 10007
+
+
+# --- the directory and its disk ---------------------------------------------------------------------
+
+
+class StorageError(FatalError):
+    """The operating system refused an input or output operation."""
+
+    code = 56
+
+
+class DiskFullError(RetriableError):
+    """No space (or quota) left; nothing of the refused append stays, reads go on."""
+
+    code = 56
+    hint = "free space on the disk; appends work again at once when there is room"
+
+
+class PermissionDeniedError(StorageError):
+    hint = "give this user access to the directory, or open it with mode='r'"
+
+
+class PartitionPoisonedError(FatalError):
+    """A write or fsync failed before; the log accepts nothing more until it is reopened and recovered."""
+
+    code = 56
+    hint = "find out why the disk failed, then close and open the store: recovery decides what is kept"
+
+
+class OutcomeUnknownError(FatalError):
+    """A failed fsync: the records may or may not be durable."""
+
+    code = 10008
+    hint = "reopen the store and read the end of the partition to see what was kept"
+
+
+class StoreNotFoundError(FatalError, FileNotFoundError):
+    code = 10009
+
+
+class ForeignDirectoryError(FatalError):
+    """The directory holds something, but no log store."""
+
+    code = 10010
+    hint = "choose an empty or new directory"
+
+
+class DamagedStoreError(FatalError):
+    """A file the store depends on is missing or unreadable; ``path`` and ``position`` say where."""
+
+    code = 10011
+    hint = "run `logstore log verify`; `logstore log salvage` copies what is readable into a new store"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, path: str | None = None, position: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+        self.position = position
+
+
+class UnsupportedStoreVersionError(FatalError):
+    code = 35
+    hint = "open it with the version of logstore that wrote it, or a newer one"
+
+
+class UnsupportedPlatformError(FatalError):
+    code = 10012
+
+
+class ReadOnlyStoreError(FatalError):
+    code = 10013
+    hint = "open the store with mode='rw' to write"
+
+
+class TopicLockedError(RetriableError):
+    """Another process owns the topic, or holds the catalogue, past ``lock_timeout_s``."""
+
+    code = 10014
+
+
+class StoreClosedError(FatalError):
+    code = 10015
+    hint = "open the store again with logstore.open(path)"
+
+
+class ForkedStoreError(FatalError):
+    code = 10016
+    hint = "open the store after os.fork(), in the process that uses it"
+
+
+class SegmentVanishedError(RetriableError):
+    """Offsets that a reader asked for were removed while it read; ``lost`` is [first, end)."""
+
+    code = 10017
+
+    def __init__(self, message: str, *, hint: str | None = None, lost: tuple[int, int] = (-1, -1)) -> None:
+        super().__init__(message, hint=hint)
+        self.lost = lost
+
+
+# --- clients ----------------------------------------------------------------------------------------
+
+
+class BufferFullError(RetriableError):
+    code = 10018
+    hint = "raise buffer_bytes or max_block_ms, or send more slowly"
+
+
+class DeliveryTimeoutError(FatalError):
+    """No outcome within ``delivery_timeout_ms`` or within the time the caller gave."""
+
+    code = 7
+
+
+class ClientClosedError(FatalError):
+    """A producer or consumer was used after its close."""
+
+    code = 10019
+
+
+class WakeupError(RetriableError):
+    """``consumer.wakeup()`` ended a waiting poll."""
+
+    code = 10020
+
+
+class ConsumerThreadError(FatalError):
+    """A consumer belongs to one thread."""
+
+    code = 10021
+    hint = "give each thread its own consumer; only wakeup() may be called from another thread"
+
+
+class PoisonRecordError(FatalError):
+    """A record's key or value could not be deserialized; ``topic``, ``partition``, ``offset`` say which."""
+
+    code = 10022
+    hint = "fix the deserializer, or choose on_poison='skip' or a dead-letter topic"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, topic: str = "", partition: int = -1, offset: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class BackendNotInstalledError(FatalError):
+    code = 10023
+
+
+def from_os_error(error: OSError, action: str, path: str) -> LogStoreError:
+    """The named error for a failed system call. ``action``: what was tried, e.g. "append to"."""
+    text = f"cannot {action} {path}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(text)
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionDeniedError(text)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return StorageError(text, hint="raise the limit on open files (ulimit -n) or lower max_open_files")
+    return StorageError(text)

@@ -1,0 +1,453 @@
+"""Batches to Arrow columns, without a Python loop over fields.
+
+One short loop finds where records start; numpy then reads each field of all records at once, and keys and
+values become views (Arrow's binary_view: length, prefix, buffer, offset) over the very bytes of the batches,
+which one cast gathers. Many small batches cost little more than a large one: their sections are joined first.
+
+numpy and pyarrow come with ``pip install 'logstore[arrow]'`` and are imported on first use.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from logstore.errors import CorruptBatchError, MissingExtraError
+from logstore.format.batch import BatchHeader, data_batches, records_section
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES
+from logstore.format.record import MIN_RECORD_BYTES
+from logstore.format.varint import VARINT_MAX_BYTES, VARLONG_MAX_BYTES, read_raw, read_varint
+from logstore.types import Buffer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+__all__ = ["schema", "to_table"]
+
+Int64s: TypeAlias = "NDArray[np.int64]"
+Bytes: TypeAlias = "NDArray[np.uint8]"
+
+_CHUNK_BYTES = 2 * 1024 * 1024
+"""Sections joined at a time, a chunk of the table: as much as stays in a processor's cache. (A larger
+section is a chunk of its own: 32-bit offsets allow 2 GiB.)"""
+
+_WORTH_A_TRY = 16
+"""So many records must be of equal length for the short cut to pay; else ``_STEPS`` go one by one."""
+_STEPS = 256
+
+_PADDING = bytes(16)
+"""After the joined sections, so that reading a whole varint or view never runs past the end."""
+
+_HEADERS_AT_ONCE = 32
+"""Header positions that are read for all records together; records with more go on one by one."""
+
+_INLINE_BYTES = 12
+"""A view holds a value of so few bytes itself."""
+
+
+class _Spans(NamedTuple):
+    """Where the payloads of one field lie: first bytes, and lengths (-1: null)."""
+
+    starts: Int64s
+    lengths: Int64s
+
+    def where(self, keep: NDArray[np.bool_]) -> _Spans:
+        return _Spans(self.starts[keep], self.lengths[keep])
+
+
+class _Fields(NamedTuple):
+    """Every field of the records of one chunk, in columns."""
+
+    keys: _Spans
+    values: _Spans
+    timestamp_deltas: Int64s
+    offset_deltas: Int64s
+    header_counts: Int64s
+    header_names: _Spans
+    header_values: _Spans
+
+
+def _require_arrow() -> None:
+    """Raise ``MissingExtraError`` unless numpy and pyarrow are there."""
+    for package in ("numpy", "pyarrow"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"Arrow tables need the package {package}, which is not installed",
+                hint="pip install 'logstore[arrow]'",
+            ) from error
+
+
+@cache
+def _header_fields() -> list[Any]:
+    import pyarrow as pa
+
+    return [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+
+
+@cache
+def _inline_masks() -> Any:
+    """For each length of a short value, which bits of a view's 12 inline bytes count: three int32 each."""
+    import numpy as np
+
+    ones = [b"\xff" * length + b"\0" * (_INLINE_BYTES - length) for length in range(_INLINE_BYTES + 1)]
+    return np.frombuffer(b"".join(ones), "<i4").reshape(-1, 3)
+
+
+@cache
+def schema(headers: bool = True) -> pa.Schema:
+    """The columns of ``to_table``, which are Spark's Kafka source's. ``timestamp_type``: 0 create, 1 append.
+
+    ``MissingExtraError`` without the extra ``arrow``.
+    """
+    _require_arrow()
+    import pyarrow as pa
+
+    columns = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),
+        pa.field("timestamp_type", pa.int32(), nullable=False),
+    ]
+    if headers:
+        columns.append(pa.field("headers", pa.list_(pa.struct(_header_fields())), nullable=False))
+    return pa.schema(columns)
+
+
+def to_table(
+    buffer: Buffer,
+    topic: str,
+    partition: int,
+    *,
+    start_offset: int = 0,
+    end_offset: int | None = None,
+    check: bool = True,
+    headers: bool = True,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> pa.Table:
+    """The records that ``decode_batches`` would give, as a table of ``schema(headers)``.
+
+    Arguments and errors as there; without ``headers`` they are checked but not returned. The table owns
+    its memory: ``buffer`` may go.
+    """
+    import pyarrow as pa
+
+    columns = schema(headers)
+    chunks: list[pa.Table] = []
+    found: list[tuple[int, BatchHeader]] = []
+    sections: list[bytes] = []
+    size = 0
+    for position, header in data_batches(buffer, start_offset, end_offset, check):
+        section = records_section(buffer, position, header, max_decompressed_bytes)
+        if size + len(section) > _CHUNK_BYTES and sections:
+            chunks.append(_chunk(found, sections, columns, topic, partition, start_offset, end_offset))
+            found, sections, size = [], [], 0
+        found.append((position, header))
+        sections.append(section)
+        size += len(section)
+    if sections:
+        chunks.append(_chunk(found, sections, columns, topic, partition, start_offset, end_offset))
+    return pa.concat_tables(chunks) if chunks else columns.empty_table()
+
+
+def _chunk(
+    found: list[tuple[int, BatchHeader]],
+    sections: list[bytes],
+    columns: pa.Schema,
+    topic: str,
+    partition: int,
+    start_offset: int,
+    end_offset: int | None,
+) -> pa.Table:
+    """One table of the batches ``found``, whose decompressed records are ``sections``."""
+    import numpy as np
+    import pyarrow as pa
+
+    starts: list[int] = []
+    data = b"".join((*sections, _PADDING))
+    at = 0
+    for section, (position, header) in zip(sections, found, strict=True):
+        at = _find_records(data, at, at + len(section), position, header, starts)
+    fields = _read_fields(data, np.array(starts, np.int64))
+    counts = np.array([header.records_count for _, header in found], np.int64)
+    offsets = _offsets(fields.offset_deltas, found, counts)
+    times, appended = _timestamps(fields.timestamp_deltas, found, counts)
+
+    keep = offsets >= start_offset
+    if end_offset is not None:
+        keep &= offsets < end_offset
+    memory = pa.py_buffer(data)
+    lists = _header_lists(memory, fields, keep) if "headers" in columns.names else None
+    keys, values = fields.keys, fields.values
+    if not keep.all():
+        keys, values = keys.where(keep), values.where(keep)
+        offsets, times, appended = offsets[keep], times[keep], appended[keep]
+    count = len(offsets)
+    arrays = [
+        _binary(memory, keys),
+        _binary(memory, values),
+        pa.repeat(pa.scalar(topic, pa.string()), count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(offsets),
+        pa.array(times).view(columns.field("timestamp").type),
+        pa.array(appended),
+    ]
+    return pa.table(arrays if lists is None else [*arrays, lists], schema=columns)
+
+
+def _find_records(
+    data: bytes, at: int, end: int, position: int, header: BatchHeader, starts: list[int]
+) -> int:
+    """Append where each record of the section [at, end) starts, its length included. Returns ``end``."""
+    left = header.records_count
+    possible = left * MIN_RECORD_BYTES <= end - at  # bounds ``starts`` before it grows
+    try:
+        while possible and left and at < end:
+            run, stride = _equal_records(data, at, end) if left >= _WORTH_A_TRY else (0, 0)
+            if run:
+                run = min(run, left)
+                after = at + run * stride
+                starts.extend(range(at, after, stride))
+                at = after
+                left -= run
+            if run < _WORTH_A_TRY:
+                steps = min(left, _STEPS)
+                at = _step_records(data, at, steps, starts)
+                left -= steps
+    except IndexError:
+        at = len(data)
+    if at != end or left:
+        raise CorruptBatchError(
+            f"the {header.records_count} records of the batch at byte {position} (offset "
+            f"{header.base_offset}) do not fill its records section",
+            position=position,
+        )
+    return at
+
+
+def _equal_records(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """How many records from ``at`` on have the same length, if it takes two bytes, and their distance."""
+    low, high = data[at], data[at + 1]
+    if low < 128 or high > 127:
+        return 0, 0
+    stride = (low >> 1) + (high << 6) - 62
+    lows, highs = data[at:end:stride], data[at + 1 : end : stride]
+    equal_lows = len(lows) - len(lows.lstrip(lows[:1]))
+    return min(equal_lows, len(highs) - len(highs.lstrip(highs[:1]))), stride
+
+
+def _step_records(data: bytes, at: int, count: int, starts: list[int]) -> int:
+    """From record to record by their lengths; returns where the last ends. ``IndexError`` past the data."""
+    found = starts.append
+    for _ in range(count):
+        found(at)
+        raw = data[at]
+        if raw < 128:
+            at += 1 + (raw >> 1)
+        else:
+            high = data[at + 1]
+            if high < 128:
+                at += (raw >> 1) + (high << 6) - 62
+            else:
+                raw, at = read_raw(data, at, VARINT_MAX_BYTES)
+                at += raw >> 1
+    return at
+
+
+class _Cursor:
+    """Reads one field of every record at a time: ``at`` is where each record's next field starts."""
+
+    def __init__(self, data: Bytes, at: Int64s, ends: Int64s) -> None:
+        self.data = data
+        self.at = at
+        self.ends = ends
+
+    def varints(self, max_bytes: int = VARINT_MAX_BYTES) -> Int64s:
+        """The next integer of every record, zigzag undone."""
+        import numpy as np
+
+        if (self.at >= self.ends).any():
+            raise self.corrupt("a record is longer than its length says")
+        first = self.data[self.at]
+        raw = first.astype(np.uint64)
+        self.at = self.at + 1
+        (longer,) = np.nonzero(first & 0x80)
+        shift = 7
+        while len(longer):
+            if shift == 7 * max_bytes:
+                raise self.corrupt("an integer has too many bits")
+            byte = self.data[self.at[longer]]
+            raw[longer] += (byte.astype(np.uint64) << np.uint64(shift)) - np.uint64(1 << shift)
+            self.at[longer] += 1
+            if shift == 63 and (byte > 1).any():
+                raise self.corrupt("an integer has too many bits")
+            longer = longer[byte > 0x7F]
+            shift += 7
+        if max_bytes == VARINT_MAX_BYTES and (raw >> np.uint64(32)).any():
+            raise self.corrupt("an integer has too many bits")
+        value: Int64s = (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
+        return value
+
+    def payloads(self, nullable: bool = True) -> _Spans:
+        """The next length and bytes of every record."""
+        import numpy as np
+
+        lengths = self.varints()
+        if (lengths < (-1 if nullable else 0)).any():
+            raise self.corrupt("a length is negative")
+        starts = self.at
+        self.at = starts + np.maximum(lengths, 0)
+        if (self.at > self.ends).any():
+            raise self.corrupt("a payload is longer than its record")
+        return _Spans(starts, lengths)
+
+    @staticmethod
+    def corrupt(why: str) -> CorruptBatchError:
+        return CorruptBatchError(f"the records section of a batch is damaged: {why}")
+
+
+def _read_fields(data: bytes, starts: Int64s) -> _Fields:
+    # Until its length is known, a record may not reach past the data.
+    import numpy as np
+
+    limits = np.full_like(starts, len(data) - len(_PADDING))
+    cursor = _Cursor(np.frombuffer(data, np.uint8), starts, limits)
+    lengths = cursor.varints()
+    if (lengths < MIN_RECORD_BYTES - 1).any():
+        raise cursor.corrupt("a record is too short for its fields")
+    cursor.ends = cursor.at + lengths
+    cursor.at = cursor.at + 1  # the attributes, which carry nothing yet
+    timestamp_deltas = cursor.varints(VARLONG_MAX_BYTES)
+    offset_deltas = cursor.varints()
+    keys = cursor.payloads()
+    values = cursor.payloads()
+    header_counts = cursor.varints()
+    if (header_counts < 0).any() or (header_counts > cursor.ends - cursor.at).any():
+        raise cursor.corrupt("a count of headers is impossible")
+    names, header_values = _read_headers(cursor, data, header_counts)
+    if (cursor.at != cursor.ends).any():
+        raise cursor.corrupt("a record is shorter than its length says")
+    return _Fields(keys, values, timestamp_deltas, offset_deltas, header_counts, names, header_values)
+
+
+def _read_headers(cursor: _Cursor, data: bytes, counts: Int64s) -> tuple[_Spans, _Spans]:
+    """Names and values of all headers in the order of the records; leaves ``cursor.at`` after them."""
+    import numpy as np
+
+    total = int(counts.sum())
+    names = _Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    values = _Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    if not total:
+        return names, values
+    firsts = np.cumsum(counts) - counts
+    (rows,) = np.nonzero(counts)
+    level = 0
+    while len(rows) and level < _HEADERS_AT_ONCE:
+        some = _Cursor(cursor.data, cursor.at[rows], cursor.ends[rows])
+        places = firsts[rows] + level
+        names.starts[places], names.lengths[places] = some.payloads(nullable=False)
+        values.starts[places], values.lengths[places] = some.payloads()
+        cursor.at[rows] = some.at
+        level += 1
+        rows = rows[counts[rows] > level]
+    for row in rows.tolist():
+        at, end = int(cursor.at[row]), int(cursor.ends[row])
+        for place in range(int(firsts[row]) + level, int(firsts[row] + counts[row])):
+            for spans, lowest in ((names, 0), (values, -1)):
+                length, at = read_varint(data, at)
+                spans.starts[place], spans.lengths[place] = at, length
+                at += max(length, 0)
+                if length < lowest or at > end:
+                    raise cursor.corrupt("a header is longer than its record")
+        cursor.at[row] = at
+    return names, values
+
+
+def _offsets(deltas: Int64s, found: list[tuple[int, BatchHeader]], counts: Int64s) -> Int64s:
+    import numpy as np
+
+    bases = np.array([header.base_offset for _, header in found], np.int64)
+    most = np.array([header.last_offset_delta for _, header in found], np.int64)
+    grows = np.ones(len(deltas), np.bool_)
+    grows[1:] = deltas[1:] > deltas[:-1]
+    grows[np.cumsum(counts) - counts] = True  # a batch starts anew
+    if not grows.all() or (deltas < 0).any() or (deltas > np.repeat(most, counts)).any():
+        raise _Cursor.corrupt("its offsets do not grow, or pass the batch's last offset")
+    return np.repeat(bases, counts) + deltas
+
+
+def _timestamps(
+    deltas: Int64s, found: list[tuple[int, BatchHeader]], counts: Int64s
+) -> tuple[Int64s, NDArray[np.int32]]:
+    """Timestamps in ms and their types (0 create, 1 append)."""
+    import numpy as np
+
+    kinds = np.array([header.is_log_append_time for _, header in found], np.int32)
+    bases = np.array(
+        [h.max_timestamp if h.is_log_append_time else h.base_timestamp for _, h in found], np.int64
+    )
+    appended = np.repeat(kinds, counts)
+    base = np.repeat(bases, counts)
+    deltas = np.where(appended, 0, deltas)
+    times = base + deltas
+    if (((base ^ times) & (deltas ^ times)) < 0).any():
+        raise _Cursor.corrupt("a timestamp does not fit 64 bits")
+    return times, appended
+
+
+def _validity(lengths: Int64s) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    valid = lengths >= 0
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _binary(memory: pa.Buffer, spans: _Spans) -> pa.Array:
+    """A binary array of the payloads that ``spans`` names in ``memory``."""
+    import numpy as np
+    import pyarrow as pa
+
+    starts, lengths = spans
+    count = len(starts)
+    if not count or not (lengths >= 0).any():
+        return pa.nulls(count, pa.binary())
+    # Every four bytes of the memory as an integer, overlapping: a view's prefix or inline part is a gather.
+    words: Any = np.ndarray((memory.size - 3,), "<i4", buffer=memory, strides=(1,))
+    views = np.zeros((count, 4), "<i4")
+    views[:, 0] = np.maximum(lengths, 0)
+    views[:, 1] = words[starts]
+    views[:, 3] = starts
+    (short,) = np.nonzero(lengths <= _INLINE_BYTES)
+    if len(short):
+        masks = _inline_masks()[np.maximum(lengths[short], 0)]
+        for word in range(3):
+            views[short, 1 + word] = words[starts[short] + 4 * word] & masks[:, word]
+    buffers = [_validity(lengths), pa.py_buffer(views), memory]
+    return pa.Array.from_buffers(pa.binary_view(), count, buffers).cast(pa.binary())
+
+
+def _header_lists(memory: pa.Buffer, fields: _Fields, keep: NDArray[np.bool_]) -> pa.Array:
+    """The column of headers of the records to keep."""
+    import numpy as np
+    import pyarrow as pa
+
+    counts, names, values = fields.header_counts, fields.header_names, fields.header_values
+    if not keep.all():
+        keep_headers = np.repeat(keep, counts)
+        counts, names, values = counts[keep], names.where(keep_headers), values.where(keep_headers)
+    ends = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=ends[1:])
+    try:
+        texts = _binary(memory, names).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise CorruptBatchError(f"a header's name is not UTF-8: {error}") from None
+    structs = pa.StructArray.from_arrays([texts, _binary(memory, values)], fields=_header_fields())
+    return pa.ListArray.from_arrays(pa.array(ends), structs, type=schema().field("headers").type)

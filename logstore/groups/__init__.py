@@ -1,0 +1,1 @@
+"""Consumer groups: pure state machines. Offsets now; membership and assignment come with shared groups."""

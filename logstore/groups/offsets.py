@@ -1,0 +1,313 @@
+"""Committed offsets of consumer groups: Kafka's ``__consumer_offsets`` records, and the state they build.
+
+Layout (big-endian; a string is ``length i16, UTF-8 bytes``), from Kafka's message schemas
+``OffsetCommitKey.json`` and ``OffsetCommitValue.json``:
+
+    key    version i16 (0 or 1; we write 1) | group string | topic string | partition i32
+    value  version i16 = 3 | offset i64 | leaderEpoch i32 | metadata string | commitTimestamp i64
+           versions 0 and 2: offset i64 | metadata string | commitTimestamp i64
+           version 1:        offset i64 | metadata string | commitTimestamp i64 | expireTimestamp i64
+    null   deletes the key
+
+A Kafka directory also holds group metadata under other key versions (2 and up): replay skips and counts them.
+Expiry of the offsets of dead groups comes with shared groups; nothing here forgets by time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from logstore.errors import (
+    InvalidArgumentError,
+    InvalidGroupError,
+    InvalidRecordError,
+    UnknownGroupError,
+    UnknownPartitionError,
+    UnsupportedStoreVersionError,
+)
+from logstore.machine import Change, Decision
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+KEY_VERSION: Final = 1
+VALUE_VERSION: Final = 3
+MAX_GROUP_CHARACTERS: Final = 249
+MAX_METADATA_BYTES: Final = 4096  # Kafka's offset.metadata.max.bytes
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leaderEpoch
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class OffsetValue(NamedTuple):
+    """``offset``: the next to read; ``leader_epoch`` -1: unknown; ``commit_ms``: ms since 1970 UTC."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+
+
+def validate_group(group: str) -> None:
+    """InvalidGroupError unless ``group`` is 1 to 249 characters of valid Unicode without NUL."""
+    if not isinstance(group, str):
+        raise InvalidGroupError(f"a group name is text, not {type(group).__name__}")
+    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
+        raise InvalidGroupError(f"group name of {len(group)} characters: {group[:40]!r}")
+    if "\0" in group or any("\ud800" <= character <= "\udfff" for character in group):
+        raise InvalidGroupError(f"group name {group!r} holds a NUL or half of a surrogate pair")
+
+
+# --- codecs -----------------------------------------------------------------------------------------
+
+
+def encode_key(group: str, topic: str, partition: int) -> bytes:
+    group_bytes = group.encode()
+    topic_bytes = topic.encode()
+    return b"".join(
+        (
+            _I16.pack(KEY_VERSION),
+            _I16.pack(len(group_bytes)),
+            group_bytes,
+            _I16.pack(len(topic_bytes)),
+            topic_bytes,
+            _I32.pack(partition),
+        )
+    )
+
+
+def encode_value(value: OffsetValue) -> bytes:
+    metadata = value.metadata.encode()
+    return b"".join(
+        (
+            _VALUE_HEAD.pack(VALUE_VERSION, value.offset, value.leader_epoch),
+            _I16.pack(len(metadata)),
+            metadata,
+            _I64.pack(value.commit_ms),
+        )
+    )
+
+
+def decode_key(key: bytes) -> OffsetKey | None:
+    """The offset key, or None for another kind of key (version 2 and up). InvalidRecordError if malformed."""
+    reader = _Reader(key, "key")
+    if reader.i16() not in (0, KEY_VERSION):
+        return None
+    decoded = OffsetKey(reader.string(), reader.string(), reader.i32())
+    reader.finish()
+    return decoded
+
+
+def decode_value(value: bytes) -> OffsetValue:
+    """Versions 0 to 3. InvalidRecordError if malformed, UnsupportedStoreVersionError for a newer version."""
+    reader = _Reader(value, "value")
+    version = reader.i16()
+    if version > VALUE_VERSION:
+        raise UnsupportedStoreVersionError(
+            f"committed offset of value version {version}: this version reads 0 to {VALUE_VERSION}"
+        )
+    if version < 0:
+        raise reader.malformed(f"version {version}")
+    offset = reader.i64()
+    leader_epoch = reader.i32() if version >= 3 else -1
+    metadata = reader.string()
+    commit_ms = reader.i64()
+    if version == 1:
+        reader.i64()  # expireTimestamp: offsets outlive it here, see the module's docstring
+    reader.finish()
+    return OffsetValue(offset, leader_epoch, metadata, commit_ms)
+
+
+class _Reader:
+    """Reads fields one after the other and refuses to run past the end."""
+
+    __slots__ = ("_at", "_data", "_what")
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data = bytes(data)
+        self._at = 0
+        self._what = what
+
+    def malformed(self, why: str) -> InvalidRecordError:
+        return InvalidRecordError(
+            f"malformed {self._what} of a committed offset, {len(self._data)} bytes: {why}",
+            hint="run `logstore log verify` on __consumer_offsets",
+        )
+
+    def _number(self, form: struct.Struct) -> int:
+        try:
+            number: int = form.unpack_from(self._data, self._at)[0]
+        except struct.error:
+            raise self.malformed(f"it ends inside the field at byte {self._at}") from None
+        self._at += form.size
+        return number
+
+    def i16(self) -> int:
+        return self._number(_I16)
+
+    def i32(self) -> int:
+        return self._number(_I32)
+
+    def i64(self) -> int:
+        return self._number(_I64)
+
+    def string(self) -> str:
+        length = self._number(_I16)
+        start = self._at
+        if length < 0 or start + length > len(self._data):
+            raise self.malformed(f"string length {length} at byte {start - 2}")
+        self._at = start + length
+        try:
+            return self._data[start : self._at].decode()
+        except UnicodeDecodeError as error:
+            raise self.malformed(f"string at byte {start} is not UTF-8: {error.reason}") from None
+
+    def finish(self) -> None:
+        if self._at != len(self._data):
+            raise self.malformed(f"{len(self._data) - self._at} bytes too many")
+
+
+# --- the state machine ------------------------------------------------------------------------------
+
+
+class OffsetStore:
+    """The committed offsets of all groups: a ``StateMachine`` over ``__consumer_offsets``.
+
+    Not thread-safe; its owner holds the internal topic's lock while it decides, appends and replays.
+    ``ignored_records``: replayed records of other kinds (group metadata of a Kafka broker, null keys).
+    """
+
+    def __init__(self) -> None:
+        self.ignored_records = 0
+        self._groups: dict[str, dict[TopicPartition, OffsetValue]] = {}
+
+    def decide_commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        now_ms: int,
+        end_offsets: Mapping[TopicPartition, int] | None = None,
+    ) -> Decision[dict[TopicPartition, OffsetAndMetadata]]:
+        """Commit positions of ``group``; the reply is what will be committed.
+
+        ``end_offsets``: where each partition ends now; an offset past it is refused (it would skip records
+        that are still to come). None leaves that check out: the ends are not known here.
+        Raises InvalidGroupError, InvalidArgumentError, UnknownPartitionError.
+        """
+        validate_group(group)
+        records: list[Change] = []
+        accepted: dict[TopicPartition, OffsetAndMetadata] = {}
+        for place, position in offsets.items():
+            topic, partition = place
+            offset, leader_epoch, metadata = position
+            _check_position(group, topic, partition, position)
+            if end_offsets is not None:
+                _check_end(group, topic, partition, offset, end_offsets)
+            value = encode_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
+            records.append((encode_key(group, topic, partition), value))
+            accepted[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, leader_epoch, metadata)
+        return Decision(tuple(records), accepted)
+
+    def decide_delete_group(self, group: str) -> Decision[list[TopicPartition]]:
+        """Forget all offsets of ``group``; the reply lists their partitions. UnknownGroupError if none."""
+        validate_group(group)
+        places = self._groups.get(group)
+        if not places:
+            raise UnknownGroupError(
+                f"group {group!r} has no committed offsets to delete",
+                hint="`logstore group list` shows the groups",
+            )
+        records = tuple((encode_key(group, *place), None) for place in places)
+        return Decision(records, sorted(places))
+
+    def decide_delete_topic(self, topic: str) -> Decision[list[str]]:
+        """Forget every group's offsets in ``topic``: a later topic of that name starts anew.
+
+        The reply lists the groups that had any; no records if none had.
+        """
+        records: list[Change] = []
+        groups: list[str] = []
+        for group, places in self._groups.items():
+            mine = [place for place in places if place.topic == topic]
+            records.extend((encode_key(group, *place), None) for place in mine)
+            if mine:
+                groups.append(group)
+        return Decision(tuple(records), sorted(groups))
+
+    def replay(self, key: bytes | None, value: bytes | None) -> None:
+        """Apply one record. InvalidRecordError, UnsupportedStoreVersionError if it cannot be understood."""
+        decoded = None if key is None else decode_key(key)
+        if decoded is None:
+            self.ignored_records += 1
+            return
+        place = TopicPartition(decoded.topic, decoded.partition)
+        if value is not None:
+            self._groups.setdefault(decoded.group, {})[place] = decode_value(value)
+            return
+        places = self._groups.get(decoded.group)
+        if places is not None and places.pop(place, None) is not None and not places:
+            del self._groups[decoded.group]
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """A copy of the group's offsets; empty for a group that never committed. InvalidGroupError."""
+        validate_group(group)
+        return {
+            place: OffsetAndMetadata(value.offset, value.leader_epoch, value.metadata)
+            for place, value in self._groups.get(group, {}).items()
+        }
+
+    def commit_times_ms(self, group: str) -> dict[TopicPartition, int]:
+        """When each of the group's offsets was committed, in ms since 1970 UTC."""
+        return {place: value.commit_ms for place, value in self._groups.get(group, {}).items()}
+
+    def groups(self) -> list[str]:
+        """Names of the groups that have at least one committed offset, sorted."""
+        return sorted(self._groups)
+
+
+def _check_position(group: str, topic: str, partition: int, position: OffsetAndMetadata) -> None:
+    where = f"group {group!r} cannot commit for {topic}-{partition}"
+    offset, leader_epoch, metadata = position
+    for name, number, low, high in (
+        ("partition", partition, 0, INT32_MAX),
+        ("offset", offset, 0, INT64_MAX),
+        ("leader_epoch", leader_epoch, -1, INT32_MAX),
+    ):
+        if type(number) is not int or not low <= number <= high:
+            raise InvalidArgumentError(
+                f"{where}: {name} {number!r} is not a whole number from {low} to {high}"
+            )
+    if not isinstance(metadata, str):
+        raise InvalidArgumentError(f"{where}: metadata is text, not {type(metadata).__name__}")
+    if not metadata.isascii():
+        try:
+            size = len(metadata.encode())
+        except UnicodeEncodeError:
+            raise InvalidArgumentError(f"{where}: metadata holds half of a surrogate pair") from None
+    else:
+        size = len(metadata)
+    if size > MAX_METADATA_BYTES:
+        raise InvalidArgumentError(f"{where}: metadata of {size} bytes, at most {MAX_METADATA_BYTES} fit")
+
+
+def _check_end(
+    group: str, topic: str, partition: int, offset: int, end_offsets: Mapping[TopicPartition, int]
+) -> None:
+    end = end_offsets.get(TopicPartition(topic, partition))
+    if end is None:
+        raise UnknownPartitionError(f"group {group!r} cannot commit for {topic}-{partition}: there is none")
+    if offset > end:
+        raise InvalidArgumentError(
+            f"group {group!r} cannot commit offset {offset} of {topic}-{partition}: its end is {end}",
+            hint="commit the offset after the last record you processed, at most the end",
+        )

@@ -1,0 +1,323 @@
+"""``.live``: where each partition stands right now, for readers in other processes beside its writer.
+
+    header, 256 bytes    magic 8s | version u16 | boot id length u16 | boot id | zeros
+    slot n, 128 bytes    at 256 + 128 * n: two copies of 64 bytes each
+
+    copy   0  generation      i64    goes up by one with every publish; 0: never written
+           8  log start       i64
+          16  high watermark  i64
+          24  last stable     i64
+          32  log end         i64
+          40  segment base    i64    base offset of the active segment
+          48  end position    i64    byte in the active segment where the high watermark's batches end
+          56  leader epoch    i32
+          60  crc32c          u32    of the 60 bytes before
+
+A publish goes to copy ``generation & 1``, so that the copy published before stays whole while the new one is
+written: a torn copy is known by its checksum, and the reader takes the valid copy of the higher generation.
+
+The file is not durable and so does not go through the file-system seam: it says what a running boot's page
+cache holds, and a file of another boot reads as empty. It is written with ``pwrite`` and not through a
+mapping: storing past the end of a mapping, or into a hole of it on a full disk, kills the process with
+SIGBUS, while ``pwrite`` raises an error. A slot lies within one page and is one call.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from typing import Final, NamedTuple, Protocol
+
+from crc32c import crc32c
+
+from logstore.errors import StorageError, StoreClosedError, from_os_error
+from logstore.invariants import invariant
+
+MAGIC: Final = b"LSLIVE\r\n"
+VERSION: Final = 1
+HEADER_BYTES: Final = 256
+COPY_BYTES: Final = 64
+SLOT_BYTES: Final = 2 * COPY_BYTES
+
+_HEADER = struct.Struct(">8sHH")
+_BODY = struct.Struct(">qqqqqqqi")
+_CRC = struct.Struct(">I")
+_GENERATION = struct.Struct(">q")
+_READ_TRIES: Final = 3
+_NEVER_WRITTEN: Final = bytes(COPY_BYTES)
+
+
+class LiveSlot(NamedTuple):
+    """A partition's state as last published. Offsets count records; ``end_position`` is in bytes."""
+
+    generation: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    segment_base: int
+    end_position: int
+    leader_epoch: int
+
+
+class LiveBoard(Protocol):
+    """Publishes and reads slots. A slot has one publisher at a time: whoever holds its topic's lock."""
+
+    def publish(
+        self,
+        slot: int,
+        *,
+        log_start_offset: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_end_offset: int,
+        segment_base: int,
+        end_position: int,
+        leader_epoch: int,
+    ) -> None:
+        """Show this state; writes nothing when it is what is shown already. StorageError, DiskFullError."""
+        ...
+
+    def read(self, slot: int) -> LiveSlot | None:
+        """The newest state; None when never written, when both copies are torn, or of another boot."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LiveFile:
+    """``LiveBoard`` on a file.
+
+    ``boot_id``: which boot of the machine this is (``Clock.boot_id``). ``writable``: makes the file, or
+    replaces one of another boot or version; the caller holds the catalogue's lock while it opens. Not
+    writable: a missing or foreign file reads as empty, and is looked for again at every read, so that a
+    reader started before the writer sees it.
+
+    Slots may be read from any thread, and published by one thread a slot at a time. ``mode_bits``:
+    permissions of a new file.
+    """
+
+    def __init__(self, path: str, boot_id: str, *, writable: bool, mode_bits: int = 0o600) -> None:
+        self.path = path
+        self._boot_id = boot_id
+        self._writable = writable
+        self._closed = False
+        self._fd = -1
+        self._written: dict[int, tuple[bytes, bytes]] = {}  # slot -> file's bytes after our publish, body
+        self._guard = threading.Lock()  # around opening and retiring of descriptors
+        self._retired: list[int] = []
+        self._last_read: dict[int, bytes] = {}
+        header = _header(boot_id)
+        try:
+            self._fd = self._open_current(header)
+            if self._fd < 0 and writable:
+                self._fd = _replace(path, header, mode_bits)
+        except OSError as error:
+            raise from_os_error(error, "open", path) from error
+
+    def publish(
+        self,
+        slot: int,
+        *,
+        log_start_offset: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_end_offset: int,
+        segment_base: int,
+        end_position: int,
+        leader_epoch: int,
+    ) -> None:
+        fd = self._fd
+        if fd < 0 or not self._writable:
+            self._refuse_publish()
+        place = HEADER_BYTES + SLOT_BYTES * slot
+        try:
+            # Another process may have owned the topic since our last publish: look before counting on.
+            before = os.pread(fd, SLOT_BYTES, place)
+            known = self._written.get(slot)
+            current = known[1] if known is not None and known[0] == before else _newest(before)[0]
+            generation = 1 if current is None else _GENERATION.unpack_from(current)[0] + 1
+            body = _BODY.pack(
+                generation,
+                log_start_offset,
+                high_watermark,
+                last_stable_offset,
+                log_end_offset,
+                segment_base,
+                end_position,
+                leader_epoch,
+            )
+            if current is not None and current[8:] == body[8:]:
+                return
+            copy = body + _CRC.pack(crc32c(body))
+            if generation & 1:
+                after = before[:COPY_BYTES].ljust(COPY_BYTES, b"\0") + copy
+                count = os.pwrite(fd, copy, place + COPY_BYTES)
+            else:
+                after = copy + before[COPY_BYTES:]
+                count = os.pwrite(fd, copy, place)
+        except OSError as error:
+            raise from_os_error(error, "publish to", self.path) from error
+        if count != COPY_BYTES:
+            raise StorageError(
+                f"publish to {self.path} wrote {count} of {COPY_BYTES} bytes", hint="free space"
+            )
+        self._written[slot] = (after, body)
+
+    def read(self, slot: int) -> LiveSlot | None:
+        if self._closed:
+            raise StoreClosedError(f"read of {self.path} after its store was closed")
+        try:
+            data = self._fetch(slot)
+            if not self._writable and data == self._last_read.get(slot):
+                # Nothing new: perhaps because the file was replaced. (What we publish ourselves, we read.)
+                self._drop_replaced()
+                data = self._fetch(slot)
+            self._last_read[slot] = data
+            newest: bytes | None = None
+            for _ in range(_READ_TRIES):
+                newest, torn = _newest(data)
+                if not torn:
+                    break
+                data = self._fetch(slot)  # a publish is under way: the torn copy may be the newer one
+            return None if newest is None else LiveSlot._make(_BODY.unpack(newest))
+        except OSError as error:
+            raise from_os_error(error, "read", self.path) from error
+
+    def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            fds = [fd for fd in (self._fd, *self._retired) if fd >= 0]
+            self._fd = -1
+            self._retired.clear()
+        for fd in fds:
+            os.close(fd)
+
+    def _refuse_publish(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"publish to {self.path} after its store was closed")
+        invariant(False, f"only a writable store publishes to {self.path}")
+
+    def _fetch(self, slot: int) -> bytes:
+        """Both copies of the slot as they stand in the file; empty when there is no file of this boot."""
+        fd = self._fd
+        if fd < 0:
+            with self._guard:
+                if self._fd < 0 and not self._closed:
+                    self._fd = self._open_current(_header(self._boot_id))
+                fd = self._fd
+            if fd < 0:
+                return b""
+        return os.pread(fd, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
+
+    def _drop_replaced(self) -> None:
+        """Let go of a file that has lost its name, so that the next fetch looks for the one in its place.
+
+        Its descriptor stays open until ``close``: another thread may be reading from it.
+        """
+        with self._guard:
+            if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
+                self._retired.append(self._fd)
+                self._fd = -1
+
+    def _open_current(self, header: bytes) -> int:
+        """A descriptor of the file at ``path`` if it is of this boot and version, else -1."""
+        access = os.O_RDWR if self._writable else os.O_RDONLY
+        try:
+            fd = os.open(self.path, access | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return -1
+        try:
+            if os.pread(fd, HEADER_BYTES, 0) == header:
+                keep, fd = fd, -1
+                return keep
+            return -1
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+
+class MemoryLive:
+    """The twin: a dict. Several boards may share one ``table``, as processes share a file."""
+
+    def __init__(self, table: dict[int, LiveSlot] | None = None) -> None:
+        self._table: dict[int, LiveSlot] = {} if table is None else table
+
+    def publish(
+        self,
+        slot: int,
+        *,
+        log_start_offset: int,
+        high_watermark: int,
+        last_stable_offset: int,
+        log_end_offset: int,
+        segment_base: int,
+        end_position: int,
+        leader_epoch: int,
+    ) -> None:
+        current = self._table.get(slot)
+        shown = LiveSlot(
+            1 if current is None else current.generation + 1,
+            log_start_offset,
+            high_watermark,
+            last_stable_offset,
+            log_end_offset,
+            segment_base,
+            end_position,
+            leader_epoch,
+        )
+        if current is None or current[1:] != shown[1:]:
+            self._table[slot] = shown
+
+    def read(self, slot: int) -> LiveSlot | None:
+        return self._table.get(slot)
+
+    def reboot(self) -> None:
+        """The machine restarted: what was published is of another boot."""
+        self._table.clear()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+def _header(boot_id: str) -> bytes:
+    boot = boot_id.encode()
+    invariant(_HEADER.size + len(boot) <= HEADER_BYTES, "a boot id fits the header of .live")
+    return (_HEADER.pack(MAGIC, VERSION, len(boot)) + boot).ljust(HEADER_BYTES, b"\0")
+
+
+def _replace(path: str, header: bytes, mode_bits: int) -> int:
+    """Put an empty file at ``path``; returns its descriptor. Renamed into place, so that no reader ever
+    sees half a header, and a reader of the old file keeps its old inode until it looks again."""
+    temporary = path + ".tmp"
+    try:
+        os.unlink(temporary)
+    except FileNotFoundError:
+        pass  # the usual case: no earlier attempt was cut short
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode_bits)
+    try:
+        os.fchmod(fd, mode_bits)  # the umask must not undo what the caller asked for
+        if os.pwrite(fd, header, 0) != HEADER_BYTES:
+            raise StorageError(f"cannot write the header of {path}", hint="free space on the disk")
+        os.rename(temporary, path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _newest(data: bytes) -> tuple[bytes | None, bool]:
+    """The body of the valid copy of the higher generation, and whether a copy was torn."""
+    best: bytes | None = None
+    torn = False
+    for start in (0, COPY_BYTES):
+        copy = data[start : start + COPY_BYTES]
+        if len(copy) < COPY_BYTES or copy == _NEVER_WRITTEN:
+            continue
+        body = copy[: _BODY.size]
+        if crc32c(body) != _CRC.unpack_from(copy, _BODY.size)[0]:
+            torn = True
+        elif best is None or body[:8] > best[:8]:  # generations are positive: bytes compare like numbers
+            best = body
+    return best, torn

@@ -1,0 +1,146 @@
+"""How a slot is locked, by platform: a byte of one file, or a file of its own. ``locks.py`` says what for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+from typing import Final, Protocol
+
+if sys.platform != "win32":
+    import fcntl
+
+SLOT_BYTES: Final = 256
+
+_FLOCK = struct.Struct("hhqqi0q")  # C's struct flock on 64-bit Linux: type, whence, start, length, pid
+_TAKEN_ERRNOS: Final = (errno.EAGAIN, errno.EACCES)
+
+
+class LockMechanism(Protocol):
+    """Locks and holder records on descriptors. Raises ``OSError``."""
+
+    def lock(self, slot: int) -> bool: ...
+    def unlock(self, slot: int) -> None: ...
+    def locked_by_other(self, slot: int) -> bool: ...
+    def write_record(self, slot: int, record: bytes) -> None: ...
+    def read_record(self, slot: int) -> bytes: ...
+    def close(self) -> None:
+        """Close the descriptors without unlocking: a fork's child must not free what its parent holds."""
+        ...
+
+
+def _open(path: str, mode_bits: int) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        fd = os.open(path, flags | os.O_CREAT, mode_bits)
+        if os.fstat(fd).st_uid == os.geteuid():
+            os.fchmod(fd, mode_bits)  # the umask must not undo what the caller asked for
+        return fd
+
+
+def _range(kind: int, slot: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, slot * SLOT_BYTES, 1, 0)
+
+
+class RangeLocks:
+    """One file; slot n is byte 256 * n, locked for the open file description (Linux)."""
+
+    def __init__(self, path: str, mode_bits: int) -> None:
+        self._fd = _open(path, mode_bits)
+
+    def lock(self, slot: int) -> bool:
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK, slot))
+        except OSError as error:
+            if error.errno in _TAKEN_ERRNOS:
+                return False
+            raise
+        return True
+
+    def unlock(self, slot: int) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_UNLCK, slot))
+
+    def locked_by_other(self, slot: int) -> bool:
+        answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, slot))
+        kind: int = _FLOCK.unpack(answer)[0]
+        return kind != fcntl.F_UNLCK
+
+    def write_record(self, slot: int, record: bytes) -> None:
+        os.pwrite(self._fd, record, slot * SLOT_BYTES)
+
+    def read_record(self, slot: int) -> bytes:
+        return os.pread(self._fd, SLOT_BYTES, slot * SLOT_BYTES)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class WholeFileLocks:
+    """One file per slot, ``<path>.<slot>``, under ``flock`` (macOS and other systems without OFD locks)."""
+
+    def __init__(self, path: str, mode_bits: int) -> None:
+        self._path = path
+        self._mode_bits = mode_bits
+        self._fds: dict[int, int] = {}
+
+    def _slot_path(self, slot: int) -> str:
+        return f"{self._path}.{slot}"
+
+    def lock(self, slot: int) -> bool:
+        fd = _open(self._slot_path(slot), self._mode_bits)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in _TAKEN_ERRNOS:
+                return False
+            raise
+        self._fds[slot] = fd
+        return True
+
+    def unlock(self, slot: int) -> None:
+        fd = self._fds.pop(slot)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would not free it while a fork's child lives
+        finally:
+            os.close(fd)
+
+    def locked_by_other(self, slot: int) -> bool:
+        """flock has no question: try a shared lock and drop it. Somebody who tries at that very moment
+        fails once, and tries again after its pause."""
+        try:
+            fd = os.open(self._slot_path(slot), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _TAKEN_ERRNOS:
+                return True
+            raise
+        finally:
+            os.close(fd)
+        return False
+
+    def write_record(self, slot: int, record: bytes) -> None:
+        os.pwrite(self._fds[slot], record, 0)
+
+    def read_record(self, slot: int) -> bytes:
+        with open(self._slot_path(slot), "rb") as file:
+            return file.read(SLOT_BYTES)
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+
+def choose_mechanism(path: str, mode_bits: int) -> LockMechanism:
+    """The best mechanism of this platform on the file ``path``. Raises ``OSError``."""
+    if sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK"):
+        return RangeLocks(path, mode_bits)
+    return WholeFileLocks(path, mode_bits)

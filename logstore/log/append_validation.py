@@ -1,0 +1,130 @@
+"""Pure checks of a batch on its way in, and what the topic's settings change about it.
+
+Only headers are looked at; records are neither decoded nor decompressed (a batch with another codec than the
+topic's ``compression.type`` is recompressed, its records still untouched).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logstore.config import TopicConfig
+from logstore.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    NotAvailableYetError,
+    RecordTooLargeError,
+)
+from logstore.format.batch import (
+    BatchHeader,
+    check_crc,
+    read_header,
+    recompress,
+    stamp_log_append_time,
+)
+from logstore.types import Buffer
+
+
+class CheckedBatch(NamedTuple):
+    """A batch that may be appended; ``data`` is the caller's bytes unless settings had to change them."""
+
+    data: memoryview
+    header: BatchHeader
+
+
+def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
+    """The whole batches in ``buffer``, each with magic, length and CRC verified."""
+    view, at, found = memoryview(buffer), 0, []
+    if not view:
+        raise InvalidRecordError(f"append to {where}: the buffer is empty", hint="pass at least one batch")
+    while at < len(view):
+        header = read_header(view, at)
+        if at + header.size > len(view):
+            raise CorruptBatchError(
+                f"append to {where}: the batch at byte {at} says {header.size} bytes, {len(view) - at} are there"
+            )
+        check_crc(view, at, header)
+        found.append(CheckedBatch(view[at : at + header.size], header))
+        at += header.size
+    return found
+
+
+def check_leader_append(
+    batches: Sequence[CheckedBatch], config: TopicConfig, now_ms: int, where: str
+) -> list[CheckedBatch]:
+    """Batches as the leader stores them. Errors name the rule and the limit; nothing is stored then."""
+    return [_check_one(batch, config, now_ms, where) for batch in batches]
+
+
+def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str) -> CheckedBatch:
+    header = batch.header
+    if header.is_control:
+        raise InvalidRecordError(
+            f"append to {where}: control batches are written by the log itself", hint="send records instead"
+        )
+    if header.is_transactional or header.producer_id >= 0:
+        raise NotAvailableYetError(
+            f"append to {where}: a batch with producer id {header.producer_id}",
+            hint="idempotent and transactional batches come with a later version; send with producer id -1",
+        )
+    if header.records_count < 1 or header.records_count != header.last_offset_delta + 1:
+        raise InvalidRecordError(
+            f"append to {where}: {header.records_count} records but last offset delta {header.last_offset_delta}",
+            hint="a new batch has one record per offset",
+        )
+    if header.codec != config.compression_type != "producer":
+        batch = _parsed(recompress(batch.data, config.compression_type, _level(config)))
+    if config.timestamp_type == "LogAppendTime":
+        batch = _parsed(stamp_log_append_time(batch.data, now_ms))
+    else:
+        _check_times(header, config, now_ms, where)
+    if len(batch.data) > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"append to {where}: a batch of {len(batch.data)} bytes; max.message.bytes is {config.max_message_bytes}"
+        )
+    return batch
+
+
+def _parsed(data: bytes) -> CheckedBatch:
+    return CheckedBatch(memoryview(data), read_header(data))
+
+
+def _level(config: TopicConfig) -> int | None:
+    return {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }.get(config.compression_type)
+
+
+def _check_times(header: BatchHeader, config: TopicConfig, now_ms: int, where: str) -> None:
+    newest, oldest = header.max_timestamp, header.base_timestamp
+    if newest > now_ms + config.timestamp_after_max_ms:
+        raise InvalidTimestampError(
+            f"append to {where}: timestamp {newest} is {newest - now_ms} ms ahead of this machine's clock",
+            hint=f"message.timestamp.after.max.ms allows {config.timestamp_after_max_ms} ms",
+        )
+    if oldest < now_ms - config.timestamp_before_max_ms:
+        raise InvalidTimestampError(
+            f"append to {where}: timestamp {oldest} is {now_ms - oldest} ms behind this machine's clock",
+            hint=f"message.timestamp.before.max.ms allows {config.timestamp_before_max_ms} ms",
+        )
+
+
+def check_follower_append(batches: Sequence[CheckedBatch], next_offset: int, epoch: int, where: str) -> None:
+    """Offsets and epochs come as they are; a gap, a step back or an older epoch is refused."""
+    for batch in batches:
+        header = batch.header
+        if header.base_offset != next_offset:
+            raise InvalidRecordError(
+                f"append to {where} as follower: offset {header.base_offset} where {next_offset} is due",
+                hint="fetch from the log's end; truncate first if the leader's log diverged",
+            )
+        if header.leader_epoch < epoch:
+            raise InvalidRecordError(
+                f"append to {where} as follower: epoch {header.leader_epoch} after epoch {epoch}",
+                hint="a newer leader has written here already",
+            )
+        next_offset, epoch = header.next_offset, header.leader_epoch

@@ -1,0 +1,54 @@
+"""The small text files of a partition: `leader-epoch-checkpoint` and `partition.metadata`.
+
+Checkpoints are Kafka's: line 1 the version, line 2 the number of entries, then one entry a line. They are
+written to `<name>.tmp`, synced and renamed (``seams.fs.replace_file``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logstore.errors import DamagedStoreError, UnsupportedStoreVersionError
+
+METADATA_FILE = "partition.metadata"
+
+
+def encode_pairs(pairs: Sequence[tuple[int, int]]) -> bytes:
+    lines = ["0", str(len(pairs)), *(f"{left} {right}" for left, right in pairs)]
+    return ("\n".join(lines) + "\n").encode("ascii")
+
+
+def decode_pairs(content: bytes, path: str) -> list[tuple[int, int]]:
+    """The entries. UnsupportedStoreVersionError, or DamagedStoreError naming the line."""
+    lines = content.decode("ascii", "replace").split("\n")
+    if lines and lines[0].strip() not in ("0", ""):
+        raise UnsupportedStoreVersionError(f"{path} has version {lines[0].strip()!r}; 0 is supported")
+    try:
+        count = int(lines[1])
+        pairs = []
+        for line in lines[2 : 2 + count]:
+            left, right = line.split()
+            pairs.append((int(left), int(right)))
+        if lines[0].strip() != "0" or len(pairs) != count or any(text.strip() for text in lines[2 + count :]):
+            raise ValueError(f"{count} entries announced")
+    except (ValueError, IndexError) as error:
+        raise DamagedStoreError(f"{path} is not a checkpoint: {error}", path=path) from None
+    return pairs
+
+
+def encode_metadata(topic_id: str) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}\n".encode("ascii")
+
+
+def decode_metadata(content: bytes, path: str) -> str:
+    """The topic's id (base64 uuid)."""
+    fields: dict[str, str] = {}
+    for line in content.decode("utf-8", "replace").splitlines():
+        name, separator, value = line.partition(":")
+        if separator:
+            fields[name.strip()] = value.strip()
+    if fields.get("version", "0") != "0":
+        raise UnsupportedStoreVersionError(f"{path} has version {fields['version']!r}; 0 is supported")
+    if not fields.get("topic_id"):
+        raise DamagedStoreError(f"{path} names no topic_id", path=path)
+    return fields["topic_id"]

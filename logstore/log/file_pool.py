@@ -1,0 +1,168 @@
+"""One bounded pool of open files and mappings for a whole store.
+
+``mmap`` duplicates its descriptor and keeps it, so a mapping costs as much as an open file; both count. An
+entry in use (pinned) is never closed under its user. A mapping whose views are still out cannot be closed:
+it stays and counts; when every place is taken by such entries, ``mapping`` answers None and the caller reads
+with ``pread`` instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from types import TracebackType
+
+from logstore.invariants import invariant
+from logstore.seams.fs import File, FileSystem
+
+_Key = tuple[str, str]  # (path, "r" | "rw" | "map")
+
+
+class _Entry:
+    __slots__ = ("doomed", "file", "pins", "view")
+
+    def __init__(self, file: File | None, view: memoryview | None) -> None:
+        self.file = file
+        self.view = view
+        self.pins = 0
+        self.doomed = False  # forgotten while pinned: closed by the last unpin
+
+
+class PinnedFile:
+    """``with pool.pinned(path, writable) as file``: the file stays open inside the block."""
+
+    __slots__ = ("_key", "_pool")
+
+    def __init__(self, pool: FilePool, key: _Key) -> None:
+        self._pool = pool
+        self._key = key
+
+    def __enter__(self) -> File:
+        return self._pool.pin(self._key[0], self._key[1] == "rw")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.unpin(self._key[0], self._key[1] == "rw")
+
+
+class FilePool:
+    """At most ``capacity`` descriptors, least recently used closed first. Safe for any thread."""
+
+    def __init__(self, fs: FileSystem, capacity: int = 400) -> None:
+        self._fs = fs
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+
+    @property
+    def fs(self) -> FileSystem:
+        return self._fs
+
+    def pinned(self, path: str, writable: bool = False) -> PinnedFile:
+        return PinnedFile(self, (path, "rw" if writable else "r"))
+
+    def pin(self, path: str, writable: bool = False) -> File:
+        """Open (or reuse) the file and keep it open until ``unpin``. Raises ``OSError``."""
+        key = (path, "rw" if writable else "r")
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                self._make_room()
+                entry = _Entry(self._fs.open(path, "rw" if writable else "r"), None)
+                self._entries[key] = entry
+            else:
+                self._entries.move_to_end(key)
+            entry.pins += 1
+            invariant(entry.file is not None, "a pooled file is open")
+            return entry.file  # type: ignore[return-value]
+
+    def unpin(self, path: str, writable: bool = False) -> None:
+        key = (path, "rw" if writable else "r")
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return  # the pool was closed or abandoned meanwhile
+            entry.pins -= 1
+            if entry.doomed and entry.pins <= 0:
+                del self._entries[key]
+                self._close(entry)
+
+    def mapping(self, path: str) -> memoryview | None:
+        """A view of a whole closed file, or None when all places are pinned. Raises ``OSError``."""
+        key = (path, "map")
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+                return entry.view
+            if not self._make_room():
+                return None
+            file = self._fs.open(path, "r")
+            try:
+                view = file.map()
+            finally:
+                file.close()
+            self._entries[key] = _Entry(None, view)
+            return view
+
+    def forget(self, directory: str) -> None:
+        """Drop all entries below ``directory`` (it is about to be renamed or removed)."""
+        prefix = directory.rstrip("/") + "/"
+        with self._lock:
+            for key in [key for key in self._entries if key[0].startswith(prefix)]:
+                self._drop(key)
+
+    def forget_file(self, path: str) -> None:
+        with self._lock:
+            for key in [(path, "r"), (path, "rw"), (path, "map")]:
+                if key in self._entries:
+                    self._drop(key)
+
+    def close(self) -> None:
+        with self._lock:
+            entries = list(self._entries.values())
+            self._entries.clear()
+            for entry in entries:
+                self._close(entry)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _drop(self, key: _Key) -> None:
+        entry = self._entries[key]
+        if entry.pins > 0:
+            entry.doomed = True
+        else:
+            del self._entries[key]
+            self._close(entry)
+
+    def _make_room(self) -> bool:
+        """Close least recently used entries until there is a place; False if all are in use."""
+        if len(self._entries) < self._capacity:
+            return True
+        for key in list(self._entries):
+            entry = self._entries[key]
+            if entry.pins > 0 or not self._close(entry):
+                continue
+            del self._entries[key]
+            if len(self._entries) < self._capacity:
+                return True
+        return False
+
+    @staticmethod
+    def _close(entry: _Entry) -> bool:
+        """Close the descriptor; False for a mapping whose views are out (it lives until they are gone)."""
+        if entry.file is not None:
+            entry.file.close()
+        if entry.view is not None:
+            backing = entry.view.obj
+            close = getattr(backing, "close", None)
+            if close is not None:
+                entry.view.release()
+                try:
+                    close()
+                except BufferError:
+                    entry.view = memoryview(backing)
+                    return False
+        return True

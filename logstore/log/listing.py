@@ -1,0 +1,45 @@
+"""What a partition's directory holds, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from logstore.errors import UnsupportedStoreVersionError
+from logstore.log import offset_index, time_index
+from logstore.log.segment import LOG_SUFFIX
+
+_NAME = re.compile(r"(\d{20})(\.[a-z]+)(\..+)?")
+_KNOWN = {LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, ".txnindex", ".snapshot"}
+
+
+@dataclass(slots=True)
+class Listing:
+    """``bases``: base offsets of the segments, sorted; ``indexes``: (base, suffix) of the index files there;
+    ``leftovers``: names of temporary files that a crash left and an owner removes."""
+
+    bases: list[int] = field(default_factory=list)
+    indexes: set[tuple[int, str]] = field(default_factory=set)
+    leftovers: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(names: Iterable[str], directory: str) -> Listing:
+        """Sort the names out. Files of a compaction that this version cannot finish are refused: to ignore
+        them could show records that were already cleaned away."""
+        found = Listing()
+        for name in names:
+            match = _NAME.fullmatch(name)
+            if name.endswith(".tmp"):
+                found.leftovers.append(name)
+            elif name.endswith((".swap", ".cleaned")):
+                raise UnsupportedStoreVersionError(
+                    f"{directory}/{name} was left by a version of logstore that compacts"
+                )
+            elif match is not None and match[3] is None and match[2] in _KNOWN:
+                if match[2] == LOG_SUFFIX:
+                    found.bases.append(int(match[1]))
+                else:
+                    found.indexes.add((int(match[1]), match[2]))
+        found.bases.sort()
+        return found

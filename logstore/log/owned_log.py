@@ -1,0 +1,492 @@
+"""A partition's log in the process that owns its topic: append, sync, roll, read, truncate.
+
+Threads: one writer at a time (``_lock``), any number of readers. A sync runs beside appends (``_sync_lock``
+lets one run at a time); only after it do ``synced_offset`` and, by the topic's ``visible.after``, the high
+watermark move. A failed write is undone; if the undo fails, or a sync fails, the log is poisoned: it accepts
+nothing more until it has been reopened and recovered, while reads below the high watermark go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from logstore.config import TopicConfig
+from logstore.errors import (
+    LogStoreError,
+    OutcomeUnknownError,
+    PartitionPoisonedError,
+    from_os_error,
+)
+from logstore.format.batch import STAMP_SIZE, stamp
+from logstore.invariants import invariant
+from logstore.log import offset_index, time_index
+from logstore.log.append_validation import CheckedBatch, check_follower_append
+from logstore.log.checkpoints import encode_pairs
+from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.file_pool import FilePool
+from logstore.log.growing_table import GrowingTable
+from logstore.log.offset_index import IndexRule, OffsetIndex
+from logstore.log.recovery import Loaded
+from logstore.log.segment import LOG_SUFFIX, Chunk, Segment
+from logstore.log.segment_list import SegmentList
+from logstore.log.tail_cache import TailCache
+from logstore.log.time_index import TimeIndex
+from logstore.seams.clock import Clock
+from logstore.seams.fs import replace_file
+from logstore.types import Buffer
+
+_CURSORS = 64  # places where sequential readers will go on, so that they need no index
+
+
+class Appended(NamedTuple):
+    """Offsets given to one append: [base_offset, next_offset)."""
+
+    base_offset: int
+    next_offset: int
+
+
+class Bounds(NamedTuple):
+    """What readers may see of a log at one moment."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    leader_epoch: int
+
+
+class Waiter(Protocol):
+    def set(self) -> None: ...
+
+
+class OwnedLog:
+    """``where``: "topic-partition", for messages. ``before_roll`` makes the recovery point durable: it is
+    called, under the log's lock, after a segment was synced and before the next one exists."""
+
+    def __init__(
+        self,
+        *,
+        where: str,
+        directory: str,
+        pool: FilePool,
+        config: TopicConfig,
+        clock: Clock,
+        loaded: Loaded,
+        log_start_offset: int,
+        tail: TailCache,
+        publish: Callable[[OwnedLog], None],
+        before_roll: Callable[[OwnedLog], None],
+        on_dirty: Callable[[OwnedLog], None],
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        self.where = where
+        self.directory = directory
+        self.config = config
+        self._pool = pool
+        self._clock = clock
+        self._publish = publish
+        self._before_roll = before_roll
+        self._on_dirty = on_dirty
+        self._roll_jitter_ms = roll_jitter_ms
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._waiters: set[Waiter] = set()
+        self._cursors: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._failure: LogStoreError | None = None
+        self._dirty_pin: str | None = None
+        self.segments: SegmentList = loaded.segments
+        self.epochs = loaded.epochs
+        self.next_offset = loaded.next_offset
+        self.synced_offset = loaded.next_offset
+        self.recovery_point = loaded.next_offset
+        self.high_watermark = loaded.next_offset
+        self.log_start_offset = log_start_offset
+        self.tail = tail
+        self.dirty_since_s = 0.0
+        self.unsynced_records = 0
+        publish(self)
+
+    # --- what it is ---
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs.latest
+
+    @property
+    def poisoned(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def dirty(self) -> bool:
+        return self.synced_offset < self.next_offset
+
+    @property
+    def end_position(self) -> tuple[int, int]:
+        """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
+        active = self.segments.active
+        return (active.base_offset, active.size) if active is not None else (self.next_offset, 0)
+
+    def bounds(self) -> Bounds:
+        high_watermark = self.high_watermark
+        # Without transactions every record below the high watermark is stable.
+        return Bounds(
+            self.log_start_offset, high_watermark, high_watermark, self.next_offset, self.epochs.latest
+        )
+
+    # --- append ---
+
+    def append(self, batches: Sequence[CheckedBatch]) -> Appended:
+        """As leader: give offsets and the epoch, write, index. One write call for all batches of a segment.
+
+        The batches were checked (``append_validation``). Errors: ``DiskFullError`` or ``StorageError`` (the
+        log is as before), ``PartitionPoisonedError``.
+        """
+        with self._lock:
+            self._check_usable()
+            base = self.next_offset
+            epoch = self._writing_epoch()
+            start = 0
+            while start < len(batches):
+                start = self._append_run(batches, start, epoch)
+            return Appended(base, self.next_offset)
+
+    def append_as_follower(self, batches: Sequence[CheckedBatch]) -> Appended:
+        """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
+        with self._lock:
+            self._check_usable()
+            check_follower_append(batches, self.next_offset, self.epochs.latest, self.where)
+            base = self.next_offset
+            for number, batch in enumerate(batches):
+                self._assign_epoch(batch.header.leader_epoch)
+                self._append_run(batches, number, batch.header.leader_epoch, count=1)
+            return Appended(base, self.next_offset)
+
+    def _writing_epoch(self) -> int:
+        if self.epochs.latest < 0:
+            self._assign_epoch(0)
+        return self.epochs.latest
+
+    def _assign_epoch(self, epoch: int) -> None:
+        """Durable before the first record of the epoch: a reader's position must never outlive its epoch."""
+        before = self.epochs.entries
+        if self.epochs.assign(epoch, self.next_offset):
+            path = f"{self.directory}/{EPOCHS_FILE}"
+            try:
+                replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
+            except OSError as error:
+                self.epochs = type(self.epochs)(before)
+                raise from_os_error(error, "write", path) from error
+
+    def _append_run(
+        self, batches: Sequence[CheckedBatch], start: int, epoch: int, count: int | None = None
+    ) -> int:
+        """Append batches[start:] up to ``count`` or the next roll; returns the number of the next batch."""
+        segment = self._segment_for(batches[start])
+        buffers: list[Buffer] = []
+        offset, size, number = self.next_offset, segment.size, start
+        while number < len(batches) and (count is None or number - start < count):
+            data, header = batches[number]
+            if number > start and self._must_roll(segment, batches[number], size, offset):
+                break
+            buffers.append(stamp(data, offset, epoch))
+            buffers.append(data[STAMP_SIZE:])
+            offset += header.last_offset_delta + 1
+            size += header.size
+            number += 1
+        self._write(segment, buffers)
+        self._note(segment, batches[start:number], buffers)
+        return number
+
+    def _write(self, segment: Segment, buffers: Sequence[Buffer]) -> None:
+        if self._dirty_pin is None:
+            # An unsynced file keeps its descriptor: one that is closed and opened again between a failed
+            # writeback and the fsync might not be told of the failure.
+            try:
+                self._pool.pin(segment.path(), True)
+            except OSError as error:
+                raise from_os_error(error, "open", segment.path()) from error
+            self._dirty_pin = segment.path()
+            self.dirty_since_s = self._clock.monotonic_s()
+        try:
+            segment.write(buffers)
+        except OSError as error:
+            failure = from_os_error(error, "append to", segment.path())
+            try:
+                segment.undo()
+            except OSError:
+                self._failure = failure
+                raise PartitionPoisonedError(f"{failure.message}; what was half written could not be cut") from error
+            if not self.dirty:
+                self._drop_dirty_pin()
+            raise failure from error
+
+    def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
+        """Count what is in the file now, and let readers see it where the topic says so."""
+        was_dirty = self.dirty
+        offset, position = self.next_offset, segment.size
+        for number, (_, header) in enumerate(batches):
+            last = offset + header.last_offset_delta
+            segment.note_appended(position, header.size, last, header.max_timestamp)
+            position += header.size
+            self.tail.add(offset, last + 1, position, buffers[2 * number : 2 * number + 2])
+            offset = last + 1
+        self.unsynced_records += offset - self.next_offset
+        self.next_offset = offset
+        if self.config.visible_after == "append":
+            self._raise_high_watermark(offset)
+        self._publish(self)
+        if not was_dirty:
+            self._on_dirty(self)
+
+    # --- roll ---
+
+    def _segment_for(self, batch: CheckedBatch) -> Segment:
+        segment = self.segments.active
+        if segment is not None and not self._must_roll(segment, batch, segment.size, self.next_offset):
+            return segment
+        return self._roll(segment)
+
+    def _must_roll(self, segment: Segment, batch: CheckedBatch, size: int, offset: int) -> bool:
+        """Kafka's conditions; an empty segment never rolls (it would get the same name again)."""
+        if size == 0:
+            return False
+        config, header = self.config, batch.header
+        age_ms = header.max_timestamp - segment.first_timestamp_ms
+        return (
+            size + header.size > config.segment_bytes
+            or age_ms > config.segment_ms - self._roll_jitter_ms
+            or segment.index_is_full(config.segment_index_bytes)
+            or not segment.fits(offset + header.last_offset_delta)
+        )
+
+    def _roll(self, old: Segment | None) -> Segment:
+        """Close ``old`` durably, make the recovery point durable, then create the next segment."""
+        try:
+            if old is not None:
+                self._sync_segment(old)
+                old.store_indexes(sync=True)
+                self._synced_up_to(self.next_offset)
+                self.recovery_point = self.next_offset
+                self._before_roll(self)
+            segment = self._create_segment(self.next_offset)
+        except OSError as error:
+            raise from_os_error(error, "roll a segment of", self.directory) from error
+        if old is not None:
+            old.close_for_appends()
+        self.segments = self.segments.with_active(segment)
+        return segment
+
+    def _sync_segment(self, segment: Segment) -> None:
+        try:
+            segment.sync()
+        except OSError as error:
+            self._poison(from_os_error(error, "sync", segment.path()))
+            raise OutcomeUnknownError(
+                f"sync of {segment.path()} failed: {error.strerror or error}"
+            ) from error
+
+    def _create_segment(self, base_offset: int) -> Segment:
+        """Three empty files, their names durable. Files of that base left by a crash hold nothing: replaced."""
+        fs = self._pool.fs
+        segment = Segment(
+            self._pool,
+            self.directory,
+            base_offset,
+            size=0,
+            next_offset=base_offset,
+            interval_bytes=self.config.index_interval_bytes,
+        )
+        for suffix in (offset_index.SUFFIX, time_index.SUFFIX, LOG_SUFFIX):
+            try:
+                file = fs.open(segment.path(suffix), "create")
+            except FileExistsError:
+                file = fs.open(segment.path(suffix), "rw")
+                file.truncate(0)
+            file.close()
+        fs.sync_dir(self.directory)
+        segment.activate(
+            OffsetIndex(base_offset, GrowingTable(offset_index.ROW)),
+            TimeIndex(base_offset, GrowingTable(time_index.ROW)),
+            IndexRule(self.config.index_interval_bytes),
+            -1,
+        )
+        return segment
+
+    # --- sync ---
+
+    def sync(self) -> None:
+        """Make everything appended so far durable, then visible. ``OutcomeUnknownError`` if the disk refuses
+        (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
+        with self._sync_lock:
+            with self._lock:
+                self._check_usable()
+                target, segment = self.next_offset, self.segments.active
+            if target == self.synced_offset or segment is None:
+                return
+            try:
+                segment.sync()
+            except OSError as error:
+                failure = from_os_error(error, "sync", segment.path())
+                with self._lock:
+                    self._poison(failure)
+                raise OutcomeUnknownError(failure.message) from error
+            with self._lock:
+                self._synced_up_to(target)
+
+    def checkpoint(self) -> int:
+        """Sync log and index rows and move the recovery point; returns it (not yet in the state file)."""
+        self.sync()
+        with self._lock:
+            segment, target = self.segments.active, self.synced_offset
+            if segment is not None and target > self.recovery_point:
+                try:
+                    segment.store_indexes(sync=True)
+                except OSError as error:
+                    raise from_os_error(error, "sync the indexes of", self.directory) from error
+            self.recovery_point = max(self.recovery_point, target)
+            return self.recovery_point
+
+    def _synced_up_to(self, target: int) -> None:
+        """The lock is held; ``target`` was the end when the sync began."""
+        if target > self.synced_offset:
+            self.synced_offset = target
+        self.unsynced_records = self.next_offset - self.synced_offset
+        if not self.dirty:
+            self._drop_dirty_pin()
+        else:
+            self.dirty_since_s = self._clock.monotonic_s()
+        self._raise_high_watermark(self.synced_offset)
+        self._publish(self)
+
+    def _raise_high_watermark(self, offset: int) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            for waiter in tuple(self._waiters):
+                waiter.set()
+
+    def _drop_dirty_pin(self) -> None:
+        if self._dirty_pin is not None:
+            self._pool.unpin(self._dirty_pin, True)
+            self._dirty_pin = None
+
+    def _poison(self, failure: LogStoreError) -> None:
+        if self._failure is None:
+            self._failure = failure
+        for waiter in tuple(self._waiters):
+            waiter.set()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise PartitionPoisonedError(f"{self.where} accepts nothing more: {self._failure.message}")
+
+    # --- read ---
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """Whole batches from the one holding ``offset`` on that start below ``limit_offset``; None if none.
+
+        The caller keeps ``limit_offset`` at or below what its reader may see.
+        """
+        cached = self.tail.read(offset, max_bytes, limit_offset)
+        if cached is not None:
+            return Chunk(*cached)
+        segments = self.segments
+        hint = self._cursors.pop(offset, None)
+        known = None
+        if hint is not None and segments.segments[segments.floor(offset)].base_offset == hint[0]:
+            known = hint[1]
+        chunk = segments.read(offset, max_bytes, limit_offset, known)
+        if chunk is not None:
+            self._remember(segments, chunk)
+        return chunk
+
+    def _remember(self, segments: SegmentList, chunk: Chunk) -> None:
+        base = segments.segments[segments.floor(chunk.next_offset)].base_offset
+        # Behind the last batch of a segment the next read starts at the next segment's first byte.
+        position = 0 if base == chunk.next_offset else chunk.end_position
+        self._cursors[chunk.next_offset] = (base, position)
+        while len(self._cursors) > _CURSORS:
+            try:
+                self._cursors.popitem(last=False)
+            except KeyError:
+                break  # another reader took the last one
+
+    def subscribe(self, waiter: Waiter) -> None:
+        """``waiter.set()`` is called whenever the high watermark moves or the log is poisoned."""
+        with self._lock:
+            self._waiters.add(waiter)
+
+    def unsubscribe(self, waiter: Waiter) -> None:
+        with self._lock:
+            self._waiters.discard(waiter)
+
+    # --- the end ---
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut everything from the batch that holds ``offset`` on. Only for replication: a leader's log differs.
+
+        Never below the high watermark. Whole segments go first, newest first, so that a crash in between
+        leaves a shorter log, never a hole; a closed segment that is cut is copied short and renamed over.
+        """
+        with self._sync_lock, self._lock:
+            self._check_usable()
+            invariant(offset >= self.high_watermark, "nothing below the high watermark is truncated")
+            if offset >= self.next_offset:
+                return
+            try:
+                self._truncate(offset)
+            except OSError as error:
+                self._poison(from_os_error(error, "truncate", self.directory))
+                raise from_os_error(error, "truncate", self.directory) from error
+
+    def _truncate(self, offset: int) -> None:
+        self.tail.clear()
+        self._cursors.clear()
+        self._drop_dirty_pin()
+        kept = list(self.segments.segments)
+        while len(kept) > 1 and kept[-1].base_offset >= offset:
+            self._remove_segment(kept.pop())
+        segment = kept[-1]
+        position = segment.locate(offset)
+        if position is not None:
+            self._shorten(segment, position)
+        segment.reopen_for_appends()
+        self.segments = SegmentList(kept)
+        self.next_offset = segment.next_offset
+        self.synced_offset = min(self.synced_offset, self.next_offset)
+        self.recovery_point = min(self.recovery_point, self.next_offset)
+        if self.epochs.truncate(self.next_offset):
+            path = f"{self.directory}/{EPOCHS_FILE}"
+            replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
+        self._publish(self)
+
+    def _remove_segment(self, segment: Segment) -> None:
+        fs = self._pool.fs
+        for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
+            self._pool.forget_file(segment.path(suffix))
+            fs.remove(segment.path(suffix))
+        fs.sync_dir(self.directory)
+
+    def _shorten(self, segment: Segment, position: int) -> None:
+        path = segment.path()
+        if segment.closed:
+            content = bytes(segment.bytes_at(0, position))
+            self._pool.forget_file(path)
+            replace_file(self._pool.fs, path, content)
+        else:
+            with self._pool.pinned(path, True) as file:
+                file.truncate(position)
+                file.sync()
+        segment.size = position
+
+    def close(self) -> None:
+        """Forget open files. The caller has checkpointed; a poisoned log is closed as it is."""
+        with self._lock:
+            self._drop_dirty_pin()
+            self.tail.clear()
+            self._cursors.clear()
+            self._pool.forget(self.directory)
+            if self._failure is None:
+                self._failure = PartitionPoisonedError(f"{self.where} was closed", hint="open it again")

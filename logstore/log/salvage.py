@@ -1,0 +1,381 @@
+"""Copy all that is readable of a damaged store into a new one, and list every range that is lost.
+
+The unit is the batch: one whose CRC is right and whose records decode is copied byte for byte, so every record
+keeps its offset, timestamp and epoch. Offsets that have no readable batch any more are covered by empty
+batches, so that nothing behind them moves and no offset is given out twice. The source is only read.
+
+A batch whose codec is not installed here is copied unseen. The topics' names, ids and settings come from the
+catalogue; if that is damaged too, names come from the folders, ids from `partition.metadata`, and settings are
+the defaults. Committed positions of groups are records of an internal topic and come along like all others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from logstore import topic_state
+from logstore.catalogue import INTERNAL_PREFIX, Catalogue, CatalogueFile, encode_uuid, is_uuid
+from logstore.config import parse_topic_config
+from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
+from logstore.errors import (
+    DamagedStoreError,
+    ForeignDirectoryError,
+    LogStoreError,
+    MissingExtraError,
+    UnsupportedStoreVersionError,
+)
+from logstore.format.batch import decode_batches
+from logstore.format.control import decode_control_batch
+from logstore.log import checkpoints
+from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.inspect import (
+    BadSpan,
+    PartitionFolder,
+    ScannedBatch,
+    partition_folders,
+    scan_segment,
+    segment_base_offsets,
+    segment_path,
+)
+from logstore.log.segment_writer import PartitionWriter
+from logstore.seams.clock import Clock
+from logstore.seams.fs import FileSystem, read_file
+from logstore.topic_state import PartitionState, TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets [start, end_exclusive) of one partition; end -1: nothing says how far the log went."""
+
+    topic: str
+    partition: int
+    start: int
+    end_exclusive: int
+    reason: str
+
+
+@dataclass(slots=True)
+class SalvageReport:
+    """What was copied, in counts, and what was not. ``notes``: what else a reader of the copy must know."""
+
+    topics: int = 0
+    partitions: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    lost: list[LostRange] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Topic:
+    """A topic as far as it is known. ``folders``: its partitions that have one."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    config: dict[str, str]
+    created_ms: int
+    folders: dict[int, PartitionFolder]
+
+
+def salvage(
+    fs: FileSystem,
+    source: str,
+    target: str,
+    clock: Clock,
+    *,
+    progress: Callable[[int], None] | None = None,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> SalvageReport:
+    """Copy what is readable of the store at ``source`` into a new store at ``target``.
+
+    ``progress`` is called with the bytes read. ForeignDirectoryError when ``target`` is not empty or
+    ``source`` holds no store; StorageError and DiskFullError from the target's disk stop the copy, and the
+    target is then no store yet (its catalogue is written last).
+    """
+    kind = classify_directory(fs, source)
+    if kind not in (DirectoryKind.STORE, DirectoryKind.HEADLESS) and not partition_folders(fs, source):
+        raise missing_store(kind, source)
+    require_new(fs, target)
+    return _Salvage(fs, source, target, clock, progress, random_bytes).run()
+
+
+def require_new(fs: FileSystem, target: str) -> None:
+    """ForeignDirectoryError unless ``target`` is missing or empty."""
+    if classify_directory(fs, target) not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
+        raise ForeignDirectoryError(f"{target} is not empty: a copy is only written to a new directory")
+
+
+class _Salvage:
+    """One run; its report grows with it."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        source: str,
+        target: str,
+        clock: Clock,
+        progress: Callable[[int], None] | None,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._fs = fs
+        self._source = source
+        self._target = target
+        self._clock = clock
+        self._progress = progress
+        self._random_bytes = random_bytes
+        self.report = SalvageReport()
+
+    def run(self) -> SalvageReport:
+        make_root(self._fs, self._target)
+        topic_state.make_directory(self._fs, self._target)
+        catalogue = Catalogue(store_id=encode_uuid(self._random_bytes(16)))
+        for topic in self._topics():
+            catalogue = catalogue.with_topic(
+                topic.name,
+                topic_id=topic.topic_id,
+                partitions=topic.partitions,
+                config=topic.config,
+                created_ms=topic.created_ms,
+                internal=topic.name.startswith(INTERNAL_PREFIX),
+            )
+            self._copy_topic(topic)
+            self.report.topics += 1
+        self._fs.sync_dir(self._target)
+        file = CatalogueFile(self._fs, self._target)
+        try:
+            file.save(catalogue)
+        finally:
+            file.close()
+        return self.report
+
+    # --- what there is ---
+
+    def _topics(self) -> Iterator[_Topic]:
+        folders: dict[str, dict[int, PartitionFolder]] = {}
+        for folder in partition_folders(self._fs, self._source):
+            folders.setdefault(folder.topic, {})[folder.partition] = folder
+        catalogue = self._catalogue()
+        if catalogue is not None:
+            for name, entry in sorted(catalogue.topics.items()):
+                yield _Topic(
+                    name=name,
+                    topic_id=entry.topic_id,
+                    partitions=entry.partitions,
+                    config=self._usable_config(name, dict(entry.config)),
+                    created_ms=entry.created_ms,
+                    folders=folders.pop(name, {}),
+                )
+        for name, present in sorted(folders.items()):
+            if catalogue is not None:
+                self.report.notes.append(
+                    f"topic {name!r} is not in the catalogue; it was copied all the same"
+                )
+            yield _Topic(
+                name=name,
+                topic_id=self._topic_id(present),
+                partitions=max(present) + 1,
+                config={},
+                created_ms=self._clock.wall_ms(),
+                folders=present,
+            )
+
+    def _catalogue(self) -> Catalogue | None:
+        file = CatalogueFile(self._fs, self._source)
+        try:
+            return file.load()
+        except (DamagedStoreError, ForeignDirectoryError, UnsupportedStoreVersionError) as error:
+            self.report.notes.append(f"topics and their settings are guessed from folders: {error.message}")
+            return None
+        finally:
+            file.close()
+
+    def _usable_config(self, name: str, config: dict[str, str]) -> dict[str, str]:
+        try:
+            parse_topic_config(config)
+        except LogStoreError as error:
+            self.report.notes.append(f"topic {name!r} gets the default settings: {error.message}")
+            return {}
+        return config
+
+    def _topic_id(self, present: dict[int, PartitionFolder]) -> str:
+        for folder in present.values():
+            path = f"{folder.path}/{checkpoints.METADATA_FILE}"
+            try:
+                topic_id = checkpoints.decode_metadata(read_file(self._fs, path), path)
+            except (LogStoreError, OSError) as error:
+                self.report.notes.append(f"{path} does not give the topic's id: {error}")
+                continue
+            if is_uuid(topic_id):
+                return topic_id
+        return encode_uuid(self._random_bytes(16))
+
+    # --- the copy ---
+
+    def _copy_topic(self, topic: _Topic) -> None:
+        state = self._state(topic)
+        rows: dict[int, PartitionState] = {}
+        for partition in range(topic.partitions):
+            known = state.partitions.get(partition) if state is not None else None
+            clean = state is not None and state.clean
+            rows[partition] = self._copy_partition(topic, partition, known, clean)
+            self.report.partitions += 1
+        copied = TopicState(topic.topic_id, self._clock.boot_id(), True, rows)
+        topic_state.save(self._fs, self._target, topic.name, copied)
+
+    def _state(self, topic: _Topic) -> TopicState | None:
+        try:
+            state = topic_state.load(self._fs, self._source, topic.name)
+        except LogStoreError as error:
+            self.report.notes.append(f"where the logs of {topic.name!r} ended is not known: {error.message}")
+            return None
+        return state if state is not None and state.topic_id == topic.topic_id else None
+
+    def _copy_partition(
+        self, topic: _Topic, partition: int, known: PartitionState | None, clean: bool
+    ) -> PartitionState:
+        folder = topic.folders.get(partition)
+        bases = segment_base_offsets(self._fs, folder.path) if folder is not None else []
+        start = bases[0] if bases else 0
+        if known is not None:
+            start = min(start, known.log_start_offset) if bases else known.log_start_offset
+        writer = PartitionWriter(
+            self._fs,
+            f"{self._target}/{topic.name}-{partition}",
+            topic.topic_id,
+            start_offset=start,
+            index_interval_bytes=parse_topic_config(topic.config).index_interval_bytes,
+        )
+        try:
+            copy = _PartitionCopy(self._fs, topic.name, partition, writer, self.report, self._progress)
+            copy.gaps_allowed = "compact" in topic.config.get("cleanup.policy", "")
+            if folder is None:
+                copy.reason = "the partition's folder is missing"
+            else:
+                for base in bases:
+                    copy.segment(folder, base)
+            copy.finish(_known_end(known, clean))
+            if folder is not None:
+                self._keep_epochs(folder, writer)
+            writer.finish()
+        finally:
+            writer.abandon()
+        log_start = max(start, known.log_start_offset) if known is not None else start
+        end = writer.next_offset
+        return PartitionState(end, min(log_start, end), end, end)
+
+    def _keep_epochs(self, folder: PartitionFolder, writer: PartitionWriter) -> None:
+        """The newest epoch may have no record; it must not be given again."""
+        path = f"{folder.path}/{EPOCHS_FILE}"
+        try:
+            entries = checkpoints.decode_pairs(read_file(self._fs, path), path)
+        except FileNotFoundError:
+            return
+        except (LogStoreError, OSError) as error:
+            self.report.notes.append(f"epochs of {folder.path} are those of its batches: {error}")
+            return
+        if entries:
+            writer.epochs.assign(entries[-1][0], writer.next_offset)
+
+
+def _known_end(known: PartitionState | None, clean: bool) -> int:
+    """The offset that the log reached for sure."""
+    if known is None:
+        return 0
+    ends = (known.recovery_point, known.high_watermark, known.log_end_offset if clean else 0)
+    return max(ends)
+
+
+class _PartitionCopy:
+    """Batches of one partition on their way; ``reason``: why the offsets due next were not there."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        topic: str,
+        partition: int,
+        writer: PartitionWriter,
+        report: SalvageReport,
+        progress: Callable[[int], None] | None,
+    ) -> None:
+        self.reason = "no segment holds them"
+        self.gaps_allowed = False
+        self._fs = fs
+        self._topic = topic
+        self._partition = partition
+        self._writer = writer
+        self._report = report
+        self._progress = progress
+        self._damaged = False  # bad bytes since the last batch that was copied
+
+    def segment(self, folder: PartitionFolder, base_offset: int) -> None:
+        """Copy the readable batches of one segment into one of its own."""
+        path = segment_path(folder.path, base_offset)
+        if base_offset > self._writer.next_offset and not self._damaged and not self.gaps_allowed:
+            self._lose_to(base_offset)
+        rolled = False
+        try:
+            for span in scan_segment(self._fs, path, base_offset):
+                if self._progress is not None:
+                    self._progress(span.length if isinstance(span, BadSpan) else span.header.size)
+                bad = span if isinstance(span, BadSpan) else self._unreadable(span)
+                if bad is not None:
+                    self.reason = f"{path} at byte {bad.position}: {bad.message}"
+                    self._damaged = True
+                elif isinstance(span, ScannedBatch):
+                    self._batch(span, path, roll=not rolled)
+                    rolled = True
+        except LogStoreError as error:
+            if not str(error).startswith(f"cannot read {path}") and not str(error).startswith("cannot open"):
+                raise
+            self.reason = error.message
+            self._damaged = True
+
+    def _batch(self, batch: ScannedBatch, path: str, *, roll: bool) -> None:
+        header, writer = batch.header, self._writer
+        if header.base_offset < writer.next_offset:
+            note = (
+                f"{path} at byte {batch.position}: offsets {header.base_offset} to {header.last_offset} again"
+            )
+            self._report.notes.append(f"{note}; the first copy was kept")
+            return
+        if header.base_offset > writer.next_offset and (self._damaged or not self.gaps_allowed):
+            self._lose_to(header.base_offset)
+        if roll:
+            writer.roll()
+        writer.append(header, batch.data)
+        self._damaged = False
+        self._report.batches += 1
+        self._report.records += header.records_count
+        self._report.bytes += header.size
+
+    def _lose_to(self, offset: int) -> None:
+        start = self._writer.next_offset
+        self._writer.fill_to(offset)
+        self._report.lost.append(LostRange(self._topic, self._partition, start, offset, self.reason))
+        self.reason = "no segment holds them"
+        self._damaged = False
+
+    def _unreadable(self, batch: ScannedBatch) -> BadSpan | None:
+        """Why a batch with a right CRC cannot be read all the same."""
+        try:
+            if batch.header.is_control:
+                decode_control_batch(batch.data, 0, batch.header)
+            else:
+                decode_batches(batch.data, self._topic, self._partition, check=False)
+        except MissingExtraError:
+            return None  # readable where the codec is installed
+        except LogStoreError as error:
+            return BadSpan(batch.position, batch.header.size, "records", error.message)
+        return None
+
+    def finish(self, known_end: int) -> None:
+        """Cover the end: up to what is known to have been there."""
+        if known_end > self._writer.next_offset:
+            self._lose_to(known_end)
+        elif self._damaged:
+            start = self._writer.next_offset
+            self._report.lost.append(LostRange(self._topic, self._partition, start, -1, self.reason))

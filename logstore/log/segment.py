@@ -1,0 +1,300 @@
+"""One segment: `%020d.log` with its offset and time index.
+
+The active segment is appended to by its log's writer, under the log's lock, and read with ``pread``; its
+index rows live in memory and follow into the files lazily. A closed segment lies wholly below the durable
+recovery point, never changes, and is read through mappings. Readers may be in any thread; what they see is
+bounded by ``size``, which grows only after the bytes are in the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logstore.errors import CorruptBatchError
+from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, read_header, whole_batches
+from logstore.invariants import invariant
+from logstore.log import offset_index, time_index
+from logstore.log.file_pool import FilePool
+from logstore.log.growing_table import GrowingTable
+from logstore.log.mapped_table import MappedTable
+from logstore.log.offset_index import IndexRule, OffsetIndex
+from logstore.log.scan import SegmentScan
+from logstore.log.time_index import TimeIndex
+from logstore.seams.fs import replace_file, write_all
+from logstore.types import Buffer
+
+LOG_SUFFIX = ".log"
+_HEAD = struct.Struct(">qi")
+_LOCATE_BYTES = 8192
+_STORE_ROWS = 256  # index rows kept back before they are written to the file
+_INT32_MAX = 2**31 - 1
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Chunk(NamedTuple):
+    """Whole batches as they stand in the log, where to read on, and the position behind them."""
+
+    data: Buffer
+    next_offset: int
+    end_position: int
+
+
+class Segment:
+    """``size``: valid bytes; ``next_offset``: first offset past them (for a closed one: the next base)."""
+
+    def __init__(
+        self,
+        pool: FilePool,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        next_offset: int,
+        interval_bytes: int = 4096,
+    ) -> None:
+        self._pool = pool
+        self.interval_bytes = interval_bytes
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.next_offset = next_offset
+        self.closed = True
+        self._checked = False  # whether the index files were found plausible
+        self.first_timestamp_ms = -1
+        self.rule: IndexRule | None = None
+        self._offsets: OffsetIndex | None = None
+        self._times: TimeIndex | None = None
+
+    def path(self, suffix: str = LOG_SUFFIX) -> str:
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    # --- reading ---
+
+    def bytes_at(self, position: int, length: int) -> Buffer:
+        """Up to ``length`` bytes; a view of the mapping for a closed segment, else a fresh copy."""
+        length = min(length, self.size - position)
+        if length <= 0:
+            return b""
+        if self.closed:
+            view = self._pool.mapping(self.path())
+            if view is not None:
+                return view[position : position + length]
+        with self._pool.pinned(self.path(), not self.closed) as file:
+            return file.pread(length, position)
+
+    def locate(self, offset: int) -> int | None:
+        """Position of the first batch whose last offset is >= ``offset``; None if the segment has none."""
+        position = self.offsets().position_before(offset)
+        while position + HEADER_SIZE <= self.size:
+            chunk = self.bytes_at(position, _LOCATE_BYTES)
+            at = 0
+            while at + HEADER_SIZE <= len(chunk):
+                base, length = _HEAD.unpack_from(chunk, at)
+                if length < HEADER_SIZE - LOG_OVERHEAD:
+                    raise self._corrupt(position + at, f"batch length {length} is impossible")
+                if base + int.from_bytes(chunk[at + 23 : at + 27], "big", signed=True) >= offset:
+                    return position + at
+                at += length + LOG_OVERHEAD
+            if at == 0:
+                break
+            position += at
+        return None
+
+    def read(self, position: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """Whole batches from ``position`` on that start below ``limit_offset``: at most ``max_bytes``, but at
+        least one; None at the end of the segment or at the limit."""
+        if position + LOG_OVERHEAD > self.size:
+            return None
+        data = self.bytes_at(position, max(max_bytes, LOG_OVERHEAD))
+        end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
+        if count == 0:
+            base, length = _HEAD.unpack_from(data, 0)
+            if base >= limit_offset:
+                return None
+            size = length + LOG_OVERHEAD
+            if length < HEADER_SIZE - LOG_OVERHEAD or position + size > self.size:
+                raise self._corrupt(position, f"batch length {length} does not fit the file")
+            data = self.bytes_at(position, size)
+            end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
+            invariant(count == 1, "a batch read at its own size is whole")
+        if end < len(data):
+            data = memoryview(data)[:end]
+        return Chunk(data, next_offset, position + end)
+
+    def _corrupt(self, position: int, reason: str) -> CorruptBatchError:
+        path = self.path()
+        return CorruptBatchError(f"{path} at byte {position}: {reason}", path=path, position=position)
+
+    # --- indexes ---
+
+    def offsets(self) -> OffsetIndex:
+        return self._offsets or OffsetIndex(self.base_offset, self._indexes()[0])
+
+    def times(self) -> TimeIndex:
+        return self._times or TimeIndex(self.base_offset, self._indexes()[1])
+
+    def _indexes(self) -> tuple[MappedTable | GrowingTable, MappedTable | GrowingTable]:
+        """Both tables from the files; a missing or implausible one is rebuilt, in memory, and kept.
+
+        Mapped tables are made anew for each lookup: an index object that stayed would pin its mapping, and
+        with it a descriptor, for as long as the segment lives.
+        """
+        offsets = self._table(offset_index.SUFFIX, offset_index.ROW)
+        times = self._table(time_index.SUFFIX, time_index.ROW)
+        if offsets is None or times is None or not (self._checked or self._plausible(offsets, times)):
+            self.rebuild_indexes(self.interval_bytes)
+            invariant(self._offsets is not None and self._times is not None, "a rebuilt index is kept")
+            return self._offsets.table, self._times.table  # type: ignore[union-attr]
+        self._checked = self.closed
+        return offsets, times
+
+    def _table(self, suffix: str, row: struct.Struct) -> MappedTable | None:
+        try:
+            view = self._pool.mapping(self.path(suffix)) if self.closed else None
+            if view is None:
+                with self._pool.pinned(self.path(suffix)) as file:
+                    view = memoryview(file.pread(file.size(), 0))
+        except FileNotFoundError:
+            return None
+        return MappedTable(view, row)
+
+    def _plausible(self, offsets: MappedTable, times: MappedTable) -> bool:
+        """The cheap check on open: the newest entries lie inside the segment and agree with their batch."""
+        if offsets.count:
+            relative, position = offsets.row(offsets.count - 1)
+            if not 0 <= position <= self.size - HEADER_SIZE or relative < 0:
+                return False
+            head = self.bytes_at(position, HEADER_SIZE)
+            base, length = _HEAD.unpack_from(head, 0)
+            last = base + int.from_bytes(head[23:27], "big", signed=True)
+            if last != self.base_offset + relative or position + length + LOG_OVERHEAD > self.size:
+                return False
+        if times.count:
+            timestamp_ms, relative = times.row(times.count - 1)
+            if relative < 0 or timestamp_ms < 0 or self.base_offset + relative >= self.next_offset:
+                return False
+            if times.count > 1 and times.row(times.count - 2)[0] >= timestamp_ms:
+                return False
+        return True
+
+    def rebuild_indexes(self, interval_bytes: int) -> None:
+        """Make both indexes anew from the segment's bytes, in memory."""
+        self._offsets, self._times, _, _ = self._built(interval_bytes)
+
+    def _built(self, interval_bytes: int) -> tuple[OffsetIndex, TimeIndex, IndexRule, SegmentScan]:
+        offsets = OffsetIndex(self.base_offset, GrowingTable(offset_index.ROW))
+        times = TimeIndex(self.base_offset, GrowingTable(time_index.ROW))
+        rule = IndexRule(interval_bytes)
+        scan = SegmentScan(self.bytes_at, start=0, end=self.size, next_offset=self.base_offset, check=False)
+        for position, header, _ in scan:
+            if rule.feed(header.last_offset, header.size, header.max_timestamp):
+                offsets.append(header.last_offset, position)
+                times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)
+        if scan.bad is not None:
+            raise self._corrupt(scan.bad.position, scan.bad.error.message)
+        return offsets, times, rule, scan
+
+    def rewrite_indexes(self, interval_bytes: int) -> None:
+        """Rebuild and put both files in place durably (by rename: another process may read the old ones)."""
+        self.rebuild_indexes(interval_bytes)
+        for suffix, index in ((offset_index.SUFFIX, self._offsets), (time_index.SUFFIX, self._times)):
+            table = index.table if index is not None else None
+            invariant(isinstance(table, GrowingTable), "a rebuilt index is in memory")
+            self._pool.forget_file(self.path(suffix))
+            replace_file(self._pool.fs, self.path(suffix), table.encoded())  # type: ignore[union-attr]
+        if self.closed:
+            self._offsets = self._times = None
+            self._checked = False
+
+    # --- writing: only by the log's writer, under its lock ---
+
+    def activate(
+        self, offsets: OffsetIndex, times: TimeIndex, rule: IndexRule, first_timestamp_ms: int
+    ) -> None:
+        """Make this the segment that is appended to, with growing indexes."""
+        self._times, self._offsets, self.rule = times, offsets, rule
+        self.first_timestamp_ms = first_timestamp_ms
+        self.closed = False
+
+    def reopen_for_appends(self) -> None:
+        """Take a segment that was cut as the active one: indexes made anew, in memory and on disk."""
+        self.closed = False
+        offsets, times, rule, scan = self._built(self.interval_bytes)
+        first_timestamp_ms = -1
+        if self.size > 0:
+            first_timestamp_ms = read_header(self.bytes_at(0, HEADER_SIZE)).max_timestamp
+        self.activate(offsets, times, rule, first_timestamp_ms)
+        self.next_offset = scan.next_offset
+        for suffix, index in ((offset_index.SUFFIX, offsets), (time_index.SUFFIX, times)):
+            if isinstance(index.table, GrowingTable):
+                self._pool.forget_file(self.path(suffix))
+                replace_file(self._pool.fs, self.path(suffix), index.table.encoded())
+                index.table.mark_stored()
+
+    def note_appended(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Count a batch that is in the file: index rows, then what readers may see."""
+        rule = self.rule
+        invariant(rule is not None and not self.closed, "only the active segment grows")
+        if rule.feed(last_offset, size, max_timestamp_ms):  # type: ignore[union-attr]
+            self._offsets.append(last_offset, position)  # type: ignore[union-attr]
+            self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)  # type: ignore[union-attr]
+            if self._offsets.table.unstored_rows >= _STORE_ROWS:  # type: ignore[union-attr]
+                self.store_indexes()
+        if self.first_timestamp_ms < 0:
+            self.first_timestamp_ms = max_timestamp_ms
+        self.next_offset = last_offset + 1
+        self.size = position + size
+
+    def write(self, buffers: Sequence[Buffer]) -> int:
+        """Put the buffers behind the last byte; returns their size. ``OSError``: see ``undo``."""
+        with self._pool.pinned(self.path(), True) as file:
+            return write_all(file, buffers, self.size)
+
+    def undo(self) -> None:
+        """Cut what a failed write left behind the last good byte."""
+        with self._pool.pinned(self.path(), True) as file:
+            file.truncate(self.size)
+
+    def store_indexes(self, *, sync: bool = False) -> None:
+        """Write the index rows that the files lack; with ``sync`` make them durable."""
+        for suffix, index in ((offset_index.SUFFIX, self._offsets), (time_index.SUFFIX, self._times)):
+            table = index.table if index is not None else None
+            if not isinstance(table, GrowingTable):
+                continue
+            rows, position = table.unstored()
+            if not rows and not sync:
+                continue
+            with self._pool.pinned(self.path(suffix), True) as file:
+                if rows:
+                    write_all(file, [rows], position)
+                    table.mark_stored()
+                if sync:
+                    file.sync()
+
+    def sync(self) -> None:
+        with self._pool.pinned(self.path(), True) as file:
+            file.sync()
+
+    def close_for_appends(self) -> None:
+        """From now on closed; its files are complete and synced."""
+        self.closed = True
+        self.rule = None
+        self._offsets = self._times = None
+        for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
+            self._pool.forget_file(self.path(suffix))
+
+    def index_is_full(self, limit_bytes: int) -> bool:
+        table = self._offsets.table if self._offsets is not None else None
+        times = self._times.table if self._times is not None else None
+        return any(
+            isinstance(rows, GrowingTable) and rows.size_bytes + 12 > limit_bytes for rows in (table, times)
+        )
+
+    def fits(self, last_offset: int) -> bool:
+        """Whether the relative offset can be written as int32."""
+        return last_offset - self.base_offset <= _INT32_MAX

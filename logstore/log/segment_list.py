@@ -1,0 +1,85 @@
+"""The ordered segments of a log: floor lookup, and reads that walk from one segment to the next."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from logstore.format.batch import HEADER_SIZE, read_header
+from logstore.log.segment import Chunk, Segment
+from logstore.types import Buffer
+
+
+class TimestampFloor(NamedTuple):
+    """A batch (as bytes) that holds the first record at least as new as was asked."""
+
+    batch: Buffer
+    base_offset: int
+
+
+class SegmentList:
+    """Immutable; the writer replaces the whole list when it rolls, so readers never see it half changed."""
+
+    __slots__ = ("_bases", "segments")
+
+    def __init__(self, segments: Sequence[Segment] = ()) -> None:
+        self.segments = tuple(segments)
+        self._bases = [segment.base_offset for segment in self.segments]
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    @property
+    def active(self) -> Segment | None:
+        return self.segments[-1] if self.segments else None
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def with_active(self, segment: Segment) -> SegmentList:
+        return SegmentList((*self.segments, segment))
+
+    def floor(self, offset: int) -> int:
+        """Number of the last segment whose base is <= ``offset`` (0 if all are newer)."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int, hint: int | None = None) -> Chunk | None:
+        """Whole batches from the one holding ``offset`` (or the next survivor) on, below ``limit_offset``.
+
+        Stays within one segment. ``hint``: position in the floor segment where the batch starts, when known.
+        None: nothing below the limit.
+        """
+        for number in range(self.floor(offset), len(self.segments)):
+            segment = self.segments[number]
+            position = hint if hint is not None else segment.locate(offset)
+            hint = None
+            if position is None:
+                continue
+            chunk = segment.read(position, max_bytes, limit_offset)
+            if chunk is not None:
+                return chunk
+        return None
+
+    def first_at_or_after(self, timestamp_ms: int, limit_offset: int) -> Iterator[TimestampFloor]:
+        """Batches in offset order that may hold the first record >= ``timestamp_ms``: those whose largest
+        timestamp is at least that (records may be out of order in time, so each has to be looked into)."""
+        for segment in self.segments:
+            start = segment.times().offset_before(timestamp_ms)
+            position = segment.locate(start)
+            while position is not None and position + HEADER_SIZE <= segment.size:
+                chunk = segment.read(position, 1 << 20, limit_offset)
+                if chunk is None:
+                    break
+                yield from _new_enough(chunk.data, timestamp_ms)
+                position = chunk.end_position
+
+
+def _new_enough(data: Buffer, timestamp_ms: int) -> Iterator[TimestampFloor]:
+    view, at = memoryview(data), 0
+    while at < len(view):
+        header = read_header(view, at)
+        if header.max_timestamp >= timestamp_ms and not header.is_control:
+            yield TimestampFloor(view[at : at + header.size], header.base_offset)
+        at += header.size

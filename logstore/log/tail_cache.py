@@ -1,0 +1,116 @@
+"""The newest batches of each log in memory, so that tailing readers and followers touch no disk.
+
+The bytes are those that were written (no copy). One budget serves all logs of a store, the oldest entry of
+any log goes first; a log's own setting ``tail.cache.bytes`` bounds its part.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logstore.types import Buffer
+
+
+class CachedBatches(NamedTuple):
+    base_offset: int
+    next_offset: int
+    end_position: int  # in the active segment, behind these bytes
+    parts: tuple[Buffer, ...]  # one whole batch
+    size: int
+
+
+class TailBudget:
+    """Bytes that all tails of a store may hold together."""
+
+    def __init__(self, limit_bytes: int = 32 << 20) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.lock = threading.Lock()
+        self._order: deque[tuple[TailCache, int]] = deque()  # (cache, number of its entry), oldest first
+
+    def added(self, cache: TailCache, number: int, size: int) -> None:
+        """Count a new entry and make room for it; the caller holds ``lock``."""
+        self.used_bytes += size
+        self._order.append((cache, number))
+        while self.used_bytes > self.limit_bytes and self._order:
+            oldest, its_number = self._order.popleft()
+            if its_number >= oldest.first_number:  # else the cache dropped it by itself
+                oldest.drop_first()
+
+
+class TailCache:
+    """The tail of one log. ``read`` is safe beside the appending thread."""
+
+    def __init__(self, budget: TailBudget, limit_bytes: int) -> None:
+        self._budget = budget
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self.first_number = 0  # entries are numbered for ever; this one is at `_head`
+        # Replaced, never cut in place, so that a reader that took the tuple sees whole lists; the writer
+        # only appends to them (entries first: a base that is seen has its entry).
+        self._state: tuple[list[int], list[CachedBatches], int] = ([], [], 0)
+
+    def add(self, base_offset: int, next_offset: int, end_position: int, parts: Sequence[Buffer]) -> None:
+        size = sum(map(len, parts))
+        if size > self.limit_bytes:
+            self.clear()  # the tail must not have a hole
+            return
+        with self._budget.lock:
+            bases, entries, head = self._state
+            entries.append(CachedBatches(base_offset, next_offset, end_position, tuple(parts), size))
+            bases.append(base_offset)
+            self.used_bytes += size
+            self._budget.added(self, self.first_number + len(bases) - 1 - head, size)
+            while self.used_bytes > self.limit_bytes:
+                self.drop_first()
+
+    def drop_first(self) -> None:
+        """Forget the oldest entry; the budget's lock is held."""
+        bases, entries, head = self._state
+        size = entries[head].size
+        self.used_bytes -= size
+        self._budget.used_bytes -= size
+        self.first_number += 1
+        head += 1
+        if head > 64 and head * 2 > len(bases):
+            bases, entries, head = bases[head:], entries[head:], 0
+        else:
+            entries[head - 1] = _DROPPED  # let the bytes go now
+        self._state = (bases, entries, head)
+
+    def clear(self) -> None:
+        with self._budget.lock:
+            bases, _, head = self._state
+            self.first_number += len(bases) - head
+            self._budget.used_bytes -= self.used_bytes
+            self.used_bytes = 0
+            self._state = ([], [], 0)
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> tuple[Buffer, int, int] | None:
+        """(batches, next offset, end position) from the batch holding ``offset`` on, or None if not cached."""
+        bases, entries, head = self._state
+        number = bisect_right(bases, offset, lo=head) - 1
+        if number < head:
+            return None
+        parts: list[Buffer] = []
+        size, last = 0, entries[number]
+        if offset >= last.next_offset:
+            return None
+        while number < len(bases):
+            entry = entries[number]
+            if entry is _DROPPED:
+                return None  # dropped while we looked: the file has the same bytes
+            if entry.base_offset >= limit_offset or (parts and size + entry.size > max_bytes):
+                break
+            parts.extend(entry.parts)
+            size += entry.size
+            last = entry
+            number += 1
+        return (b"".join(parts), last.next_offset, last.end_position) if parts else None
+
+
+_DROPPED = CachedBatches(-1, -1, -1, (), 0)

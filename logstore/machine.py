@@ -1,0 +1,50 @@
+"""What coordinators are made of: decide purely, then change only by replaying what the log holds.
+
+A state machine has two halves that never mix:
+
+- ``decide_*`` methods look at the state, the request and the time, and return a ``Decision``: the records to
+  append to the machine's log, and the reply to give *once those records are as durable as the caller asked*.
+  They change nothing, and they raise the named error when the request must be refused.
+- ``replay`` takes one record of the log and changes the state. It is the only thing that does.
+
+Why: the state is then a function of the log alone. Embedded, the store appends a decision's records to the
+internal topic under that topic's lock and replays what it wrote; a second process catches up by replaying
+from its last end. On a replicated broker the very same objects run behind a Raft log: the leader decides,
+the records are replicated, and every replica replays them when they are committed; a decision whose records
+were lost with a leader has changed nothing anywhere. The pattern is Kafka's coordinator runtime
+(``CoordinatorResult`` in KIP-848), where coordinators return records and a reply and change on replay.
+
+Time and randomness are arguments, never read here, so that a replay tomorrow gives today's state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+Change: TypeAlias = tuple[bytes, bytes | None]  # key and value of one record; a null value deletes the key
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[Reply]):
+    """What a machine decided. ``records`` go into its log in this order, all or none, in one batch.
+
+    No records: nothing is to be changed, and ``reply`` may be given at once.
+    """
+
+    records: tuple[Change, ...]
+    reply: Reply
+
+
+class StateMachine(Protocol):
+    """State that follows a log of key and value records. Not thread-safe: its owner serialises calls."""
+
+    def replay(self, key: bytes | None, value: bytes | None) -> None:
+        """Apply one record, in log order. Replaying a record again right away changes nothing more.
+
+        Raises a named error when the record cannot be understood and skipping it would be a silent lie;
+        kinds of records that other versions may have written are ignored, and counted.
+        """
+        ...

@@ -1,0 +1,242 @@
+"""The file-system seam: every byte that must be durable goes through it.
+
+``FileSystem`` and ``File`` are small on purpose: what they do not offer (in-place mmap writes, append mode,
+buffered streams) the engine must not need, because the twin in ``memory_fs.py`` has to model a power loss
+for each operation.
+
+Durability rules that both sides obey:
+- ``File.sync`` makes content and size of that file durable, not its directory entry.
+- A created, renamed, linked or removed name is durable only after ``FileSystem.sync_dir`` of its directory.
+- ``rename`` replaces the target atomically for every running reader.
+
+All methods raise ``OSError``; callers translate with ``errors.from_os_error``. Paths are plain strings.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat as stat_module
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from logstore.types import Buffer
+
+OpenMode = Literal["r", "rw", "create"]  # read only; read-write, must exist; read-write, must not exist
+
+_IOV_MAX = 1024
+
+
+class FileStat(NamedTuple):
+    size: int
+    mtime_ns: int
+    inode: int
+    is_dir: bool
+
+
+class File(Protocol):
+    """One open file. Safe for concurrent ``pread``; writers are serialised by their owner."""
+
+    @property
+    def path(self) -> str: ...
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to ``length`` bytes from ``position``; short only at the end of the file."""
+        ...
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write the buffers one after the other at ``position``; may write less, returns bytes written."""
+        ...
+
+    def sync(self) -> None:
+        """fdatasync: content and size become durable. After a failure, what was not yet synced is lost."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def size(self) -> int: ...
+    def map(self) -> memoryview:
+        """A read-only view of the whole file, valid after ``close`` and after the name is removed.
+
+        The caller promises that nobody shortens the file. An empty file gives an empty view.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    def open(self, path: str, mode: OpenMode) -> File: ...
+    def stat(self, path: str) -> FileStat:
+        """Never follows a symbolic link: a link raises ``OSError`` (ELOOP)."""
+        ...
+
+    def listdir(self, path: str) -> list[str]: ...
+    def mkdir(self, path: str) -> None: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def link(self, source: str, target: str) -> None:
+        """A hard link; ``OSError`` (EXDEV, EPERM, ENOTSUP) where the file system cannot."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+    def rmdir(self, path: str) -> None: ...
+    def sync_dir(self, path: str) -> None: ...
+
+
+def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
+    """Write all buffers at ``position``, going on after short writes; returns bytes written.
+
+    Raises the ``OSError`` that stopped it; then a prefix of the bytes may be in the file.
+    """
+    total = sum(map(len, buffers))
+    written = file.pwritev(buffers, position)
+    if written == total:
+        return total
+    rest = memoryview(b"".join(buffers))[written:]
+    while rest:
+        count = file.pwritev([rest], position + total - len(rest))
+        if count <= 0:
+            raise OSError(5, "write made no progress", file.path)
+        rest = rest[count:]
+    return total
+
+
+def exists(fs: FileSystem, path: str) -> bool:
+    try:
+        fs.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def read_file(fs: FileSystem, path: str) -> bytes:
+    file = fs.open(path, "r")
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
+    """Put ``content`` at ``path`` durably and atomically: write ``.tmp``, sync, rename, sync directory."""
+    temporary = path + ".tmp"
+    try:
+        fs.remove(temporary)
+    except FileNotFoundError:
+        pass  # the usual case: no earlier attempt was cut short
+    file = fs.open(temporary, "create")
+    try:
+        write_all(file, [content], 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(temporary, path)
+    fs.sync_dir(os.path.dirname(path))
+
+
+class OsFile:
+    """``File`` on a descriptor of the operating system."""
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]  # a signal or a 2 GiB limit may cut one call short; the end of the file may too
+        have = len(data)
+        while have < length:
+            more = os.pread(self._fd, length - have, position + have)
+            if not more:
+                break
+            parts.append(more)
+            have += len(more)
+        return b"".join(parts)
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        if len(buffers) > _IOV_MAX:
+            buffers = [b"".join(buffers)]
+        return os.pwritev(self._fd, buffers, position)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def map(self) -> memoryview:
+        size = self.size()
+        if size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsFileSystem:
+    """``FileSystem`` of the operating system. Folders are made 0700 and files 0600 unless told otherwise.
+
+    ``mode_bits``: permission bits of files, e.g. 0o660 for a group that shares; folders get the matching
+    search bits.
+    """
+
+    def __init__(self, mode_bits: int = 0o600) -> None:
+        self._file_bits = mode_bits
+        self._dir_bits = mode_bits | ((mode_bits & 0o444) >> 2)
+
+    def open(self, path: str, mode: OpenMode) -> OsFile:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
+        flags |= os.O_RDONLY if mode == "r" else os.O_RDWR
+        if mode == "create":
+            flags |= os.O_CREAT | os.O_EXCL
+        fd = os.open(path, flags, self._file_bits)
+        if mode == "create":
+            os.fchmod(fd, self._file_bits)  # the umask must not undo what the caller asked for
+        return OsFile(fd, path)
+
+    def stat(self, path: str) -> FileStat:
+        found = os.lstat(path)
+        if stat_module.S_ISLNK(found.st_mode):
+            raise OSError(40, "symbolic links are refused inside a store", path)
+        return FileStat(found.st_size, found.st_mtime_ns, found.st_ino, stat_module.S_ISDIR(found.st_mode))
+
+    def listdir(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path, self._dir_bits)
+        os.chmod(path, self._dir_bits)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target, follow_symlinks=False)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

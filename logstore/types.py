@@ -1,0 +1,92 @@
+"""The values that cross the public API."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Header: TypeAlias = tuple[str, bytes | None]
+Headers: TypeAlias = Sequence[Header]
+Acks: TypeAlias = Literal[0, 1, "all"]
+Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
+
+# (key, value), (key, value, headers) or (key, value, headers, timestamp_ms)
+Row: TypeAlias = (
+    tuple[bytes | None, bytes | None]
+    | tuple[bytes | None, bytes | None, Headers | None]
+    | tuple[bytes | None, bytes | None, Headers | None, int | None]
+)
+
+
+class Record(NamedTuple):
+    """One record as read. ``timestamp_ms``: ms since 1970 UTC; ``headers``: tuple of (name, bytes | None).
+
+    Keys and values are ``bytes | None`` unless the consumer has deserializers.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: tuple[Header, ...] = ()
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record landed. ``offset`` is -1 under ``acks=0``."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class OffsetRange(NamedTuple):
+    """Records that landed together: offsets [start, end_exclusive) of one partition; -1, -1 under acks=0."""
+
+    topic: str
+    partition: int
+    start: int
+    end_exclusive: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the next offset to read, the leader epoch it was read under (-1: unknown)."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionDescription:
+    """State of one partition. Offsets count records, ``size_bytes`` counts segment bytes on disk."""
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    leader_epoch: int
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicDescription:
+    """A topic: its uuid (base64, as Kafka prints it), settings that differ from the defaults, partitions."""
+
+    name: str
+    topic_id: str
+    internal: bool
+    config: dict[str, str] = field(default_factory=dict)
+    owner: str | None = None
+    partitions: tuple[PartitionDescription, ...] = ()

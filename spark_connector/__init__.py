@@ -1,0 +1,1 @@
+"""Partitions as a Spark source and an exactly-once sink. Built after the broker (see README.md)."""

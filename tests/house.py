@@ -1,0 +1,131 @@
+"""The rules of the house as functions over source text, so that each can be run against a planted fault."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("logstore", "replication", "rpc", "spark_connector")
+PRODUCT_LINES, TEST_LINES, FUNCTION_LINES = 520, 800, 75
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "misc", "common"}
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
+BROAD = {"Exception", "BaseException"}
+
+TOP_LEVEL = {
+    ".ci", ".git", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "pyproject.toml",
+    "bench", "logstore", "proto", "replication", "rpc", "spark_connector", "tests",
+}  # fmt: skip
+# What tools leave behind, all of it in .gitignore.
+LEFT_BEHIND = re.compile(
+    r"\.venv|__pycache__|build|dist|logstore-demo.*|\..*_cache|\.hypothesis|\.benchmarks|.*\.egg-info"
+)
+
+
+def python_files(*folders: str) -> list[Path]:
+    """Every Python file under these folders of the tree, generated code left out."""
+    found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in found if "__pycache__" not in path.parts and path.parent.name != "pb")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def too_long(text: str, limit: int) -> Iterator[str]:
+    lines = text.count("\n")
+    if lines > limit:
+        yield f"1: {lines} lines, {limit} at most: split it by noun"
+
+
+def long_functions(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            size = (node.end_lineno or node.lineno) - node.lineno + 1
+            if size > FUNCTION_LINES:
+                yield f"{node.lineno}: {node.name} is {size} lines, {FUNCTION_LINES} at most"
+
+
+def bare_asserts(text: str) -> Iterator[str]:
+    """``assert`` disappears under -O: product code uses ``invariant`` or a named error."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assert):
+            yield f"{node.lineno}: assert in product code: use invariant() or a named error"
+
+
+def _caught(kind: ast.expr | None) -> set[str]:
+    names = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return {name.id for name in names if isinstance(name, ast.Name)}
+
+
+def _speaks(handler: ast.ExceptHandler) -> bool:
+    """The handler raises, or does something with the error it bound."""
+    for node in (inner for statement in handler.body for inner in ast.walk(statement)):
+        if isinstance(node, ast.Raise):
+            return True
+        if isinstance(node, ast.Name) and handler.name is not None and node.id == handler.name:
+            return True
+    return False
+
+
+def quiet_excepts(text: str) -> Iterator[str]:
+    """No bare except; a broad one raises or uses the error; a handler that does nothing says why."""
+    lines = text.split("\n")
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        if node.type is None:
+            yield f"{node.lineno}: bare except"
+        elif _caught(node.type) & BROAD and not _speaks(node):
+            yield f"{node.lineno}: a broad except that swallows the error"
+        elif all(isinstance(step, ast.Pass | ast.Continue) for step in node.body):
+            span = lines[node.lineno - 1 : node.end_lineno]
+            if not any("#" in line for line in span):
+                yield f"{node.lineno}: an except that does nothing carries a comment that says why"
+
+
+def prints(text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"{node.lineno}: print outside the command and the benches"
+
+
+def unfinished(text: str) -> Iterator[str]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if UNFINISHED.search(line):
+            yield f"{number}: unfinished: {line.strip()[:80]}"
+
+
+def no_docstring(text: str) -> Iterator[str]:
+    tree = ast.parse(text)
+    if tree.body and ast.get_docstring(tree) is None:
+        yield "1: a module says in its docstring what it is"
+
+
+def skipped_tests(text: str) -> Iterator[str]:
+    """A test that does not run shows nothing."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and node.attr in {"skip", "skipif", "xfail", "importorskip"}:
+            yield f"{node.lineno}: {node.attr}: a test runs or is not there"
+
+
+def sleeps(text: str) -> Iterator[str]:
+    """Naked ``time.sleep`` in a test of more than a polling step waits for luck."""
+    for node in ast.walk(ast.parse(text)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "sleep"
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+            and isinstance(node.args[0].value, int | float)
+            and node.args[0].value > 0.05
+        ):
+            yield f"{node.lineno}: sleep({node.args[0].value}): poll with a deadline instead"
+
+
+def offences(paths: list[Path], rule: Callable[[str], Iterator[str]]) -> list[str]:
+    """``file:line: what`` for each place where a rule is broken."""
+    return [f"{name_of(path)}:{found}" for path in paths for found in rule(path.read_text("utf-8"))]

@@ -1,0 +1,229 @@
+"""What must hold, as plain lists: which records, topics and commits a crash may take, must leave, or may add.
+
+The model is told each call before it is made and again when it has returned; between the two the call is in
+flight and may have happened or not. It knows nothing of files, segments or syncs: an acknowledgement, or a
+high watermark that a reader saw, is a promise, and a promise is what the next start is held to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+ACKED_SURVIVES = "acked records survive, in order, at their offsets"
+NOTHING_INVENTED = "nothing appears that was not appended"
+WATERMARK_SAFE = "the high watermark never covers what a crash takes, and never goes back"
+EPOCH_GROWS = "an (offset, epoch) pair names one record for ever; the epoch grows at an unclean start"
+IDEMPOTENT = "recovery is idempotent, also when it crashes itself"
+INDEXES = "indexes are a function of the segment's bytes"
+TOPICS_SURVIVE = "created topics survive"
+COMMITS_SURVIVE = "committed offsets survive and never go back"
+STARTS = "a store always opens after a crash"
+NAMED_ERRORS = "every failure is a named error"
+READS_GO_ON = "reads go on after a failed append"
+WORKS_AGAIN = "appends work again when space returns"
+POISONED = "after a failed sync nothing is accepted until the store is reopened"
+USABLE = "a recovered store takes and shows new records"
+
+
+class Violation(AssertionError):
+    """A property did not hold. ``rule``: which one; ``detail``: what was seen instead."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+        self.detail = detail
+
+
+class Row(NamedTuple):
+    """A record as the model compares it; its offset is its place."""
+
+    timestamp_ms: int
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"<{self.value[:6].decode('latin-1')}>"
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+
+def rows_of(counter: int, count: int, value_bytes: int, now_ms: int) -> tuple[Row, ...]:
+    """Unique records. Values start with their number; times go up and down a little."""
+    rows = []
+    for number in range(counter, counter + count):
+        filling = random.Random(number).randbytes(value_bytes)
+        rows.append(Row(now_ms - number * 37 % 90, b"%05d:" % number + filling))
+    return tuple(rows)
+
+
+@dataclass(slots=True)
+class PartitionModel:
+    """One partition as its users know it."""
+
+    rows: list[Row] = field(default_factory=list)  # what the running store has, by offset
+    durable: int = 0  # offsets below were acknowledged as durable
+    shown: int = 0  # highest watermark that a reader saw (where it promises durability)
+    epoch: int = -1  # last leader epoch seen
+    in_flight: tuple[Row, ...] = ()  # the batch being appended
+    refused: list[tuple[int, tuple[Row, ...]]] = field(default_factory=list)  # (base offset, batch) that failed
+    named: dict[tuple[int, int], bytes] = field(default_factory=dict)  # (offset, epoch) -> value
+
+    def copy(self) -> PartitionModel:
+        return PartitionModel(
+            list(self.rows),
+            self.durable,
+            self.shown,
+            self.epoch,
+            self.in_flight,
+            list(self.refused),
+            dict(self.named),
+        )
+
+    def appended(self, offset: int, epoch: int, acks: object) -> None:
+        """The batch in flight was acknowledged at ``offset`` under ``epoch``."""
+        if offset != len(self.rows):
+            raise Violation(ACKED_SURVIVES, f"appended at offset {offset}, the log's end was {len(self.rows)}")
+        batch, self.in_flight = self.in_flight, ()
+        self.rows += batch
+        self.name(offset, epoch, batch)
+        self.saw_epoch(epoch)
+        if acks == "all":
+            self.durable = len(self.rows)
+
+    def refuse(self) -> None:
+        """The batch in flight failed with an error; a crash may still show it."""
+        self.refused.append((len(self.rows), self.in_flight))
+        self.in_flight = ()
+
+    def name(self, offset: int, epoch: int, batch: Iterable[Row]) -> None:
+        for place, row in enumerate(batch, offset):
+            known = self.named.setdefault((place, epoch), row.value)
+            if known != row.value:
+                raise Violation(
+                    EPOCH_GROWS, f"offset {place} of epoch {epoch} was {known[:6]!r} and is {row.value[:6]!r}"
+                )
+
+    def saw_epoch(self, epoch: int) -> None:
+        if epoch < self.epoch:
+            raise Violation(EPOCH_GROWS, f"epoch {self.epoch} was followed by {epoch}")
+        self.epoch = epoch
+
+    def saw_ends(self, high_watermark: int, log_end_offset: int, *, promises: bool) -> None:
+        """Both ends as the running store tells them; ``promises``: readers see only what is durable."""
+        if log_end_offset != len(self.rows):
+            raise Violation(NOTHING_INVENTED, f"the log ends at {log_end_offset}, not at {len(self.rows)}")
+        if not self.durable <= high_watermark <= len(self.rows):
+            raise Violation(
+                WATERMARK_SAFE,
+                f"high watermark {high_watermark}, durable {self.durable}, end {len(self.rows)}",
+            )
+        if high_watermark < self.shown:
+            raise Violation(WATERMARK_SAFE, f"high watermark went from {self.shown} to {high_watermark}")
+        if promises:
+            self.shown = high_watermark
+
+    def all_durable(self) -> None:
+        self.durable = len(self.rows)
+
+    def check_survivors(self, found: Sequence[Row], *, power_loss: bool) -> None:
+        """``found``: every record the store has after a crash."""
+        kept = len(self.rows)
+        for place, (row, mine) in enumerate(zip(found, self.rows, strict=False)):
+            if row != mine:
+                if self._is_refused(place, found) and place >= self._must(power_loss):
+                    return
+                rule = ACKED_SURVIVES if place < self.durable else NOTHING_INVENTED
+                raise Violation(rule, f"offset {place} was {mine} and is {row}")
+        if len(found) < self._must(power_loss):
+            rule = WATERMARK_SAFE if power_loss and len(found) >= self.durable else ACKED_SURVIVES
+            raise Violation(
+                rule,
+                f"{len(found)} records left of {kept}: {self.durable} were acknowledged as durable,"
+                f" {self.shown} were shown",
+            )
+        if len(found) > kept and tuple(found[kept:]) != self.in_flight and not self._is_refused(kept, found):
+            raise Violation(
+                NOTHING_INVENTED, f"behind offset {kept}: {list(found[kept:])}, in flight: {self.in_flight}"
+            )
+
+    def _must(self, power_loss: bool) -> int:
+        return max(self.durable, self.shown) if power_loss else len(self.rows)
+
+    def _is_refused(self, place: int, found: Sequence[Row]) -> bool:
+        """Whether what is found from ``place`` on is a batch that failed there: its error said unknown."""
+        return any(base == place and tuple(found[place:]) == batch for base, batch in self.refused)
+
+    def adopt(self, found: Sequence[Row], *, power_loss: bool) -> None:
+        """A new life begins with what was found. After a power loss all of it is on the disk."""
+        self.rows = list(found)
+        self.in_flight = ()
+        self.refused = []
+        if power_loss:
+            self.durable = len(self.rows)
+        self.shown = min(self.shown, len(self.rows))
+
+
+@dataclass(slots=True)
+class Model:
+    """The whole store as its users know it."""
+
+    partitions: dict[Place, PartitionModel] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    creating: str | None = None
+    committed: dict[Place, int] = field(default_factory=dict)
+    committing: dict[Place, int] = field(default_factory=dict)
+    counter: int = 0
+
+    def copy(self) -> Model:
+        return Model(
+            {place: partition.copy() for place, partition in self.partitions.items()},
+            set(self.topics),
+            self.creating,
+            dict(self.committed),
+            dict(self.committing),
+            self.counter,
+        )
+
+    def next_rows(self, count: int, value_bytes: int, now_ms: int) -> tuple[Row, ...]:
+        self.counter += count
+        return rows_of(self.counter - count, count, value_bytes, now_ms)
+
+    def created(self, topic: str, partitions: int) -> None:
+        self.creating = None
+        self.topics.add(topic)
+        for number in range(partitions):
+            self.partitions.setdefault(Place(topic, number), PartitionModel())
+
+    def check_topics(self, found: Iterable[str]) -> None:
+        names = set(found)
+        if not self.topics <= names:
+            raise Violation(TOPICS_SURVIVE, f"{sorted(self.topics - names)} are gone")
+        invented = names - self.topics - {self.creating}
+        if invented:
+            raise Violation(NOTHING_INVENTED, f"topics {sorted(invented)}")
+
+    def check_commits(self, found: dict[Place, int]) -> None:
+        for place in self.committed.keys() | self.committing.keys() | found.keys():
+            allowed = {self.committed.get(place), self.committing.get(place, self.committed.get(place))}
+            if found.get(place) not in allowed:
+                raise Violation(COMMITS_SURVIVE, f"{place} is at {found.get(place)}, allowed: {allowed}")
+        self.committed = dict(found)
+        self.committing = {}
+
+    def signature(self) -> int:
+        """Equal for models that hold the next start to the same promises."""
+        parts: list[object] = [sorted(self.topics), self.creating, sorted(self.committed.items())]
+        parts.append(sorted(self.committing.items()))
+        for place, partition in sorted(self.partitions.items()):
+            parts += [place, tuple(partition.rows), partition.durable, partition.shown, partition.epoch]
+            parts += [partition.in_flight, tuple(partition.refused), tuple(partition.named.items())]
+        return hash(tuple(map(_hashable, parts)))
+
+
+def _hashable(part: object) -> object:
+    return tuple(part) if isinstance(part, list) else part

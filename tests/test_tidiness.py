@@ -1,0 +1,114 @@
+"""The tree obeys the house's rules, and each rule finds a fault that was planted for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import house
+from tests.house import PACKAGES, ROOT
+
+PRODUCT = house.python_files(*PACKAGES)
+BENCH = house.python_files("bench")
+TESTS = house.python_files("tests")
+
+Rule = Callable[[str], Iterator[str]]
+
+
+def product_length(text: str) -> Iterator[str]:
+    return house.too_long(text, house.PRODUCT_LINES)
+
+
+def test_length(text: str) -> Iterator[str]:
+    return house.too_long(text, house.TEST_LINES)
+
+
+test_length.__test__ = False  # type: ignore[attr-defined]  # a rule, not a test
+
+SILENT = [path for path in PRODUCT if (ROOT / "logstore/cli") not in path.parents]
+
+RULES: list[tuple[str, Rule, list[Path], str]] = [
+    ("product length", product_length, PRODUCT + BENCH, '"""Doc."""\n' + "x = 1\n" * 520),
+    ("test length", test_length, TESTS, "x = 1\n" * 801),
+    ("function length", house.long_functions, PRODUCT + BENCH + TESTS, "def f():\n" + "    x = 1\n" * 75),
+    ("no assert", house.bare_asserts, PRODUCT, "assert True\n"),
+    ("no print", house.prints, SILENT, "print(1)\n"),
+    ("nothing unfinished", house.unfinished, PRODUCT + BENCH + TESTS, "x = 1  # TO" + "DO: later\n"),
+    ("docstrings", house.no_docstring, PRODUCT + BENCH, "x = 1\n"),
+    (
+        "no skipped test",
+        house.skipped_tests,
+        TESTS,
+        "@pytest.mark.skip\ndef test(): ...\n",
+    ),
+    ("no sleeping test", house.sleeps, TESTS, "import time\n\ntime.sleep(1)\n"),
+    ("loud excepts", house.quiet_excepts, PRODUCT + BENCH, "try:\n    f()\nexcept:\n    raise\n"),
+]
+
+
+@pytest.mark.parametrize(("rule", "paths"), [row[1:3] for row in RULES], ids=[row[0] for row in RULES])
+def test_tree_obeys(rule: Rule, paths: list[Path]) -> None:
+    assert paths, "the rule looks at no file"
+    assert house.offences(paths, rule) == []
+
+
+@pytest.mark.parametrize(("rule", "planted"), [(r[1], r[3]) for r in RULES], ids=[row[0] for row in RULES])
+def test_rule_finds_what_was_planted(rule: Rule, planted: str) -> None:
+    assert list(rule(planted))
+
+
+@pytest.mark.parametrize(
+    "swallowed",
+    [
+        "try:\n    f()\nexcept Exception:\n    x = 1\n",
+        "try:\n    f()\nexcept (ValueError, BaseException) as error:\n    x = 1\n",
+        "try:\n    f()\nexcept ValueError:\n    pass\n",
+        "for x in y:\n    try:\n        f()\n    except OSError:\n        continue\n",
+    ],
+)
+def test_swallowed_errors_are_found(swallowed: str) -> None:
+    assert len(list(house.quiet_excepts(swallowed))) == 1
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        "try:\n    f()\nexcept Exception as error:\n    keep(error)\n",
+        "try:\n    f()\nexcept BaseException:\n    undo()\n    raise\n",
+        "try:\n    f()\nexcept ValueError:\n    pass  # a foreign name: not ours to read\n",
+    ],
+)
+def test_handled_errors_are_not(spoken: str) -> None:
+    assert list(house.quiet_excepts(spoken)) == []
+
+
+def test_top_level_holds_only_what_belongs() -> None:
+    names = {path.name for path in ROOT.iterdir()}
+    strangers = {name for name in names - house.TOP_LEVEL if not house.LEFT_BEHIND.fullmatch(name)}
+    assert strangers == set()
+    assert house.TOP_LEVEL - names <= {".git"}  # an archive of the tree has no .git
+
+
+def test_every_package_has_a_door_and_a_marker() -> None:
+    folders = {path.parent for path in PRODUCT if path.name == "__init__.py"}
+    folders |= {ROOT / "rpc/pb", ROOT / "proto", ROOT / "tests", ROOT / "bench"}
+    missing = [house.name_of(folder) for folder in sorted(folders) if not (folder / "README.md").is_file()]
+    assert missing == []
+    assert [package for package in PACKAGES if not (ROOT / package / "py.typed").is_file()] == []
+
+
+def test_no_module_is_named_for_nothing() -> None:
+    stems = {
+        house.name_of(path): {path.stem, *path.relative_to(ROOT).parent.parts} for path in PRODUCT + BENCH
+    }
+    assert [name for name, parts in stems.items() if parts & house.FORBIDDEN_NAMES] == []
+
+
+def test_folders_of_python_are_packages() -> None:
+    """A folder without ``__init__.py`` would be missed by the wheel, by mypy and by the layers."""
+    folders = {path.parent for path in PRODUCT + TESTS + BENCH}
+    assert [
+        house.name_of(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()
+    ] == []
