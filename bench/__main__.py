@@ -24,9 +24,11 @@ README = os.path.join(os.path.dirname(HERE), "README.md")
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS))
-    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer rounds")
-    parser.add_argument("--dir", default=None, help="where the sides write (default: the temporary folder)")
+    add = parser.add_argument
+    add("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS))
+    add("--quick", action="store_true", help="smaller sizes, fewer rounds; prints, writes nothing")
+    add("--dir", default=None, help="where the sides write (default: the temporary folder)")
+    add("--render", action="store_true", help="measure nothing; write the pages anew from latest.json")
     chosen = parser.parse_args(arguments)
     unknown = [name for name in chosen.questions if name not in QUESTIONS]
     if unknown:
@@ -43,20 +45,35 @@ def ask(names: list[str], bench: Bench) -> list[Row]:
     return rows
 
 
-def write(name: str, text: str) -> None:
-    with open(name, "w", encoding="utf-8") as file:
+def read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
 
+def render(done: report.Report) -> None:
+    """The page of results, and the rows that README quotes."""
+    write(os.path.join(RESULTS, "RESULTS.md"), report.markdown(done))
+    write(README, report.with_results(read(README), done))
+
+
 def main(arguments: list[str]) -> None:
-    """Results are written when all questions were asked: rows of different runs do not share a table."""
+    """Results are written by a full run of all questions: rows of different runs do not share a table."""
     chosen = parse(arguments)
+    latest = os.path.join(RESULTS, "latest.json")
+    if chosen.render:
+        render(report.from_json(read(latest)))
+        return
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="logstore-bench-", dir=chosen.dir) as folder:
         facts = machine.describe(folder)
         rows = ask(chosen.questions or list(QUESTIONS), Bench(folder=folder, quick=chosen.quick))
     print(report.table(rows))
-    if chosen.questions:
+    if chosen.questions or chosen.quick:
         return
     done = report.Report(
         machine=facts,
@@ -66,11 +83,8 @@ def main(arguments: list[str]) -> None:
         rows=rows,
     )
     os.makedirs(RESULTS, exist_ok=True)
-    write(os.path.join(RESULTS, "latest.json"), report.as_json(done))
-    write(os.path.join(RESULTS, "RESULTS.md"), report.markdown(done))
-    with open(README, encoding="utf-8") as file:
-        readme = file.read()
-    write(README, report.with_results(readme, done))
+    write(latest, report.as_json(done))
+    render(done)
 
 
 if __name__ == "__main__":

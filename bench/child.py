@@ -20,12 +20,13 @@ from bench.workload import ready_batches
 
 DESCRIPTORS = 1024
 TOPICS = 10
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # benches are run from the tree
 
 
 def call(verb: str, **arguments: Any) -> dict[str, float]:
     """Run a verb in a child and give back its figures; a child that fails is loud."""
     command = [sys.executable, "-m", "bench.child", verb, json.dumps(arguments)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return {name: float(value) for name, value in json.loads(done.stdout or "{}").items()}
 
 

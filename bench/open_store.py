@@ -38,16 +38,18 @@ def run(bench: Bench) -> Iterator[Row]:
     yield _unclean(bench)
 
 
+def _bytes_in(folder: str) -> int:
+    files = (os.path.join(at, name) for at, _folders, names in os.walk(folder) for name in names)
+    return sum(os.path.getsize(path) for path in files)
+
+
 def _unclean(bench: Bench) -> Row:
     total = bench.size(512 << 20, 128 << 20)
     speeds = []
     for _ in range(bench.rounds):
         with bench.scratch() as folder:
             child.call("crash_with_unsynced", folder=folder, total_bytes=total)
-            size = sum(
-                os.path.getsize(os.path.join(at, name)) for at, _, names in os.walk(folder) for name in names
-            )
-            speeds.append(size / child.call("open_unclean", folder=folder)["seconds"])
+            speeds.append(_bytes_in(folder) / child.call("open_unclean", folder=folder)["seconds"])
     return alone(
         QUESTION,
         f"unclean, {total >> 20} MiB past the recovery point",

@@ -52,10 +52,8 @@ def table(rows: Iterable[Row]) -> str:
     """Columns of even width, for a terminal."""
     lines = [HEAD, *(cells(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join("  ".join(parts).rstrip() for parts in padded)
 
 
 def _markdown_row(parts: Iterable[str]) -> str:
@@ -83,12 +81,8 @@ def markdown(report: Report) -> str:
         "Each cell is a median with the lowest and highest seen; a ratio is the median over rounds of here / "
         "peer, both in the same round.",
         "",
-        f"Targets: {len(targets) - len(missed)} of {len(targets)} met."
-        + (
-            " Missed: " + "; ".join(f"{row.question}, {row.case} ({row.target})" for row in missed) + "."
-            if missed
-            else ""
-        ),
+        f"Targets: {len(targets) - len(missed)} of {len(targets)} met.",
+        *(f"- Missed: {row.question}, {row.case} ({row.target})" for row in missed),
         "",
         _markdown_row((*HEAD[:-1], "verdict", "note")),
         _markdown_row(["---"] * 8),

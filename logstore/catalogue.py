@@ -364,9 +364,12 @@ class CatalogueFile:
         failed, either may after a power loss. StorageError, DiskFullError."""
         try:
             replace_file(self._fs, self.path, encode(catalogue))
-            self._look()
         except OSError as error:
             raise from_os_error(error, "write", self.path) from error
+        try:
+            self._look()
+        except OSError:
+            self._seen = None  # it is saved; not seen counts as changed, and the load will say what is wrong
 
     def changed(self) -> bool:
         """Whether the file is another than the one last loaded or saved. One ``stat``.

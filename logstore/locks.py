@@ -429,15 +429,18 @@ def _unescape(field: str) -> str:
     return field
 
 
+def _mounts() -> str:
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""  # no Linux, or no /proc: it cannot be told
+
+
 def refuse_network_file_system(path: str) -> None:
     """UnsupportedPlatformError, naming the type, when ``path`` (there or not yet) is on a network file
     system: locks and mappings do not hold between hosts. A type that cannot be told is allowed."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            mountinfo = file.read()
-    except OSError:
-        return  # no Linux, or no /proc: it cannot be told
-    found = file_system_type(os.path.realpath(path), mountinfo)
+    found = file_system_type(os.path.realpath(path), _mounts())
     if found is None:
         return
     driver = found.removeprefix("fuse.")

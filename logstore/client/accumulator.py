@@ -12,9 +12,11 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from logstore.client.backend import ProduceResult
 from logstore.client.pending import Driver, PendingBatch
+from logstore.client.producer_settings import ProducerSettings
 from logstore.client.route import TopicRoute
 from logstore.errors import (
     DeliveryTimeoutError,
@@ -24,7 +26,6 @@ from logstore.errors import (
     RecordTooLargeError,
 )
 from logstore.invariants import invariant
-from logstore.types import Acks
 
 # A flight takes at most this much of one partition: enough that handing work between threads (up to 5 ms
 # for the interpreter's lock) costs little, little enough that memory comes back steadily.
@@ -40,19 +41,6 @@ UNREPORTED_KEPT = 100
 
 # A batch refused for one of its records: cut it, so that only the record that is wrong fails.
 ONE_RECORD_ERRORS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProducerSettings:
-    """Settings of a producer, validated by ``producer.settings_of``. Times in seconds, sizes in bytes."""
-
-    acks: Acks = "all"  # 0: do not wait; 1: in the leader's log; "all": durable
-    compression: str | None = None  # None: what the topic's compression.type says
-    linger_s: float = 0.005  # an open batch waits this long for company
-    batch_bytes: int = 65536  # a batch is closed before it passes this
-    buffer_bytes: int = 32 << 20  # rows not yet delivered, as estimated; at the bound send() waits
-    max_block_s: float = 60.0  # longest wait of send() for room or metadata
-    delivery_timeout_s: float = 120.0  # every delivery resolves within this
 
 
 @dataclass(slots=True)
@@ -102,13 +90,13 @@ class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self.settings = settings
         self.lock = threading.Lock()
-        self.driver: Driver | None = None
+        self.driver: Driver | None = None  # the sender, which every batch hands to those who wait for it
         self.active: dict[PartitionQueue, None] = {}  # those with batches that are not done
+        self.opened = 0  # batches ever opened
         self.buffered_bytes = 0
         self.room_waiters: deque[threading.Lock] = deque()
         self.draining = False  # flush or close: no batch lingers
         self.counters = Counters()
-        self.unreported: deque[LogStoreError] = deque(maxlen=UNREPORTED_KEPT)
         self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
 
     # --- rows in ---
@@ -131,7 +119,7 @@ class Accumulator:
                 if size > batch.reserved and not self._grow(batch, size):
                     return None
                 return batch, batch.add(row, size, timestamped)
-            self.close_open(queue)
+            self.close_open(queue, full=True)
         batch = self._open(queue, row_bytes, alone, timestamped, now_s)
         if batch is None:
             return None
@@ -154,16 +142,21 @@ class Accumulator:
         if size > cap:
             # Larger than a batch should be, or so near the limit that only the exact size tells: it goes
             # alone, and its cap is what keeps company out.
-            batch.cap = size = max(alone, min(size, queue.route.max_message_bytes))
+            limit = min(queue.route.max_message_bytes, self.settings.buffer_bytes)
+            batch.cap = size = max(alone, min(size, limit))
         if not self.has_room_for(size):
             return None
         reserve = max(size, min(batch.cap, FIRST_RESERVE_BYTES))
         if self.buffered_bytes < self.settings.buffer_bytes // 2:
             reserve = batch.cap
         self._reserve(batch, reserve if self.has_room_for(reserve) else size)
+        self._set_open(queue, batch)
+        return batch
+
+    def _set_open(self, queue: PartitionQueue, batch: PendingBatch) -> None:
         queue.open = batch
         self.active[queue] = None
-        return batch
+        self.opened += 1
 
     def _grow(self, batch: PendingBatch, size: int) -> bool:
         more = min(batch.cap, max(size, 2 * batch.reserved)) - batch.reserved
@@ -180,27 +173,26 @@ class Accumulator:
         batch.room = min(batch.cap, batch.reserved)
 
     def extend(
-        self, queue: PartitionQueue, rows: list[object], size: int, timestamped: bool, now_s: float
+        self, queue: PartitionQueue, rows: list[Any], size: int, timestamped: bool, now_s: float
     ) -> tuple[PendingBatch, int]:
         """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
         open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
         ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
         cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
         batch = queue.open
-        if batch is not None and batch.timestamped == timestamped and batch.size + size <= batch.cap:
+        if batch is not None and _takes(batch, size, timestamped):
             start = len(batch.rows)
             batch.rows += rows
             batch.size += size
             more = max(0, batch.size - batch.reserved)
         else:
             if batch is not None:
-                self.close_open(queue)
+                self.close_open(queue, full=True)
             deadline_s = now_s + self.settings.delivery_timeout_s
             batch = PendingBatch(
                 queue, self.driver, cap=max(cap, size), reserved=0, created_s=now_s, deadline_s=deadline_s
             )
-            queue.open = batch
-            self.active[queue] = None
+            self._set_open(queue, batch)
             batch.rows = rows
             batch.size = more = size
             if timestamped:
@@ -209,7 +201,22 @@ class Accumulator:
         self._reserve(batch, more)
         return batch, start
 
-    def close_open(self, queue: PartitionQueue) -> None:
+    def sticky_queue_for_chunk(self, route: TopicRoute, size: int, timestamped: bool) -> PartitionQueue:
+        """The same for the rows of an ``extend``."""
+        batch = route.sticky.open
+        if batch is not None and not _takes(batch, size, timestamped):
+            self.close_open(route.sticky, full=True)
+        return route.sticky
+
+    def sticky_queue(self, route: TopicRoute, row_bytes: int, timestamped: bool) -> PartitionQueue:
+        """Where a row without a key goes: on with the batch under way, or to the next partition."""
+        queue = route.sticky
+        batch = queue.open
+        if batch is not None and batch.size_with(row_bytes, timestamped) > batch.cap:
+            self.close_open(queue, full=True)
+        return route.sticky
+
+    def close_open(self, queue: PartitionQueue, *, full: bool = False) -> None:
         """No row joins the open batch any more; what it held of the buffer and did not need goes back."""
         batch = queue.open
         if batch is None:
@@ -220,7 +227,8 @@ class Accumulator:
         batch.reserved = batch.size
         queue.open = None
         queue.closed.append(batch)
-        queue.route.batch_closed(queue.partition)
+        if full:
+            queue.route.move_on(queue)
 
     # --- batches out ---
 
@@ -238,7 +246,7 @@ class Accumulator:
             or now_s >= batch.created_s + self.settings.linger_s
         )
 
-    def take(self, queue: PartitionQueue, now_s: float) -> tuple[PendingBatch, ...]:
+    def take(self, queue: PartitionQueue) -> tuple[PendingBatch, ...]:
         """Let the queue's batches fly: up to ``FLIGHT_BYTES`` of closed ones and, if ready, the open one."""
         invariant(not queue.flying, "one flight at a time per partition")
         batch = queue.open
@@ -259,7 +267,7 @@ class Accumulator:
         taken: list[PendingBatch] = []
         for queue in self.active:
             if self.is_ready(queue, now_s):
-                taken += self.take(queue, now_s)
+                taken += self.take(queue)
         return taken
 
     def next_event_s(self, now_s: float) -> float | None:
@@ -353,6 +361,10 @@ class Accumulator:
         batch.parts = (parts[0], parts[1])
         batch.rows = []
         batch.encoded = None
+        for index, callback in batch.callbacks or ():
+            part, place = batch.locate(index)
+            part.callbacks = [*(part.callbacks or ()), (place, callback)]
+        batch.callbacks = None
         return parts
 
     def fail(self, batch: PendingBatch, error: LogStoreError) -> None:
@@ -385,8 +397,7 @@ class Accumulator:
     def _settle(self, queue: PartitionQueue) -> None:
         if queue.is_empty:
             self.active.pop(queue, None)
-        if queue.open is None:
-            queue.route.partition_idle(queue.partition)
+            queue.route.move_on(queue)
 
     def _count_done(self, batch: PendingBatch) -> None:
         self.counters.records += batch.count
@@ -412,6 +423,11 @@ class Accumulator:
         for batch in told:
             batch.observed = True
         return told
+
+
+def _takes(batch: PendingBatch, size: int, timestamped: bool) -> bool:
+    """Whether rows of another batch of ``size`` bytes fit into this one."""
+    return batch.timestamped == timestamped and batch.size + size <= batch.cap
 
 
 def _timeout_error(

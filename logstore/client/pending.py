@@ -9,7 +9,7 @@ size that this file let pass.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from logstore.errors import LogStoreError
@@ -31,8 +31,19 @@ HEADER_OVERHEAD = 10  # of one header: two lengths
 class Driver(Protocol):
     """What brings a batch to its outcome when somebody waits for it."""
 
-    def drive(self, batch: PendingBatch, timeout_s: float | None) -> bool:
-        """Send the batch now or wait for whoever sends it. True: it is done; False: time is up."""
+    def drive(
+        self, batch: PendingBatch, index: int, timeout_s: float | None
+    ) -> tuple[PendingBatch, int] | None:
+        """Send the batch now, or wait for whoever sends it. Gives the batch that the row at ``index`` went
+        with (see ``locate``) once it is done, and the index there; None: ``timeout_s`` is over."""
+        ...
+
+    def finish(self, batches: Iterable[PendingBatch], timeout_s: float | None) -> bool:
+        """The same for several batches at once, with shared calls of the backend. False: time is over."""
+        ...
+
+    def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
+        """Have ``callback`` called when the row's batch is done. False: it is done already."""
         ...
 
 
@@ -102,7 +113,7 @@ class PendingBatch:
         self.observed = False  # somebody has been told of the error
         self.parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
         self.gate: threading.Lock | None = None  # held until done; waiters pass it on
-        self.callbacks: list[tuple[Callable[[Any], object], Any]] | None = None
+        self.callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
 
     def size_with(self, row_bytes: int, timestamped: bool) -> int:
         """The batch's size once a row of ``row_bytes`` (see ``row_bytes``) is in it."""
@@ -165,8 +176,8 @@ class PendingBatch:
     def _finish(self) -> None:
         self.rows = []
         self.encoded = None
-        self.driver = None
         self.done = True
+        self.driver = None
 
 
 def row_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class TopicRoute:
-    """One per topic and metadata version; guarded by the accumulator's lock.
+    """One per topic and metadata version; guarded by the accumulator's lock. ``queues``: by partition.
 
-    Null keys stick to a partition while its batch is open, and move on when the batch is full or when it
-    has landed and nothing waits behind it (KIP-480, and as there a partition under load keeps its batches
-    full). Staying while something waits is what lets many threads share one sync.
+    Null keys stick to a partition while its batch is open. They move on when the batch is full, or when it
+    has landed and nothing waits behind it (KIP-480; as in KIP-794 a slow partition is not sent more for
+    being slow). Staying while something waits is what lets many threads share one sync.
     """
 
     __slots__ = (
@@ -44,10 +44,13 @@ class TopicRoute:
         self.round_robin = metadata.partitioner == "round_robin"
         self.choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)
         self.queues: list[PartitionQueue] = []
-        self.sticky = first % metadata.partitions
+        self.sticky: PartitionQueue
 
-    def batch_closed(self, partition: int) -> None:
-        """The partition's open batch takes no more rows."""
+    def set_queues(self, queues: list[PartitionQueue], first: int) -> None:
+        self.queues = queues
+        self.sticky = queues[first % len(queues)]
 
-    def partition_idle(self, partition: int) -> None:
-        """The partition has no open batch and its flight has landed."""
+    def move_on(self, queue: PartitionQueue) -> None:
+        """Null keys leave ``queue`` for the next partition, if that is where they were going."""
+        if queue is self.sticky:
+            self.sticky = self.queues[(queue.partition + 1) % len(self.queues)]

@@ -159,7 +159,8 @@ def _snappy_compress(data: Buffer, _level: int | None) -> bytes:
     pack: Callable[[Any], Any] = _load("cramjam", "snappy").snappy.compress_raw
     view = memoryview(data)
     parts = [_SNAPPY_HEADER]
-    for start in range(0, len(view), _SNAPPY_BLOCK_BYTES):
+    # One block at least: other readers take a frame of none for a raw block.
+    for start in range(0, max(len(view), 1), _SNAPPY_BLOCK_BYTES):
         block = bytes(pack(view[start : start + _SNAPPY_BLOCK_BYTES]))
         parts += (struct.pack(">i", len(block)), block)
     return b"".join(parts)
@@ -276,7 +277,8 @@ def _zstd_decompress(data: Buffer, max_bytes: int) -> bytes:
             view, max_output_size=max(1, min(most, max_bytes)), allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        if most > max_bytes and "too small" in str(error):
+        # The blocks are all there: what is not whole now had no room.
+        if most > max_bytes and ("full frame" in str(error) or "too small" in str(error)):
             raise _bomb("zstd", max_bytes + 1, max_bytes) from None
         raise _corrupt("zstd", error) from None
     return unpacked

@@ -12,6 +12,7 @@ its offset fits; nothing in the format tells them apart.
 
 from __future__ import annotations
 
+import errno
 import re
 import struct
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
 _SIZE = struct.Struct(">i")
 _MAGIC_AT = 16
+_BLOCK_BYTES = 4096
 
 
 class ScannedBatch(NamedTuple):
@@ -52,7 +54,8 @@ class ScannedBatch(NamedTuple):
 
 class BadSpan(NamedTuple):
     """Bytes that are no batch. ``kind``: torn (the file ends inside), zeros (zeros to the end of the file),
-    crc, magic, header (fields that no batch can have) or length (the length leads nowhere)."""
+    crc, magic, header (fields that no batch can have), length (the length leads nowhere) or unreadable (the
+    disk refuses)."""
 
     position: int
     length: int
@@ -64,12 +67,16 @@ Span: TypeAlias = ScannedBatch | BadSpan
 
 
 class Window:
-    """Bounded reads of one file of known size; each view is valid until the next call."""
+    """Bounded reads of one file of known size; each view is valid until the next call.
+
+    Blocks that the disk refuses (EIO) read as zeros and are noted, so that what lies around them is seen.
+    """
 
     def __init__(self, file: File, size: int) -> None:
         self._file = file
         self._data = b""
         self._start = 0
+        self._refused: set[int] = set()  # block numbers
         self.size = size
 
     def at(self, position: int, length: int) -> memoryview:
@@ -78,9 +85,35 @@ class Window:
         inside = position - self._start
         if inside < 0 or inside + length > len(self._data):
             ahead = min(max(length, WINDOW_BYTES), self.size - position)
-            self._data = self._file.pread(ahead, position)
+            self._data = self._read(ahead, position)
             self._start, inside = position, 0
         return memoryview(self._data)[inside : inside + length]
+
+    def _read(self, length: int, position: int) -> bytes:
+        try:
+            return self._file.pread(length, position)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+        blocks = range(position // _BLOCK_BYTES, (position + length - 1) // _BLOCK_BYTES + 1)
+        data = b"".join(map(self._block, blocks))
+        skip = position - blocks.start * _BLOCK_BYTES
+        return data[skip : skip + length]
+
+    def _block(self, number: int) -> bytes:
+        start = number * _BLOCK_BYTES
+        try:
+            return self._file.pread(min(_BLOCK_BYTES, self.size - start), start)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._refused.add(number)
+            return bytes(min(_BLOCK_BYTES, self.size - start))
+
+    def refused(self, start: int, end: int) -> bool:
+        """Whether a block in [start, end) could not be read."""
+        first, last = start // _BLOCK_BYTES, (end - 1) // _BLOCK_BYTES
+        return any(first <= number <= last for number in self._refused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +169,7 @@ def scan_segment(fs: FileSystem, path: str, base_offset: int, *, position: int =
     """Every intact batch and every bad span of a segment from ``position`` on, in the file's order.
 
     Offsets are not judged here. The size is taken once: what a writer appends meanwhile is not looked at.
-    StorageError and its kin when the file cannot be read.
+    StorageError and its kin when the file cannot be opened.
     """
     try:
         file = fs.open(path, "r")
@@ -168,9 +201,11 @@ def _span_at(window: Window, position: int, base_offset: int) -> Span:
     except _DamageError as error:
         kind, message = error.kind, str(error)
     left = window.size - position
-    if _only_zeros(window, position):
+    if _only_zeros(window, position) and not window.refused(position, window.size):
         return BadSpan(position, left, "zeros", f"nothing but zeros in the last {left} bytes")
     end = _next_batch(window, position, base_offset)
+    if window.refused(position, window.size if end is None else end):
+        kind, message = "unreadable", "the disk refuses to read blocks here (EIO)"
     if end is None:
         return BadSpan(position, left, "torn" if kind == "length" else kind, message)
     return BadSpan(position, end - position, kind, message)

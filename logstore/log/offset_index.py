@@ -27,10 +27,14 @@ class OffsetIndex:
         self.base_offset = base_offset
         self.table = table
 
-    def position_before(self, offset: int) -> int:
-        """Position of a batch that starts at or before the one holding ``offset`` (0: the segment's start)."""
+    def entry_before(self, offset: int) -> tuple[int, int] | None:
+        """(last offset, position) of the newest entered batch that ends at or before ``offset``; None: start
+        at the segment's first byte."""
         number = self.table.floor(offset - self.base_offset)
-        return 0 if number < 0 else int(self.table.row(number)[1])
+        if number < 0:
+            return None
+        relative, position = self.table.row(number)
+        return self.base_offset + int(relative), int(position)
 
     def last(self) -> tuple[int, int] | None:
         """(last offset of the batch, its position) of the newest entry."""

@@ -26,6 +26,7 @@ from logstore.log import offset_index, time_index
 from logstore.log.append_validation import CheckedBatch, check_follower_append
 from logstore.log.checkpoints import encode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
 from logstore.log.growing_table import GrowingTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
@@ -107,6 +108,7 @@ class OwnedLog:
         self.tail = tail
         self.dirty_since_s = 0.0
         self.unsynced_records = 0
+        self.syncs = 0
         publish(self)
 
     # --- what it is ---
@@ -128,6 +130,9 @@ class OwnedLog:
         """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
         active = self.segments.active
         return (active.base_offset, active.size) if active is not None else (self.next_offset, 0)
+
+    def epoch_table(self) -> Epochs:
+        return self.epochs
 
     def bounds(self) -> Bounds:
         high_watermark = self.high_watermark
@@ -177,7 +182,7 @@ class OwnedLog:
             try:
                 replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
             except OSError as error:
-                self.epochs = type(self.epochs)(before)
+                self.epochs = Epochs(before)
                 raise from_os_error(error, "write", path) from error
 
     def _append_run(
@@ -351,6 +356,7 @@ class OwnedLog:
 
     def _synced_up_to(self, target: int) -> None:
         """The lock is held; ``target`` was the end when the sync began."""
+        self.syncs += 1
         if target > self.synced_offset:
             self.synced_offset = target
         self.unsynced_records = self.next_offset - self.synced_offset
@@ -364,8 +370,7 @@ class OwnedLog:
     def _raise_high_watermark(self, offset: int) -> None:
         if offset > self.high_watermark:
             self.high_watermark = offset
-            for waiter in tuple(self._waiters):
-                waiter.set()
+            self.wake_waiters()
 
     def _drop_dirty_pin(self) -> None:
         if self._dirty_pin is not None:
@@ -375,8 +380,7 @@ class OwnedLog:
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:
             self._failure = failure
-        for waiter in tuple(self._waiters):
-            waiter.set()
+        self.wake_waiters()
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -421,6 +425,10 @@ class OwnedLog:
     def unsubscribe(self, waiter: Waiter) -> None:
         with self._lock:
             self._waiters.discard(waiter)
+
+    def wake_waiters(self) -> None:
+        for waiter in tuple(self._waiters):
+            waiter.set()
 
     # --- the end ---
 
@@ -490,3 +498,4 @@ class OwnedLog:
             self._pool.forget(self.directory)
             if self._failure is None:
                 self._failure = PartitionPoisonedError(f"{self.where} was closed", hint="open it again")
+            self.wake_waiters()

@@ -1,12 +1,13 @@
 """Copy all that is readable of a damaged store into a new one, and list every range that is lost.
 
-The unit is the batch: one whose CRC is right and whose records decode is copied byte for byte, so every record
-keeps its offset, timestamp and epoch. Offsets that have no readable batch any more are covered by empty
-batches, so that nothing behind them moves and no offset is given out twice. The source is only read.
+The unit is the batch: one whose CRC is right and whose records decode is copied byte for byte, so that every
+record keeps its offset, timestamp and epoch. Offsets that have no readable batch any more are covered by
+empty batches: nothing behind them moves, and no offset is given out twice. The source is only read.
 
 A batch whose codec is not installed here is copied unseen. The topics' names, ids and settings come from the
-catalogue; if that is damaged too, names come from the folders, ids from `partition.metadata`, and settings are
-the defaults. Committed positions of groups are records of an internal topic and come along like all others.
+catalogue; if that is damaged too, names come from the folders, ids from `partition.metadata`, and settings
+are the defaults. Committed positions of groups are records of an internal topic and come along like all
+others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from logstore.errors import (
     ForeignDirectoryError,
     LogStoreError,
     MissingExtraError,
+    StorageError,
     UnsupportedStoreVersionError,
 )
 from logstore.format.batch import decode_batches
@@ -34,6 +36,7 @@ from logstore.log.inspect import (
     BadSpan,
     PartitionFolder,
     ScannedBatch,
+    Span,
     partition_folders,
     scan_segment,
     segment_base_offsets,
@@ -317,22 +320,23 @@ class _PartitionCopy:
         if base_offset > self._writer.next_offset and not self._damaged and not self.gaps_allowed:
             self._lose_to(base_offset)
         rolled = False
+        for span in self._spans(path, base_offset):
+            if self._progress is not None:
+                self._progress(span.length if isinstance(span, BadSpan) else span.header.size)
+            bad = span if isinstance(span, BadSpan) else self._unreadable(span)
+            if bad is not None:
+                self.reason = f"{path} at byte {bad.position}: {bad.message}"
+                self._damaged = True
+            elif isinstance(span, ScannedBatch):
+                self._batch(span, path, roll=not rolled)
+                rolled = True
+
+    def _spans(self, path: str, base_offset: int) -> Iterator[Span]:
+        """A segment that cannot be opened is one bad span: the others are still to be copied."""
         try:
-            for span in scan_segment(self._fs, path, base_offset):
-                if self._progress is not None:
-                    self._progress(span.length if isinstance(span, BadSpan) else span.header.size)
-                bad = span if isinstance(span, BadSpan) else self._unreadable(span)
-                if bad is not None:
-                    self.reason = f"{path} at byte {bad.position}: {bad.message}"
-                    self._damaged = True
-                elif isinstance(span, ScannedBatch):
-                    self._batch(span, path, roll=not rolled)
-                    rolled = True
-        except LogStoreError as error:
-            if not str(error).startswith(f"cannot read {path}") and not str(error).startswith("cannot open"):
-                raise
-            self.reason = error.message
-            self._damaged = True
+            yield from scan_segment(self._fs, path, base_offset)
+        except StorageError as error:
+            yield BadSpan(0, 0, "unreadable", error.message)
 
     def _batch(self, batch: ScannedBatch, path: str, *, roll: bool) -> None:
         header, writer = batch.header, self._writer

@@ -29,6 +29,7 @@ LOG_SUFFIX = ".log"
 _HEAD = struct.Struct(">qi")
 _LOCATE_BYTES = 8192
 _STORE_ROWS = 256  # index rows kept back before they are written to the file
+_STALE_BYTES = 1 << 20  # how far a copied index of somebody else's active segment may lag
 _INT32_MAX = 2**31 - 1
 
 
@@ -65,6 +66,7 @@ class Segment:
         self.next_offset = next_offset
         self.closed = True
         self._checked = False  # whether the index files were found plausible
+        self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
         self.rule: IndexRule | None = None
         self._offsets: OffsetIndex | None = None
@@ -89,19 +91,22 @@ class Segment:
 
     def locate(self, offset: int) -> int | None:
         """Position of the first batch whose last offset is >= ``offset``; None if the segment has none."""
-        position = self.offsets().position_before(offset)
+        entry = self.offsets().entry_before(offset)
+        position = 0 if entry is None else entry[1]
         while position + HEADER_SIZE <= self.size:
             chunk = self.bytes_at(position, _LOCATE_BYTES)
+            if entry is not None and not _confirms(chunk, entry[0]):
+                position, entry = 0, None  # a hint that the log does not bear out is no hint
+                continue
+            entry = None
             at = 0
             while at + HEADER_SIZE <= len(chunk):
                 base, length = _HEAD.unpack_from(chunk, at)
                 if length < HEADER_SIZE - LOG_OVERHEAD:
                     raise self._corrupt(position + at, f"batch length {length} is impossible")
-                if base + int.from_bytes(chunk[at + 23 : at + 27], "big", signed=True) >= offset:
+                if base + _last_delta(chunk, at) >= offset:
                     return position + at
                 at += length + LOG_OVERHEAD
-            if at == 0:
-                break
             position += at
         return None
 
@@ -144,8 +149,15 @@ class Segment:
         Mapped tables are made anew for each lookup: an index object that stayed would pin its mapping, and
         with it a descriptor, for as long as the segment lives.
         """
+        held = self._loaded
+        if held is not None and self.size - held[2] < _STALE_BYTES:
+            return held[0], held[1]
         offsets = self._table(offset_index.SUFFIX, offset_index.ROW)
         times = self._table(time_index.SUFFIX, time_index.ROW)
+        if not self.closed and offsets is not None and times is not None:
+            # Somebody else's active segment: a copy that may lag behind only makes a scan longer.
+            self._loaded = (offsets, times, self.size)
+            return offsets, times
         if offsets is None or times is None or not (self._checked or self._plausible(offsets, times)):
             self.rebuild_indexes(self.interval_bytes)
             invariant(self._offsets is not None and self._times is not None, "a rebuilt index is kept")
@@ -298,3 +310,16 @@ class Segment:
     def fits(self, last_offset: int) -> bool:
         """Whether the relative offset can be written as int32."""
         return last_offset - self.base_offset <= _INT32_MAX
+
+
+def _last_delta(chunk: Buffer, at: int) -> int:
+    return int.from_bytes(chunk[at + 23 : at + 27], "big", signed=True)
+
+
+def _confirms(chunk: Buffer, last_offset: int) -> bool:
+    """Whether the chunk starts with a batch that ends at ``last_offset``, as an index entry says."""
+    if len(chunk) < HEADER_SIZE:
+        return False
+    base, length = _HEAD.unpack_from(chunk, 0)
+    sound = length >= HEADER_SIZE - LOG_OVERHEAD and chunk[16] == 2
+    return sound and base + _last_delta(chunk, 0) == last_offset

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from logstore.format.batch import HEADER_SIZE, read_header
+from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
 from logstore.log.segment import Chunk, Segment
 from logstore.types import Buffer
 
@@ -74,6 +74,21 @@ class SegmentList:
                     break
                 yield from _new_enough(chunk.data, timestamp_ms)
                 position = chunk.end_position
+
+    def max_timestamp(self, limit_offset: int) -> int:
+        """The largest timestamp below ``limit_offset``, -1 if there is none: from the time indexes, and the
+        headers of the few batches behind each segment's newest entry."""
+        newest = -1
+        for segment in self.segments:
+            known, entry = segment.times().last(), segment.offsets().last()
+            position = 0
+            if known is not None and entry is not None and max(known[1], entry[0]) < limit_offset:
+                newest, position = max(newest, known[0]), entry[1]
+            while (chunk := segment.read(position, 1 << 20, limit_offset)) is not None:
+                for _, header in iter_headers(chunk.data):
+                    newest = max(newest, header.max_timestamp)
+                position = chunk.end_position
+        return newest
 
 
 def _new_enough(data: Buffer, timestamp_ms: int) -> Iterator[TimestampFloor]:

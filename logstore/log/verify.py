@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from logstore.errors import LogStoreError, MissingExtraError, from_os_error
+from logstore.errors import LogStoreError, MissingExtraError, StorageError, from_os_error
 from logstore.format.batch import decode_batches
 from logstore.format.control import decode_control_batch
 from logstore.log import checkpoints, epochs
@@ -24,6 +24,7 @@ from logstore.log.inspect import (
     BadSpan,
     PartitionFolder,
     ScannedBatch,
+    Span,
     list_folder,
     scan_segment,
     segment_base_offsets,
@@ -199,7 +200,7 @@ class _PartitionCheck:
         path = segment_path(self._folder.path, base_offset)
         yield from self._check_due(path, 0, base_offset)
         indexes = IndexCheck(self._fs, self._folder.path, base_offset)
-        for span in scan_segment(self._fs, path, base_offset):
+        for span in self._spans(path, base_offset):
             if isinstance(span, BadSpan):
                 yield self._bad_span(path, base_offset, span)
                 self._totals.add_bytes(span.length)
@@ -217,6 +218,12 @@ class _PartitionCheck:
         rebuilt = not self._facts.clean and (point is None or not 0 <= self._next_offset <= point)
         for finding in indexes.finish():
             yield Fault(*finding, warning=rebuilt or finding[2] == "missing")
+
+    def _spans(self, path: str, base_offset: int) -> Iterator[Span]:
+        try:
+            yield from scan_segment(self._fs, path, base_offset)
+        except StorageError as error:
+            yield BadSpan(0, 0, "unreadable", error.message)
 
     def _check_due(self, path: str, position: int, offset: int) -> Iterator[Fault]:
         """Offsets of a partition never go back, and only compaction leaves gaps."""

@@ -108,12 +108,11 @@ def _verify_topic(
 
 
 def _missing_folder(path: str, partition: int, state: TopicState | None) -> Iterator[Fault]:
+    """A partition gets its folder at its first append: only one that had records is missed."""
     row = state.partitions.get(partition) if state is not None else None
     if row is not None and max(row.recovery_point, row.log_end_offset) > row.log_start_offset:
         text = f"the folder is missing, with offsets {row.log_start_offset} to {row.log_end_offset - 1}"
         yield Fault(path, -1, "missing", text)
-    else:
-        yield Fault(path, -1, "missing", "the folder is missing; it held no record yet", warning=True)
 
 
 def partition_facts(
@@ -121,13 +120,18 @@ def partition_facts(
 ) -> PartitionFacts:
     """What the catalogue and the topic's state say of a partition."""
     gaps_allowed = "compact" in entry.config.get("cleanup.policy", "delete")
-    row = state.partitions.get(partition) if state is not None else None
-    if state is None or row is None:
+    if state is None:
         return PartitionFacts(topic_id=entry.topic_id, gaps_allowed=gaps_allowed)
+    same_boot = state.boot_id == boot_id
+    row = state.partitions.get(partition)
+    if row is None:  # first opened by an owner that wrote no state since
+        return PartitionFacts(
+            topic_id=entry.topic_id, same_boot=same_boot, recovery_point=0, gaps_allowed=gaps_allowed
+        )
     return PartitionFacts(
         topic_id=entry.topic_id,
         clean=state.clean,
-        same_boot=state.boot_id == boot_id,
+        same_boot=same_boot,
         recovery_point=row.recovery_point,
         log_start_offset=row.log_start_offset,
         log_end_offset=row.log_end_offset,

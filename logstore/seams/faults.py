@@ -29,7 +29,7 @@ class FaultKind(Enum):
     CRASH_AMID = "crash-amid"  # SimulatedCrash after the first half of a write
 
 
-_TAKES_SPACE: Final = frozenset({"create", "pwritev", "truncate", "mkdir", "link", "rename"})
+_TAKES_SPACE: Final = frozenset({"create", "pwritev", "mkdir", "link", "rename"})
 _SYNCS: Final = frozenset({"sync", "sync_dir"})
 _WRITES: Final = frozenset({"pwritev"})
 _APPLIES: Final[dict[FaultKind, frozenset[str] | None]] = {

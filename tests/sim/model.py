@@ -22,13 +22,14 @@ TOPICS_SURVIVE = "created topics survive"
 COMMITS_SURVIVE = "committed offsets survive and never go back"
 STARTS = "a store always opens after a crash"
 NAMED_ERRORS = "every failure is a named error"
+CALM = "no call fails while the disk works"
 READS_GO_ON = "reads go on after a failed append"
 WORKS_AGAIN = "appends work again when space returns"
 POISONED = "after a failed sync nothing is accepted until the store is reopened"
 USABLE = "a recovered store takes and shows new records"
 
 
-class Violation(AssertionError):
+class Violation(AssertionError):  # noqa: N818 - what it says, not an error of the engine
     """A property did not hold. ``rule``: which one; ``detail``: what was seen instead."""
 
     def __init__(self, rule: str, detail: str) -> None:
@@ -70,7 +71,10 @@ class PartitionModel:
     shown: int = 0  # highest watermark that a reader saw (where it promises durability)
     epoch: int = -1  # last leader epoch seen
     in_flight: tuple[Row, ...] = ()  # the batch being appended
-    refused: list[tuple[int, tuple[Row, ...]]] = field(default_factory=list)  # (base offset, batch) that failed
+    poisoned: bool = False  # a sync failed: the running store may hold more than it acknowledged
+    refused: list[tuple[int, tuple[Row, ...]]] = field(
+        default_factory=list
+    )  # (base offset, batch) that failed
     named: dict[tuple[int, int], bytes] = field(default_factory=dict)  # (offset, epoch) -> value
 
     def copy(self) -> PartitionModel:
@@ -80,6 +84,7 @@ class PartitionModel:
             self.shown,
             self.epoch,
             self.in_flight,
+            self.poisoned,
             list(self.refused),
             dict(self.named),
         )
@@ -87,7 +92,9 @@ class PartitionModel:
     def appended(self, offset: int, epoch: int, acks: object) -> None:
         """The batch in flight was acknowledged at ``offset`` under ``epoch``."""
         if offset != len(self.rows):
-            raise Violation(ACKED_SURVIVES, f"appended at offset {offset}, the log's end was {len(self.rows)}")
+            raise Violation(
+                ACKED_SURVIVES, f"appended at offset {offset}, the log's end was {len(self.rows)}"
+            )
         batch, self.in_flight = self.in_flight, ()
         self.rows += batch
         self.name(offset, epoch, batch)
@@ -95,8 +102,9 @@ class PartitionModel:
         if acks == "all":
             self.durable = len(self.rows)
 
-    def refuse(self) -> None:
+    def refuse(self, *, poisoned: bool) -> None:
         """The batch in flight failed with an error; a crash may still show it."""
+        self.poisoned = self.poisoned or poisoned
         self.refused.append((len(self.rows), self.in_flight))
         self.in_flight = ()
 
@@ -115,7 +123,7 @@ class PartitionModel:
 
     def saw_ends(self, high_watermark: int, log_end_offset: int, *, promises: bool) -> None:
         """Both ends as the running store tells them; ``promises``: readers see only what is durable."""
-        if log_end_offset != len(self.rows):
+        if log_end_offset != len(self.rows) and not self.poisoned:
             raise Violation(NOTHING_INVENTED, f"the log ends at {log_end_offset}, not at {len(self.rows)}")
         if not self.durable <= high_watermark <= len(self.rows):
             raise Violation(
@@ -130,22 +138,36 @@ class PartitionModel:
     def all_durable(self) -> None:
         self.durable = len(self.rows)
 
+    def check_shown(self, found: Sequence[Row], high_watermark: int) -> None:
+        """``found``: what a reader sees before recovery; it never sees less than before."""
+        if len(found) != high_watermark or high_watermark < self.shown:
+            raise Violation(
+                WATERMARK_SAFE,
+                f"{len(found)} records under a high watermark of {high_watermark}, {self.shown} were shown before",
+            )
+        self._check_known(found, self.shown)
+
     def check_survivors(self, found: Sequence[Row], *, power_loss: bool) -> None:
         """``found``: every record the store has after a crash."""
-        kept = len(self.rows)
-        for place, (row, mine) in enumerate(zip(found, self.rows, strict=False)):
-            if row != mine:
-                if self._is_refused(place, found) and place >= self._must(power_loss):
-                    return
-                rule = ACKED_SURVIVES if place < self.durable else NOTHING_INVENTED
-                raise Violation(rule, f"offset {place} was {mine} and is {row}")
-        if len(found) < self._must(power_loss):
+        must = self._must(power_loss)
+        self._check_known(found, must)
+        if len(found) < must:
             rule = WATERMARK_SAFE if power_loss and len(found) >= self.durable else ACKED_SURVIVES
             raise Violation(
                 rule,
-                f"{len(found)} records left of {kept}: {self.durable} were acknowledged as durable,"
+                f"{len(found)} records left of {len(self.rows)}: {self.durable} were acknowledged as durable,"
                 f" {self.shown} were shown",
             )
+
+    def _check_known(self, found: Sequence[Row], must: int) -> None:
+        """Every record found is one that was appended there, and from ``must`` on may be one that failed."""
+        kept = len(self.rows)
+        for place, (row, mine) in enumerate(zip(found, self.rows, strict=False)):
+            if row != mine:
+                if place >= must and self._is_refused(place, found):
+                    return
+                rule = ACKED_SURVIVES if place < self.durable else NOTHING_INVENTED
+                raise Violation(rule, f"offset {place} was {mine} and is {row}")
         if len(found) > kept and tuple(found[kept:]) != self.in_flight and not self._is_refused(kept, found):
             raise Violation(
                 NOTHING_INVENTED, f"behind offset {kept}: {list(found[kept:])}, in flight: {self.in_flight}"
@@ -162,6 +184,7 @@ class PartitionModel:
         """A new life begins with what was found. After a power loss all of it is on the disk."""
         self.rows = list(found)
         self.in_flight = ()
+        self.poisoned = False
         self.refused = []
         if power_loss:
             self.durable = len(self.rows)

@@ -1,0 +1,1 @@
+"""The `logstore` command. Nothing in the library imports this package."""

@@ -1,0 +1,65 @@
+"""What a command ends with when it does not end well: exit codes, and errors as one sentence on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import IO, Any
+
+import click
+
+from logstore.errors import LogStoreError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
+EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
+EXIT_TERMINATED = 143  # 128 + SIGTERM
+
+
+class Failure(click.ClickException):
+    """An error shown as one sentence, or as one JSON object under --json; exit code 1."""
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, message: str, *, fields: dict[str, Any] | None = None, as_json: bool = False) -> None:
+        super().__init__(message)
+        self.fields = fields or {}
+        self.as_json = as_json
+
+    @classmethod
+    def of(cls, error: LogStoreError | OSError, *, as_json: bool) -> Failure:
+        if isinstance(error, LogStoreError):
+            fields = {"name": type(error).__name__, "code": error.code, "retriable": error.retriable}
+            return cls(str(error), fields=fields, as_json=as_json)
+        where = f"{error.filename}: " if error.filename else ""
+        return cls(
+            f"{where}{error.strerror or error}", fields={"name": type(error).__name__}, as_json=as_json
+        )
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if self.as_json:
+            text = json.dumps({"error": {"message": self.message, **self.fields}}, ensure_ascii=False)
+        else:
+            text = f"Error: {self.message}"
+        click.echo(text, file=file, err=file is None)
+
+
+class InputError(Failure):
+    """A line of the input that cannot be made a record. ``source``: a file or "stdin"; ``line``: from 1."""
+
+    def __init__(self, source: str, line: int, reason: str) -> None:
+        fields = {"name": "InputError", "file": source, "line": line}
+        super().__init__(f"{source}, line {line}: {reason}", fields=fields)
+
+
+def silence_stdout() -> None:
+    """After the reader went away: let the interpreter's last flush go nowhere instead of failing."""
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return  # no descriptor behind it (a test's buffer): nothing will fail
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, number)
+    os.close(devnull)

@@ -1,0 +1,141 @@
+"""The command's root: finds subcommands, lets errors leave as one sentence, and keeps the exit codes.
+
+0 done; 1 an error, or faults found; 2 wrong usage; 130 Ctrl-C; 141 the reader of a pipe went away; 143
+SIGTERM.
+Subcommands are imported when they are needed. Other packages add theirs through the entry point group
+``logstore.commands`` (name -> a click command).
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from logstore.cli.failures import (
+    EXIT_INTERRUPTED,
+    EXIT_PIPE_CLOSED,
+    EXIT_TERMINATED,
+    Failure,
+    silence_stdout,
+)
+from logstore.cli.target import target_options
+from logstore.errors import LogStoreError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINTS = "logstore.commands"
+
+_COMMANDS = {
+    "backup": "logstore.cli.backups:backup",
+    "consume": "logstore.cli.consume:consume",
+    "demo": "logstore.cli.demo:demo",
+    "group": "logstore.cli.groups:group",
+    "log": "logstore.cli.log:log",
+    "perf": "logstore.cli.perf:perf",
+    "produce": "logstore.cli.produce:produce",
+    "topic": "logstore.cli.topics:topic",
+}
+
+_EPILOG = """\b
+Try:
+  logstore demo                                        real records through a store, in seconds
+  logstore --path data topic create events --partitions 3
+  echo hello | logstore --path data produce events
+  logstore --path data consume events -e
+
+\b
+Completion: add the line for your shell to its start file.
+  bash   eval "$(_LOGSTORE_COMPLETE=bash_source logstore)"
+  zsh    eval "$(_LOGSTORE_COMPLETE=zsh_source logstore)"
+  fish   _LOGSTORE_COMPLETE=fish_source logstore | source
+
+Exit codes: 0 done, 1 error or faults found, 2 wrong usage, 130 Ctrl-C, 141 closed pipe, 143 terminated."""
+
+
+class RootGroup(click.Group):
+    """Subcommands by name, imported at first use; every error of logstore leaves as a ``Failure``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted({*_COMMANDS, *_added_commands()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        place = _COMMANDS.get(cmd_name)
+        if place is not None:
+            module, _, name = place.partition(":")
+            command = getattr(importlib.import_module(module), name)
+        else:
+            entry_point = _added_commands().get(cmd_name)
+            if entry_point is None:
+                return None
+            command = _load(entry_point)
+        return command if isinstance(command, click.Command) else None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a closed pipe shows here, not at the interpreter's end
+            return result
+        except LogStoreError as error:
+            raise Failure.of(error, as_json=ctx.obj.as_json) from error
+        except BrokenPipeError:
+            silence_stdout()
+            raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except OSError as error:
+            raise Failure.of(error, as_json=ctx.obj.as_json) from error
+
+
+def _added_commands() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(entry_point: EntryPoint) -> click.Command:
+    """The command, or one that says why it cannot be had: a broken package must not break the others."""
+    try:
+        command = entry_point.load()
+    except ImportError as error:
+        reason = f"{entry_point.value} cannot be imported: {error}"
+    else:
+        if isinstance(command, click.Command):
+            return command
+        reason = f"{entry_point.value} is no click command"
+
+    def unavailable() -> None:
+        raise Failure(f"`logstore {entry_point.name}` is not available: {reason}")
+
+    return click.Command(entry_point.name, callback=unavailable, help=f"(not available: {reason})")
+
+
+@click.group(
+    cls=RootGroup,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="logstore", prog_name="logstore")
+@target_options
+def cli() -> None:
+    """A partitioned, append-only log in a directory: topics, records, groups, and the files beneath."""
+
+
+def _terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM unwinds like Ctrl-C, so that what was sent is flushed and locks are given back."""
+    del signal_number, frame
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def main() -> NoReturn:
+    """The console script."""
+    signal.signal(signal.SIGTERM, _terminate)
+    cli(prog_name="logstore")
+    sys.exit(0)

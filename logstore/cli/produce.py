@@ -1,0 +1,258 @@
+"""`logstore produce`: files or stdin into a topic."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import click
+
+from logstore.cli.failures import InputError
+from logstore.cli.output import note, print_json, progress, rate_text
+from logstore.cli.target import Target, target_options
+from logstore.config import CODECS
+from logstore.errors import LogStoreError
+
+if TYPE_CHECKING:
+    from logstore.cli.rows import ByteSource, RowChunk, RowFormat
+    from logstore.client.delivery import DeliveryGroup
+    from logstore.client.producer import Producer
+    from logstore.store import LogStore
+    from logstore.types import Row
+
+_GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
+_NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
+
+
+@dataclass(slots=True)
+class Landed:
+    """What was acknowledged: per partition the first offset, the end, and how many."""
+
+    records: int = 0
+    ranges: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    def add(self, group: DeliveryGroup) -> None:
+        for _, partition, start, end in group.result():
+            low, high, count = self.ranges.get(partition, (start, end, 0))
+            self.ranges[partition] = (min(low, start), max(high, end), count + end - start)
+        self.records += len(group)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Options:
+    topic: str
+    row_format: RowFormat
+    partition: int | None
+    producer: dict[str, Any]
+
+
+@click.command(
+    epilog="""\b
+Formats (--format):
+  lines  each line is a value, without its newline; no key
+  kv     KEY<separator>VALUE on each line; the separator is a tab unless --separator says else
+  json   one object on each line, as `logstore consume --json` prints it
+  csv    a header row, then records: the value is the row as JSON; --key-column names the key
+In kv and csv an empty key is null. Bytes are taken as they are."""
+)
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "-f", "--format", "format_name", type=click.Choice(["lines", "kv", "json", "csv"]), help="See below."
+)
+@click.option("-k", "--key-column", metavar="NAME", help="csv: the column that is the key.")
+@click.option("--timestamp-column", metavar="NAME", help="csv: the record's time, ms since 1970 or ISO 8601.")
+@click.option("--null-key", metavar="TEXT", help='kv, csv: this key is no key, as in "NA".')
+@click.option("-s", "--separator", metavar="TEXT", help="kv: between key and value; csv: between fields.")
+@click.option("--create", is_flag=True, help="Create the topic if there is none, and the store.")
+@click.option("--partitions", type=int, default=1, show_default=True, help="With --create: how many.")
+@click.option("-p", "--partition", type=int, help="Put all records into this partition.")
+@click.option("--keep-partitions", is_flag=True, help="json: into the partition that each line names.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), help="Codec; the topic's if not given.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "--batch-bytes", type=click.IntRange(min=1), default=256 << 10, help="Largest batch.", show_default=True
+)
+@target_options
+@click.pass_obj
+def produce(
+    target: Target,
+    /,
+    topic: str,
+    files: tuple[str, ...],
+    create: bool,
+    partitions: int,
+    partition: int | None,
+    compression: str | None,
+    acks: str,
+    batch_bytes: int,
+    **format_options: Any,
+) -> None:
+    """Send the records of FILES (or of stdin, also as "-") to TOPIC.
+
+    All that was read before a bad line is sent; the line is named, with its file.
+    """
+    options = _Options(
+        topic=topic,
+        row_format=_row_format(format_options, target.as_json),
+        partition=partition,
+        producer={
+            "acks": "all" if acks == "all" else cast(Literal[0, 1], int(acks)),
+            "compression": compression,
+            "batch_bytes": batch_bytes,
+        },
+    )
+    with target.open(write=True, create=create) as store:
+        if create and topic not in store.admin.list_topics():
+            store.admin.create_topic(topic, partitions=partitions)
+        _run(store, options, files or ("-",), target.as_json)
+
+
+def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
+    from logstore.cli.rows import RowFormat
+
+    name = given["format_name"] or ("json" if as_json else "lines")
+    only = {
+        "key_column": ("csv",),
+        "timestamp_column": ("csv",),
+        "null_key": ("kv", "csv"),
+        "separator": ("kv", "csv"),
+        "keep_partitions": ("json",),
+    }
+    for option, formats in only.items():
+        if given[option] and name not in formats:
+            text = f"--{option.replace('_', '-')} goes with --format {' or '.join(formats)}, not with {name}"
+            raise click.UsageError(text)
+    if name == "csv" and given["separator"] and len(given["separator"]) != 1:
+        raise click.UsageError("--separator of a CSV is one character")
+    return RowFormat(name=name, **{option: given[option] for option in only})
+
+
+def _run(store: LogStore, options: _Options, files: tuple[str, ...], as_json: bool) -> None:
+    """Send all files; whatever stops it, what is in is reported."""
+    landed = Landed()
+    start_s = time.monotonic()
+    try:
+        with (
+            store.producer(**options.producer) as producer,
+            progress("sending", _total_bytes(files)) as advance,
+        ):
+            for name in files:
+                with _opened(name, advance) as stream:
+                    _send_file(producer, options, stream, "stdin" if name == "-" else name, landed)
+    finally:
+        _report(options, landed, time.monotonic() - start_s, as_json)
+
+
+def _send_file(
+    producer: Producer[bytes, bytes], options: _Options, stream: ByteSource, source: str, landed: Landed
+) -> None:
+    from logstore.cli.rows import read_rows
+
+    waiting: deque[DeliveryGroup] = deque()
+    try:
+        for chunk in read_rows(stream, source, options.row_format):
+            for rows, lines, partition in _by_partition(chunk, options.partition):
+                waiting.append(_send(producer, options.topic, rows, lines, partition, source, waiting))
+            while len(waiting) > _GROUPS_IN_FLIGHT:
+                landed.add(waiting.popleft())
+    finally:
+        while waiting:
+            landed.add(waiting.popleft())
+
+
+def _by_partition(chunk: RowChunk, partition: int | None) -> Iterator[tuple[list[Row], Any, int | None]]:
+    """The rows of a chunk by the partition that they are to go to (None: the partitioner's choice)."""
+    if chunk.partitions is None or partition is not None:
+        yield chunk.rows, chunk.lines, partition
+        return
+    parts: dict[int | None, tuple[list[Row], list[int]]] = {}
+    for row, line, wanted in zip(chunk.rows, chunk.lines, chunk.partitions, strict=True):
+        rows, lines = parts.setdefault(wanted, ([], []))
+        rows.append(row)
+        lines.append(line)
+    for wanted, (rows, lines) in parts.items():
+        yield rows, lines, wanted
+
+
+def _send(
+    producer: Producer[bytes, bytes],
+    topic: str,
+    rows: list[Row],
+    lines: Any,
+    partition: int | None,
+    source: str,
+    waiting: deque[DeliveryGroup],
+) -> DeliveryGroup:
+    """Send rows; a refused row is named by its line, after those before it were sent."""
+    try:
+        return producer.send_many(topic, rows, partition=partition)
+    except LogStoreError as error:
+        match = _NAMED_ROW.match(error.message)
+        if match is None:
+            raise
+        index = int(match[1])
+        if index:
+            waiting.append(producer.send_many(topic, rows[:index], partition=partition))
+        raise InputError(source, lines[index], _NAMED_ROW.sub("the record ", str(error), count=1)) from error
+
+
+def _total_bytes(files: tuple[str, ...]) -> int | None:
+    """Bytes of all files, None if one is a pipe."""
+    total = 0
+    for name in files:
+        if name == "-" or not os.path.isfile(name):
+            return None
+        total += os.path.getsize(name)
+    return total
+
+
+class _CountedStream:
+    """Tells the progress bar what was read."""
+
+    def __init__(self, stream: ByteSource, advance: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._advance = advance
+
+    def read1(self, size: int = -1, /) -> bytes:
+        data = self._stream.read1(size)
+        self._advance(len(data))
+        return data
+
+
+@contextmanager
+def _opened(name: str, advance: Callable[[int], None]) -> Iterator[ByteSource]:
+    if name == "-":
+        yield _CountedStream(cast("ByteSource", sys.stdin.buffer), advance)
+        return
+    with open(name, "rb") as file:
+        yield _CountedStream(file, advance)
+
+
+def _report(options: _Options, landed: Landed, seconds: float, as_json: bool) -> None:
+    ranges = sorted(landed.ranges.items())
+    if as_json:
+        print_json(
+            {
+                "topic": options.topic,
+                "records": landed.records,
+                "seconds": round(seconds, 3),
+                "partitions": [
+                    {"partition": number, "first_offset": low, "end_offset": high, "records": count}
+                    for number, (low, high, count) in ranges
+                ],
+            }
+        )
+        return
+    rate = rate_text(landed.records, seconds)
+    note(f"{landed.records:,} records to {options.topic!r} in {seconds:.2f} s ({rate})")
+    for number, (low, high, count) in ranges:
+        if low >= 0:
+            note(f"  partition {number}: offsets {low} to {high - 1} ({count:,} records)")

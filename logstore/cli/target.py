@@ -1,0 +1,105 @@
+"""Which store a command works on: a directory (--path) or brokers (--bootstrap-server), and how it answers.
+
+The three options stand on every command, before or after its name; the later one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from logstore.store import LogStore
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(slots=True)
+class Target:
+    """The context object of all commands."""
+
+    path: str | None = None
+    bootstrap_server: str | None = None
+    as_json: bool = False
+
+    def directory(self) -> str:
+        """The store's directory, for commands that work on files. UsageError if none was named."""
+        if self.path is not None:
+            return self.path
+        if self.bootstrap_server is not None:
+            raise click.UsageError("this command works on a directory: name it with --path DIR")
+        raise click.UsageError("which store? Say --path DIR, or set LOGSTORE_PATH.")
+
+    def open(self, *, write: bool = False, create: bool = False) -> LogStore:
+        """The store, for a ``with``. ``write``: may change it; ``create``: make it if there is none.
+
+        A reader takes no lock. Only ``create`` makes a directory: a mistyped path is an error.
+        """
+        import logstore
+        from logstore.directory import DirectoryKind, classify_directory, missing_store
+        from logstore.seams.fs import OsFileSystem
+
+        if self.path is None and self.bootstrap_server is not None:
+            client: LogStore = logstore.connect(self.bootstrap_server)
+            return client
+        path = self.directory()
+        if not create:
+            kind = classify_directory(OsFileSystem(), path)
+            if kind is not DirectoryKind.STORE:
+                raise missing_store(kind, path)
+        return logstore.open(path, mode="rw" if write or create else "r")
+
+
+def _set_path(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    target = ctx.ensure_object(Target)
+    if value is not None:
+        target.path = value
+        if ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE:
+            target.bootstrap_server = None
+
+
+def _set_bootstrap_server(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    target = ctx.ensure_object(Target)
+    if value is not None:
+        explicit = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+        if explicit or target.path is None:
+            target.bootstrap_server = value
+        if explicit:
+            target.path = None
+
+
+def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    del param
+    if value:
+        ctx.ensure_object(Target).as_json = True
+
+
+def target_options(command: _Command) -> _Command:
+    """Give a command --path, --bootstrap-server and --json; ``click.pass_obj`` gives it the ``Target``."""
+    for option in (
+        click.option(
+            "--json", is_flag=True, expose_value=False, callback=_set_json, help="Answer in JSON on stdout."
+        ),
+        click.option(
+            "--bootstrap-server",
+            metavar="HOST:PORT,..",
+            envvar="LOGSTORE_BOOTSTRAP",
+            expose_value=False,
+            callback=_set_bootstrap_server,
+            help="Brokers to talk to (also LOGSTORE_BOOTSTRAP).",
+        ),
+        click.option(
+            "--path",
+            metavar="DIR",
+            envvar="LOGSTORE_PATH",
+            type=click.Path(file_okay=False),
+            expose_value=False,
+            callback=_set_path,
+            help="The store's directory (also LOGSTORE_PATH).",
+        ),
+    ):
+        command = option(command)
+    return command

@@ -1,0 +1,157 @@
+"""``ConsumerSettings`` and where a consumer starts, validated once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.types import Isolation, Record, TopicPartition
+
+Topics: TypeAlias = str | re.Pattern[str] | Sequence[str] | Sequence[tuple[str, int]]
+Start: TypeAlias = Literal["earliest", "latest", "committed"] | int | datetime
+OnReset: TypeAlias = Literal["error", "earliest", "latest"]
+PoisonHook: TypeAlias = Callable[[Record, Exception], object]
+"""Called with the raw record (key and value as bytes) and what the deserializer raised; then it is passed."""
+OnPoison: TypeAlias = Literal["raise", "skip"] | PoisonHook
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumerSettings:
+    """Settings of a consumer. Times in seconds, sizes in bytes."""
+
+    start: Start = "earliest"  # where partitions without a committed offset are read from
+    isolation: Isolation = "read_committed"
+    until_end: bool = False  # stop at the ends found at the start
+    on_poison: OnPoison = "raise"  # what becomes of records that cannot be deserialized
+    on_reset: OnReset = "error"  # where to go when the position is gone
+    fetch_min_bytes: int = 1  # a fetch waits for this much
+    fetch_max_wait_s: float = 0.5  # but no longer than this
+    fetch_max_bytes: int = 50 << 20  # of one fetch; a first batch always comes
+    max_partition_fetch_bytes: int = 1 << 20  # of one fetch and partition; likewise
+    auto_commit_interval_s: float | None = None  # None: only commit() commits
+
+
+class Subscription:
+    """What a consumer reads: ``partitions`` given one by one, or topics ``named`` or matching ``pattern``."""
+
+    __slots__ = ("named", "partitions", "pattern")
+
+    def __init__(self, topics: Any) -> None:
+        self.named: tuple[str, ...] = ()
+        self.pattern: re.Pattern[str] | None = None
+        self.partitions: tuple[TopicPartition, ...] = ()
+        if isinstance(topics, str):
+            self.named = (topics,)
+        elif isinstance(topics, re.Pattern):
+            self.pattern = topics
+        elif isinstance(topics, Iterable):
+            self._take_items(list(topics))
+        else:
+            raise _bad_topics(topics)
+
+    def _take_items(self, items: list[Any]) -> None:
+        if items and all(isinstance(item, str) for item in items):
+            self.named = tuple(dict.fromkeys(items))
+        elif items and all(_is_partition(item) for item in items):
+            self.partitions = tuple(dict.fromkeys(TopicPartition(*item) for item in items))
+        else:
+            raise _bad_topics(items)
+
+
+def _is_partition(item: Any) -> bool:
+    return (
+        isinstance(item, tuple)
+        and len(item) == 2
+        and isinstance(item[0], str)
+        and isinstance(item[1], int)
+        and not isinstance(item[1], bool)
+    )
+
+
+def _bad_topics(topics: object) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"a consumer cannot read {topics!r}",
+        hint="give a topic name, a list of names, a re.compile(...) or a list of (topic, partition)",
+    )
+
+
+def settings_of(
+    *,
+    start: Start,
+    isolation: Isolation,
+    until_end: bool,
+    on_poison: OnPoison,
+    on_reset: OnReset,
+    fetch_min_bytes: int,
+    fetch_max_wait_ms: float,
+    fetch_max_bytes: int,
+    max_partition_fetch_bytes: int,
+    auto_commit_interval_ms: float | None,
+) -> ConsumerSettings:
+    """Validated settings. InvalidArgumentError names the setting and what it may be."""
+    _check_start(start)
+    for name, given, choices in (
+        ("isolation", isolation, ("read_committed", "read_uncommitted")),
+        ("on_reset", on_reset, ("error", "earliest", "latest")),
+    ):
+        if given not in choices:
+            raise InvalidArgumentError(f"{name}={given!r}", hint=f"use {' or '.join(choices)}")
+    if not callable(on_poison) and on_poison not in ("raise", "skip"):
+        # The place of the dead-letter policy, which commits an offset only after its letter is durable.
+        raise NotAvailableYetError(
+            f"on_poison={on_poison!r}: dead-letter topics are not built yet",
+            hint="use 'raise', 'skip' or a callable (record, error)",
+        )
+    for setting, number, least in (
+        ("fetch_min_bytes", fetch_min_bytes, 0),
+        ("fetch_max_wait_ms", fetch_max_wait_ms, 0),
+        ("fetch_max_bytes", fetch_max_bytes, 1),
+        ("max_partition_fetch_bytes", max_partition_fetch_bytes, 1),
+        ("auto_commit_interval_ms", auto_commit_interval_ms, 1),
+    ):
+        if number is None and setting == "auto_commit_interval_ms":
+            continue
+        if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
+            raise InvalidArgumentError(f"{setting}={number!r}", hint=f"it is a number, at least {least}")
+    return ConsumerSettings(
+        start=start,
+        isolation=isolation,
+        until_end=until_end,
+        on_poison=on_poison,
+        on_reset=on_reset,
+        fetch_min_bytes=fetch_min_bytes,
+        fetch_max_wait_s=fetch_max_wait_ms / 1000,
+        fetch_max_bytes=fetch_max_bytes,
+        max_partition_fetch_bytes=max_partition_fetch_bytes,
+        auto_commit_interval_s=None if auto_commit_interval_ms is None else auto_commit_interval_ms / 1000,
+    )
+
+
+def _check_start(start: object) -> None:
+    if isinstance(start, datetime):
+        timestamp_ms(start)
+        return
+    if start in ("earliest", "latest", "committed"):
+        return
+    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+        return
+    raise InvalidArgumentError(
+        f"start={start!r}", hint='use "earliest", "latest", "committed", an offset or a datetime'
+    )
+
+
+def timestamp_ms(moment: datetime | int) -> int:
+    """Milliseconds since 1970 UTC. InvalidArgumentError for a datetime without a time zone."""
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise InvalidArgumentError(
+                f"{moment!r} has no time zone", hint="give one, as in datetime(2026, 1, 1, tzinfo=UTC)"
+            )
+        return int(moment.timestamp() * 1000)
+    if isinstance(moment, bool) or not isinstance(moment, int):
+        raise InvalidArgumentError(f"{moment!r} is not a point in time", hint="give a datetime or ms since 1970")
+    return moment

@@ -1,0 +1,352 @@
+"""The embedded backend: a store's own topics, logs and offsets behind the ``Backend`` protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from logstore.catalogue import TopicEntry
+from logstore.client.backend import (
+    FetchRequest,
+    FetchResult,
+    GroupSummary,
+    ListedOffset,
+    OffsetSpec,
+    ProduceItem,
+    ProduceResult,
+    TopicMetadata,
+    Wakeup,
+)
+from logstore.config import parse_topic_config
+from logstore.context import StoreContext
+from logstore.errors import (
+    GroupBusyError,
+    InvalidArgumentError,
+    LogStoreError,
+    TopicExistsError,
+    UnknownGroupError,
+)
+from logstore.group_hold import GroupHold, group_holder
+from logstore.groups.offsets import OffsetStore, validate_group
+from logstore.log.append_validation import check_leader_append, split_checked
+from logstore.log.owned_log import OwnedLog
+from logstore.log.partition_log import PartitionLog, check_acks, limit_of
+from logstore.shared_topic import SharedTopic
+from logstore.topic import Topic
+from logstore.topic_registry import TopicRegistry
+from logstore.types import Acks, Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20)}
+_FIRST_POLL_S = 0.001
+_LONGEST_POLL_S = 0.05
+_LONGEST_SLEEP_S = 1.0
+
+
+class EmbeddedBackend:
+    """Thread-safe. ``partition`` gives the facade of one partition."""
+
+    def __init__(
+        self, context: StoreContext, registry: TopicRegistry, partition: Callable[[str, int], PartitionLog]
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._partition = partition
+        self._offsets_lock = threading.Lock()
+        self._offsets: SharedTopic[OffsetStore] | None = None
+
+    # --- metadata and admin ---
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        return {name: _metadata(entry) for name, entry in self._registry.catalogue.topics.items()}
+
+    def topic(self, name: str) -> TopicMetadata:
+        return _metadata(self._registry.entry(name))
+
+    def metadata_version(self) -> int:
+        return self._registry.catalogue.revision
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+        return _metadata(self._registry.create(name, partitions, config))
+
+    def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
+        self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        self._registry.alter(name, config)
+
+    def delete_topic(self, name: str) -> None:
+        """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
+        self._registry.delete(name)
+        offsets = self._offsets_topic(create=False)
+        if offsets is not None:
+            offsets.decide(lambda machine: machine.decide_delete_topic(name))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        entry = self._registry.entry(name)
+        holder = self._context.locks.holder(entry.lock_slot)
+        partitions = [self._partition(name, number).describe() for number in range(entry.partitions)]
+        return TopicDescription(
+            name=name,
+            topic_id=entry.topic_id,
+            internal=entry.internal,
+            config=dict(entry.config),
+            owner=None if holder is None else holder.describe(),
+            partitions=tuple(partitions),
+        )
+
+    # --- produce ---
+
+    def produce(
+        self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float  # noqa: ARG002 - the disk decides here
+    ) -> list[ProduceResult]:
+        check_acks(acks)
+        self._context.check_writable()
+        entered: list[Topic] = []
+        landed: list[tuple[OwnedLog, int] | None] = []
+        results: list[ProduceResult] = []
+        try:
+            for item in items:
+                result, place = self._append(item, acks, entered)
+                results.append(result)
+                landed.append(place)
+            self._make_durable(results, landed, acks)
+        finally:
+            for topic in entered:
+                topic.leave()
+        if acks == 0:
+            return [result._replace(base_offset=-1) for result in results]
+        return results
+
+    def _append(
+        self, item: ProduceItem, acks: Acks, entered: list[Topic]
+    ) -> tuple[ProduceResult, tuple[OwnedLog, int] | None]:
+        """One batch into its log; (result, what must become durable for it)."""
+        where = f"{item.topic}-{item.partition}"
+        try:
+            topic = self._registry.get(item.topic)
+            topic.enter()
+            entered.append(topic)
+            log = topic.log(item.partition)
+            now_ms = self._context.clock.wall_ms()
+            batches = check_leader_append(split_checked(item.batch, where), topic.config, now_ms, where)
+            appended = log.append(batches)
+        except LogStoreError as error:
+            return ProduceResult(-1, -1, error), None
+        stamped_ms = now_ms if topic.config.timestamp_type == "LogAppendTime" else -1
+        due = acks == "all" or log.unsynced_records >= topic.config.flush_messages
+        return ProduceResult(appended.base_offset, stamped_ms), (log, appended.next_offset) if due else None
+
+    def _make_durable(
+        self, results: list[ProduceResult], landed: list[tuple[OwnedLog, int] | None], acks: Acks
+    ) -> None:
+        wants = [place for place in landed if place is not None]
+        if not wants:
+            return
+        try:
+            self._context.commit(wants)
+        except LogStoreError as error:
+            if acks != "all":
+                return  # acks=1 promised no more than the log; the poisoned log tells the next append
+            for number, place in enumerate(landed):
+                if place is not None and place[0].synced_offset < place[1]:
+                    results[number] = ProduceResult(-1, -1, error)
+
+    # --- fetch ---
+
+    def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float,
+        wakeup: Wakeup | None = None,
+    ) -> list[FetchResult]:
+        clock = self._context.clock
+        results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+        if enough or max_wait_s <= 0 or (wakeup is not None and wakeup.is_set()):
+            return results
+        deadline_s = clock.monotonic_s() + max_wait_s
+        event = threading.Event()
+        if wakeup is not None:
+            wakeup.attach(event.set)
+        subscribed = self._subscribe(requests, event)
+        pause_s = _FIRST_POLL_S
+        try:
+            while True:
+                event.clear()
+                results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+                left_s = deadline_s - clock.monotonic_s()
+                if enough or left_s <= 0 or (wakeup is not None and wakeup.is_set()):
+                    return results
+                if self._all_owned(requests, subscribed):
+                    event.wait(min(left_s, _LONGEST_SLEEP_S))
+                else:
+                    # Another process writes: its slot in `.live` is looked at, less and less often.
+                    event.wait(min(left_s, pause_s))
+                    pause_s = min(pause_s * 2, _LONGEST_POLL_S)
+                    subscribed |= self._subscribe(requests, event)
+        finally:
+            for log in subscribed:
+                log.unsubscribe(event)
+            if wakeup is not None:
+                wakeup.attach(None)
+
+    def _logs(self, requests: Sequence[FetchRequest]) -> list[OwnedLog | None]:
+        return [self._registry.get(request.topic).owned_log(request.partition) for request in requests]
+
+    def _subscribe(self, requests: Sequence[FetchRequest], event: threading.Event) -> set[OwnedLog]:
+        logs = {log for log in self._logs(requests) if log is not None}
+        for log in logs:
+            log.subscribe(event)
+        return logs
+
+    def _all_owned(self, requests: Sequence[FetchRequest], subscribed: set[OwnedLog]) -> bool:
+        return bool(requests) and all(log is not None and log in subscribed for log in self._logs(requests))
+
+    def _collect(
+        self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
+    ) -> tuple[list[FetchResult], bool]:
+        """What is there now; whether it is worth an answer (enough bytes, or an error to tell)."""
+        results: list[FetchResult] = []
+        total, failed = 0, False
+        for request in requests:
+            limit = min(request.max_bytes, max_bytes - total)
+            if limit <= 0 < total:
+                results.append(_nothing(request))
+                continue
+            result = self._fetch_one(request, isolation, limit)
+            total += len(result.batches)
+            failed = failed or result.error is not None
+            results.append(result)
+        return results, failed or total >= max(min_bytes, 1)
+
+    def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
+        topic, partition, offset, epoch, _ = request
+        self._context.check_usable()
+        try:
+            fetched = self._partition(topic, partition).fetch(offset, max_bytes, isolation, epoch)
+        except LogStoreError as error:
+            return FetchResult(topic, partition, b"", offset, -1, -1, -1, error)
+        bounds = fetched.bounds
+        return FetchResult(
+            topic,
+            partition,
+            fetched.data,
+            fetched.next_offset,
+            bounds.log_start_offset,
+            bounds.high_watermark,
+            bounds.last_stable_offset,
+        )
+
+    # --- offsets ---
+
+    def list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, ListedOffset]:
+        return {
+            TopicPartition(*place): self._list_one(self._partition(*place), spec, isolation)
+            for place in partitions
+        }
+
+    def _list_one(self, log: PartitionLog, spec: OffsetSpec, isolation: Isolation) -> ListedOffset:
+        bounds = log.bounds()
+        if spec == "earliest":
+            return ListedOffset(bounds.log_start_offset, -1, -1)
+        if spec == "latest":
+            return ListedOffset(limit_of(bounds, isolation), -1, -1)
+        if spec == "max_timestamp":
+            record = log.record_of_max_timestamp()
+        elif type(spec) is int:
+            record = log.record_at_or_after(spec)
+        else:
+            raise InvalidArgumentError(
+                f"offset spec {spec!r} is not known",
+                hint="use 'earliest', 'latest', 'max_timestamp' or a timestamp in ms",
+            )
+        if record is None:
+            return ListedOffset(None)
+        return ListedOffset(record.offset, record.timestamp_ms, -1)
+
+    # --- groups ---
+
+    def join_group(self, group: str) -> GroupHold:
+        return GroupHold(self._context, group)
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self._context.check_writable()
+        ends = {place: self._partition(*place).log_end_offset for place in offsets}
+        shared = self._offsets_topic(create=True)
+        if shared is not None:
+            now_ms = self._context.clock.wall_ms()
+            shared.decide(lambda machine: machine.decide_commit(group, offsets, now_ms, ends))
+
+    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        shared = self._offsets_topic(create=False)
+        if shared is None:
+            validate_group(group)
+            return {}
+        return shared.look(lambda machine: machine.committed(group))
+
+    def list_groups(self) -> list[GroupSummary]:
+        shared = self._offsets_topic(create=False)
+        if shared is None:
+            return []
+        groups = shared.look(lambda machine: {name: machine.committed(name) for name in machine.groups()})
+        return [GroupSummary(name, self._member(name), offsets) for name, offsets in groups.items()]
+
+    def _member(self, group: str) -> str | None:
+        if self._context.read_only:
+            return None
+        holder = group_holder(self._context, group)
+        return None if holder is None else holder.describe()
+
+    def delete_group(self, group: str) -> None:
+        shared = self._offsets_topic(create=False)
+        if shared is None:
+            raise UnknownGroupError(f"group {group!r} has no committed offsets to delete")
+        member = self._member(group)
+        if member is not None:
+            raise GroupBusyError(
+                f"group {group!r} has a live member: {member}", hint="close that consumer first"
+            )
+        shared.decide(lambda machine: machine.decide_delete_group(group))
+
+    def _offsets_topic(self, *, create: bool) -> SharedTopic[OffsetStore] | None:
+        with self._offsets_lock:
+            if self._offsets is not None:
+                return self._offsets
+            entry = self._registry.catalogue.topics.get(OFFSETS_TOPIC)
+            if entry is None:
+                if not create:
+                    return None
+                try:
+                    entry = self._registry.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG, internal=True)
+                except TopicExistsError:
+                    entry = self._registry.entry(OFFSETS_TOPIC)  # another process was first
+            self._offsets = SharedTopic(self._context, entry, OffsetStore)
+            return self._offsets
+
+    def close(self) -> None:
+        if self._offsets is not None:
+            self._offsets.close()
+
+
+def _nothing(request: FetchRequest) -> FetchResult:
+    """The call's byte limit was reached by the partitions before; this one waits for the next call."""
+    return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)
+
+
+def _metadata(entry: TopicEntry) -> TopicMetadata:
+    config = parse_topic_config(entry.config)
+    return TopicMetadata(
+        name=entry.name,
+        topic_id=entry.topic_id,
+        partitions=entry.partitions,
+        partitioner=config.partitioner,
+        compression=config.compression_type,
+        max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+        internal=entry.internal,
+    )

@@ -1,0 +1,524 @@
+"""``Producer``: from ``send`` to batches, over any ``Backend``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Generic, cast
+
+from logstore.client.accumulator import Accumulator, PartitionQueue
+from logstore.client.backend import Backend
+from logstore.client.bulk import (
+    CheckedRows,
+    Chunk,
+    check_alone,
+    check_headers,
+    check_rows,
+    check_sizes,
+    check_timestamp,
+    cut,
+    row_sizes,
+)
+from logstore.client.delivery import Delivery, DeliveryGroup, Piece, raisable
+from logstore.client.lifetime import unwatch, watch
+from logstore.client.partitioner import (
+    POSITIVE,
+    Partitioner,
+    bucket_by_murmur3,
+    checked_partition,
+    murmur3_hash,
+)
+from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, row_bytes
+from logstore.client.producer_settings import settings_of
+from logstore.client.route import TopicRoute
+from logstore.client.sender import Sender
+from logstore.client.serializers import K, Serializer, V
+from logstore.errors import (
+    BufferFullError,
+    ClientClosedError,
+    DeliveryTimeoutError,
+    InvalidArgumentError,
+    LogStoreError,
+    NotAvailableYetError,
+    RecordTypeError,
+)
+from logstore.seams.clock import Clock, SystemClock
+from logstore.types import Acks, Headers
+
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 1.0
+
+
+class Producer(Generic[K, V]):
+    """Sends records in batches. May be shared by threads; belongs to the process that made it.
+
+    ``acks``: "all" (durable), 1 (in the leader's log), 0 (do not wait, offsets are -1). ``compression``: a
+    codec; None takes the topic's ``compression.type``. ``linger_ms``: how long an open batch waits for
+    company; ``batch_bytes``: a batch is closed before it passes this (or the topic's max.message.bytes).
+    ``buffer_bytes``: rows not yet delivered; at the bound ``send`` waits up to ``max_block_ms``, then raises
+    BufferFullError. Every delivery resolves within ``delivery_timeout_ms``, with metadata or an error.
+    ``partitioner``: (topic, key, value, partitions) -> partition, in place of the topic's own.
+    Without serializers keys and values are ``bytes | None``.
+
+    Per partition records arrive in the order they were sent, also across retries. Leave the ``with`` block
+    or call ``close``: records that a producer still held when it was dropped are reported and sent late.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        acks: Acks = "all",
+        name: str | None = None,
+        transactional_id: str | None = None,
+        compression: str | None = None,
+        linger_ms: float = 5,
+        batch_bytes: int = 65536,
+        buffer_bytes: int = 32 << 20,
+        max_block_ms: float = 60_000,
+        delivery_timeout_ms: float = 120_000,
+        partitioner: Partitioner | None = None,
+        key_serializer: Serializer[K] | None = None,
+        value_serializer: Serializer[V] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        # The places of idempotence and transactions: a named producer resumes its sequences, a
+        # transactional one fences its older self. Both come with producer state in the log.
+        for setting, wanted in (("name", name), ("transactional_id", transactional_id)):
+            if wanted is not None:
+                raise NotAvailableYetError(
+                    f"producer({setting}={wanted!r}): idempotence and transactions are not built yet",
+                    hint=f"leave out {setting}",
+                )
+        self._settings = settings_of(
+            acks=acks,
+            compression=compression,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            max_block_ms=max_block_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+        )
+        self._backend = backend
+        self._clock = clock or SystemClock()
+        self._partitioner = partitioner
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._plain = key_serializer is None and value_serializer is None
+        self._accumulator = Accumulator(self._settings)
+        self._sender = Sender(backend, self._accumulator, self._clock)
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._routes: dict[str, TopicRoute] = {}
+        # Topics whose partition the quick path may choose. Emptied at close and after a fork, so that the
+        # quick path need not ask about either.
+        self._quick_routes: dict[str, TopicRoute] = {}
+        self._closed = False
+        self._pid = os.getpid()
+        self._set_lock(self._accumulator.lock)
+        self._dropped = watch(self, self._sender, self._accumulator)
+
+    def _set_lock(self, lock: threading.Lock) -> None:
+        # acquire() and release() bound once cost half of what a `with` costs (0.12 us against 0.25).
+        self._lock = lock
+        self._acquire = lock.acquire
+        self._release = lock.release
+
+    # --- sending ---
+
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        *,
+        key: K | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Queue one record; the delivery tells what became of it.
+
+        Errors, raised at once with nothing queued: RecordTypeError, RecordTooLargeError,
+        InvalidTimestampError, UnknownTopicError, UnknownPartitionError, BufferFullError, ClientClosedError,
+        ForkedStoreError. Timestamps default to the time the batch leaves.
+        """
+        content: Any = value
+        if content.__class__ is bytes and partition is None and timestamp_ms is None and self._plain:
+            row: Any
+            size = len(content)
+            if key is not None:
+                if key.__class__ is not bytes:
+                    raise _wrong_type(topic, "key", key)
+                size += len(cast(bytes, key))
+            if headers:
+                checked = check_headers(headers, f"a record for topic {topic!r}")
+                size = row_bytes(cast(bytes, key), content, checked)
+                row = (key, content, checked)
+            else:
+                row = (key, content)
+            self._acquire()
+            try:
+                route = self._quick_routes.get(topic)
+                if route is not None:
+                    if key is None:
+                        queue = route.sticky
+                    elif route.murmur3:
+                        queues = route.queues
+                        queue = queues[(murmur3_hash(key, 0) & POSITIVE) % len(queues)]
+                    else:
+                        queue = route.queues[route.choose(cast(bytes, key))]
+                    batch = queue.open
+                    if batch is not None:
+                        size += batch.size + batch.overhead
+                        if size <= batch.room:
+                            rows = batch.rows
+                            rows.append(row)
+                            batch.size = size
+                            return Delivery(batch, len(rows) - 1)
+            finally:
+                self._release()
+        return self._send_slowly(topic, value, key, headers, timestamp_ms, partition)
+
+    def _send_slowly(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> Delivery:
+        """Whatever the quick path leaves: serializers, timestamps, a new batch, a full buffer."""
+        route = self._route(topic)
+        key, value = self._serialized(topic, key, value)
+        who = f"a record for topic {topic!r}"
+        checked = check_headers(headers, who) if headers else None
+        row: Any = (key, value) if checked is None else (key, value, checked)
+        if timestamp_ms is not None:
+            check_timestamp(timestamp_ms, who)
+            row = (key, value, checked, timestamp_ms)
+        alone = check_alone("a record", topic, row, *self._limit(route))
+        size = row_bytes(key, value, checked)
+        timestamped = timestamp_ms is not None
+        chosen = self._chosen(route, key, value, partition)
+        end_s = self._clock.monotonic_s() + self._settings.max_block_s
+        accumulator = self._accumulator
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise _closed_error()
+                now_s = self._clock.monotonic_s()
+                if chosen is None:
+                    queue = accumulator.sticky_queue(route, size, timestamped)
+                else:
+                    queue = route.queues[chosen]
+                placed = accumulator.append(queue, row, size, alone, timestamped, now_s)
+                if placed is not None:
+                    self._sender.notice(queue, now_s)
+                    return Delivery(*placed)
+            self._wait_for_room(alone, end_s, "the record was not queued")
+
+    def send_many(self, topic: str, rows: Iterable[Any], *, partition: int | None = None) -> DeliveryGroup:
+        """Queue rows ``(key, value[, headers[, timestamp_ms]])``; much cheaper than a ``send`` for each.
+
+        Types and sizes of all rows are checked before any is queued; errors as for ``send`` name the row's
+        index. Rows of one partition keep their order. A call larger than a quarter of ``buffer_bytes`` is
+        queued in parts, each when there is room: BufferFullError says how many rows were queued before.
+        """
+        route = self._route(topic)
+        if not self._plain:
+            rows = [self._serialized_row(topic, row) for row in rows]
+        checked = check_rows(topic, rows)
+        sizes = row_sizes(checked, checked.rows)
+        check_sizes(topic, checked, *self._limit(route), sizes)
+        parts = self._parts(checked, sizes)
+        pieces: list[Piece] = []
+        queued = 0
+        for rows_of_part in parts:
+            end = queued + len(rows_of_part)
+            part = checked._replace(rows=rows_of_part)
+            plan = self._plan(route, part, sizes[queued:end], partition)
+            pieces += self._queue_plan(route, plan, checked.timestamped, (queued, len(checked.rows)))
+            queued = end
+        return DeliveryGroup(pieces)
+
+    def _parts(self, checked: CheckedRows, sizes: list[int]) -> list[list[Any]]:
+        """The rows in parts that the buffer can take whole, by estimate."""
+        most = self._settings.buffer_bytes // 4
+        if sum(sizes) + len(sizes) * (RECORD_OVERHEAD + TIMESTAMP_OVERHEAD) <= most:
+            return [checked.rows]
+        chunks = cut(checked.rows, sizes, checked.timestamped, most, self._settings.buffer_bytes)
+        return [chunk.rows for chunk in chunks]
+
+    def _plan(
+        self, route: TopicRoute, checked: CheckedRows, sizes: list[int], partition: int | None
+    ) -> list[tuple[int | None, Chunk]]:
+        """The batches to be, each with its partition (None: sticky)."""
+        cap = min(self._settings.batch_bytes, route.max_message_bytes)
+
+        def chunks(rows: list[Any], sizes: list[int]) -> Iterable[Chunk]:
+            return cut(rows, sizes, checked.timestamped, cap, route.max_message_bytes)
+
+        rows = checked.rows
+        if partition is not None:
+            chosen = checked_partition(partition, route.name, len(route.queues), "send_many()")
+            return [(chosen, chunk) for chunk in chunks(rows, sizes)]
+        by_row = self._partitioner is not None or route.round_robin
+        if not checked.some_keys and not by_row:
+            return [(None, chunk) for chunk in chunks(rows, sizes)]
+        if route.murmur3 and not checked.null_keys and not by_row:
+            buckets = bucket_by_murmur3(rows, len(route.queues))
+        else:
+            buckets = [[] for _ in range(len(route.queues) + 1)]  # the last one: sticky
+            for row in rows:
+                found = self._chosen(route, row[0], row[1], None)
+                buckets[-1 if found is None else found].append(row)
+        plan: list[tuple[int | None, Chunk]] = []
+        for place, bucket in enumerate(buckets):
+            where = None if place == len(route.queues) else place
+            if bucket:
+                plan += [(where, chunk) for chunk in chunks(bucket, row_sizes(checked, bucket))]
+        return plan
+
+    def _queue_plan(
+        self,
+        route: TopicRoute,
+        plan: list[tuple[int | None, Chunk]],
+        timestamped: bool,
+        queued_of: tuple[int, int],
+    ) -> list[Piece]:
+        """Queue all of the plan at once, when there is room for all of it."""
+        needed = sum(chunk.size for _, chunk in plan)
+        end_s = self._clock.monotonic_s() + self._settings.max_block_s
+        accumulator = self._accumulator
+        pieces: list[Piece] = []
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise _closed_error()
+                # A part is a quarter of the buffer; many partitions' batch heads may take it past the bound,
+                # and then it goes when there is nothing else.
+                if accumulator.has_room_for(needed) or not accumulator.buffered_bytes:
+                    now_s = self._clock.monotonic_s()
+                    for chosen, chunk in plan:
+                        if chosen is None:
+                            queue = accumulator.sticky_queue_for_chunk(route, chunk.size, timestamped)
+                        else:
+                            queue = route.queues[chosen]
+                        batch, start = accumulator.extend(queue, chunk.rows, chunk.size, timestamped, now_s)
+                        pieces.append(Piece(batch, start, len(chunk.rows)))
+                        self._sender.notice(queue, now_s)
+                    return pieces
+            self._wait_for_room(needed, end_s, f"{queued_of[0]} of {queued_of[1]} rows were queued")
+
+    def _wait_for_room(self, needed: int, end_s: float, outcome: str) -> None:
+        """Help to send, or wait until something was delivered; the caller looks again.
+
+        BufferFullError when ``end_s`` has come; ``outcome`` says what became of the rows.
+        """
+        left_s = end_s - self._clock.monotonic_s()
+        settings = self._settings
+        accumulator = self._accumulator
+        if left_s <= 0:
+            raise BufferFullError(
+                f"buffer_bytes={settings.buffer_bytes} had no room for {needed} bytes within "
+                f"max_block_ms={settings.max_block_s * 1000:g} ({accumulator.buffered_bytes} bytes wait for "
+                f"delivery): {outcome}"
+            )
+        if self._sender.help(left_s):
+            return
+        gate = threading.Lock()
+        gate.acquire()
+        with self._lock:
+            if self._closed or accumulator.has_room_for(needed):
+                return
+            accumulator.room_waiters.append(gate)
+            accumulator.counters.waits_for_room += 1
+        self._sender.wake()
+        # Now and then the waiter looks for late batches itself: the thread may hang in the store.
+        if not gate.acquire(timeout=min(left_s, _LOOK_AGAIN_S)):
+            with self._lock:
+                if gate in accumulator.room_waiters:
+                    accumulator.room_waiters.remove(gate)
+            self._sender.expire()
+
+    # --- where to ---
+
+    def _route(self, topic: str) -> TopicRoute:
+        """The topic's route, as new as the backend's metadata. UnknownTopicError."""
+        version = self._backend.metadata_version()
+        route = self._routes.get(topic) if isinstance(topic, str) else None
+        if route is not None and route.version == version:
+            return route
+        self._check_usable()
+        if not isinstance(topic, str):
+            raise InvalidArgumentError(f"a topic is named by text, not by {type(topic).__name__}")
+        metadata = self._backend.topic(topic)
+        first = self._clock.wall_ms()  # short-lived producers should not all begin with partition 0
+        new = TopicRoute(metadata, version, self._settings.compression, first)
+        with self._lock:
+            if self._closed:
+                raise _closed_error()
+            queues = []
+            for partition in range(metadata.partitions):
+                queue = self._queues.get((topic, partition))
+                if queue is None:
+                    queue = self._queues[topic, partition] = PartitionQueue(new, partition)
+                queue.route = new
+                queues.append(queue)
+            new.set_queues(queues, first if route is None else route.sticky.partition)
+            self._routes[topic] = new
+            if self._partitioner is None and not new.round_robin:
+                self._quick_routes[topic] = new
+            else:
+                self._quick_routes.pop(topic, None)
+        return new
+
+    def _chosen(
+        self, route: TopicRoute, key: bytes | None, value: bytes | None, partition: int | None
+    ) -> int | None:
+        """The record's partition; None: wherever null keys go now."""
+        count = len(route.queues)
+        if partition is not None:
+            return checked_partition(partition, route.name, count, "send()")
+        if self._partitioner is not None:
+            chosen = self._partitioner(route.name, key, value, count)
+            return checked_partition(chosen, route.name, count, "the partitioner")
+        if key is None and not route.round_robin:
+            return None
+        with self._lock:
+            return route.choose(key)
+
+    def _limit(self, route: TopicRoute) -> tuple[int, str]:
+        """The largest batch a single record may make, and the setting that says so."""
+        if self._settings.buffer_bytes < route.max_message_bytes:
+            return self._settings.buffer_bytes, "buffer_bytes"
+        return route.max_message_bytes, "max.message.bytes"
+
+    # --- serializers ---
+
+    def _serialized(self, topic: str, key: Any, value: Any) -> tuple[bytes | None, bytes | None]:
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        for name, content in (("key", key), ("value", value)):
+            if content is not None and type(content) is not bytes:
+                raise _wrong_type(topic, name, content)
+        return key, value
+
+    def _serialized_row(self, topic: str, row: Any) -> Any:
+        if not isinstance(row, tuple | list) or len(row) < 2:
+            return row  # check_rows names it
+        return (*self._serialized(topic, row[0], row[1]), *row[2:])
+
+    # --- the end ---
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send what is queued and wait until all of it has an outcome.
+
+        Raises the first error of batches that failed and whose deliveries nobody asked, each once;
+        DeliveryTimeoutError if ``timeout_s`` is over first (records stay on their way).
+        """
+        self._check_usable()
+        self._finish(timeout_s, "flush()")
+        self._raise_unreported()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end the thread. Safe to call again. Errors as for ``flush``; the producer is closed
+        all the same, and what was not sent within ``timeout_s`` goes on in the background."""
+        if os.getpid() != self._pid:
+            return  # the parent's records are the parent's to send
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._routes = {}
+            self._quick_routes = {}
+            self._accumulator.draining = True
+        unwatch(self, self._dropped)
+        try:
+            self._finish(timeout_s, "close()")
+        except BaseException:
+            self._sender.stop()
+            raise
+        self._sender.stop()
+        self._sender.join()
+        self._raise_unreported()
+
+    def _finish(self, timeout_s: float | None, call: str) -> None:
+        with self._lock:
+            batches = self._accumulator.unfinished()
+        if not self._sender.finish(batches, timeout_s):
+            left = sum(len(batch.rows) for batch in batches if not batch.done)
+            raise DeliveryTimeoutError(
+                f"{call}: {left} records have no outcome after timeout_s={timeout_s}",
+                hint="they are still on their way: wait longer, or find out why the store is slow",
+            )
+
+    def _raise_unreported(self) -> None:
+        with self._lock:
+            told = self._accumulator.take_unreported()
+        if told:
+            error = raisable(told[0])
+            count = sum(batch.count for batch in told)
+            error.add_note(
+                f"{count} records in {len(told)} batches failed and their deliveries were not asked"
+            )
+            raise error
+
+    def __enter__(self) -> Producer[K, V]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Flush and close. While an exception leaves the block, errors of the close are logged."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except LogStoreError:
+            logger.exception("closing a producer while %r leaves its block", error)
+
+    def metrics(self) -> dict[str, int]:
+        """Totals since the producer was made, and what waits now."""
+        accumulator = self._accumulator
+        with self._lock:
+            counters = accumulator.counters
+            return {
+                "records_sent_total": counters.records,
+                "batches_sent_total": counters.batches,
+                "bytes_sent_total": counters.produced_bytes,
+                "produce_calls_total": counters.produce_calls,
+                "retries_total": counters.retries,
+                "records_failed_total": counters.failed_records,
+                "waits_for_room_total": counters.waits_for_room,
+                "buffered_bytes": accumulator.buffered_bytes,
+                "batches_waiting": len(accumulator.unfinished()),
+            }
+
+    def _check_usable(self) -> None:
+        self._sender.check_process()
+        if self._closed:
+            raise _closed_error()
+
+    def refuse_in_child(self) -> None:
+        """After a fork, in the child: wait for no lock of the parent's, and refuse every call."""
+        self._accumulator.lock = threading.Lock()
+        self._set_lock(self._accumulator.lock)
+        self._routes = {}
+        self._quick_routes = {}
+        self._dropped.detach()
+
+
+def _wrong_type(topic: str, field: str, content: object) -> RecordTypeError:
+    return RecordTypeError(f"a record for topic {topic!r}: the {field} is {type(content).__name__}")
+
+
+def _closed_error() -> ClientClosedError:
+    return ClientClosedError("this producer is closed", hint="make another one: store.producer()")

@@ -1,0 +1,63 @@
+"""``ProducerSettings``: what a producer was asked for, validated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from logstore.config import CODECS
+from logstore.errors import InvalidArgumentError, UnsupportedCodecError
+from logstore.format.batch import encode_batch
+from logstore.types import Acks
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProducerSettings:
+    """Settings of a producer, as ``settings_of`` makes them. Times in seconds, sizes in bytes."""
+
+    acks: Acks = "all"  # 0: do not wait; 1: in the leader's log; "all": durable
+    compression: str | None = None  # None: what the topic's compression.type says
+    linger_s: float = 0.005  # an open batch waits this long for company
+    batch_bytes: int = 65536  # a batch is closed before it passes this
+    buffer_bytes: int = 32 << 20  # rows not yet delivered, as estimated; at the bound send() waits
+    max_block_s: float = 60.0  # longest wait of send() for room or metadata
+    delivery_timeout_s: float = 120.0  # every delivery resolves within this
+
+
+def settings_of(
+    *,
+    acks: Acks,
+    compression: str | None,
+    linger_ms: float,
+    batch_bytes: int,
+    buffer_bytes: int,
+    max_block_ms: float,
+    delivery_timeout_ms: float,
+) -> ProducerSettings:
+    """Validated settings. InvalidArgumentError names the setting and what it may be."""
+    if acks not in (0, 1, "all") or isinstance(acks, bool):
+        raise InvalidArgumentError(f"acks={acks!r}", hint='use 0, 1 or "all"')
+    if compression == "producer":
+        compression = "none"
+    if compression is not None and compression not in CODECS:
+        raise UnsupportedCodecError(f"compression={compression!r}")
+    for name, number, least in (
+        ("linger_ms", linger_ms, 0),
+        ("batch_bytes", batch_bytes, 1),
+        ("buffer_bytes", buffer_bytes, batch_bytes),
+        ("max_block_ms", max_block_ms, 0),
+        ("delivery_timeout_ms", delivery_timeout_ms, max(1, linger_ms)),
+    ):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
+            raise InvalidArgumentError(f"{name}={number!r}", hint=f"it is a number, at least {least}")
+    if compression not in (None, "none"):
+        # A codec whose package is not there is said now, not by the first delivery.
+        encode_batch([(None, b"")], now_ms=0, codec=compression)
+    return ProducerSettings(
+        acks=acks,
+        compression=compression,
+        linger_s=linger_ms / 1000,
+        batch_bytes=batch_bytes,
+        buffer_bytes=buffer_bytes,
+        max_block_s=max_block_ms / 1000,
+        delivery_timeout_s=delivery_timeout_ms / 1000,
+    )

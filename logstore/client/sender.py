@@ -1,0 +1,309 @@
+"""The sender: takes batches that are ready to the backend, from its own thread or from a caller's.
+
+Who waits for an open batch sends it at once in the own thread if no flight of that partition is out: one
+durable record then costs no change of threads. If a flight is out, the row travels with the next one, which
+the sender's thread takes for everybody who came meanwhile: many threads share one sync, with no lingering.
+The steps (``step``, ``drive``, ``finish``) can be driven without the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import groupby
+from math import inf
+from queue import Empty, SimpleQueue
+
+from logstore.client.accumulator import FLIGHT_GRACE_S, Accumulator, PartitionQueue
+from logstore.client.backend import Backend, ProduceItem, ProduceResult
+from logstore.client.pending import PendingBatch
+from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
+from logstore.format.batch import encode_batch
+from logstore.seams.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+# Between two batches of a busy producer the thread naps rather than sleeps, so that opening a batch need
+# not wake it; this is the shortest nap.
+_SHORTEST_NAP_S = 0.001
+
+
+class Sender:
+    def __init__(self, backend: Backend, accumulator: Accumulator, clock: Clock) -> None:
+        self._backend = backend
+        self._accumulator = accumulator
+        self._settings = accumulator.settings
+        self._clock = clock
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        # A queue made for use in destructors: its put() needs no lock that a collected producer may hold.
+        self._signals: SimpleQueue[None] = SimpleQueue()
+        self._wakes_at_s = -inf  # when the thread looks again; -inf: it is awake or not there
+        self._stopping = False
+        self._seen_batches = 0
+        accumulator.driver = self
+
+    # --- the thread ---
+
+    def notice(self, queue: PartitionQueue, now_s: float) -> None:
+        """A batch of ``queue`` was opened or closed (lock held): the thread must look in time for it."""
+        if self._thread is None:
+            self._start()
+        ready_s = now_s
+        if queue.open is not None and not queue.closed:
+            ready_s = queue.open.created_s + self._settings.linger_s
+        if ready_s < self._wakes_at_s:
+            self._wakes_at_s = -inf
+            self._signals.put(None)
+
+    def wake(self) -> None:
+        self._signals.put(None)
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="logstore-sender", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end once nothing is left to send. Needs no lock: a destructor may call it."""
+        self._stopping = True
+        self._accumulator.draining = True
+        self._signals.put(None)
+
+    def join(self) -> None:
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            wait_s = self.step()
+            if wait_s == 0:
+                continue
+            if self._stopping and wait_s is None:
+                return
+            with suppress(Empty):  # time is up: look again
+                self._signals.get(timeout=None if wait_s is None else max(wait_s, 0.0001))
+
+    def step(self) -> float | None:
+        """Send all that is ready. Seconds until there may be more: 0 if something was sent, None for "not
+        before somebody calls ``notice``"."""
+        accumulator = self._accumulator
+        with accumulator.lock:
+            self._wakes_at_s = -inf
+            now_s = self._clock.monotonic_s()
+            late = accumulator.expire(now_s)
+            batches = accumulator.take_ready(now_s)
+            if not batches:
+                wait_s = self._nap(accumulator.next_event_s(now_s), now_s)
+        self._announce(late)
+        if not batches:
+            return wait_s
+        self._fly(batches, None)
+        return 0
+
+    def _nap(self, event_s: float | None, now_s: float) -> float | None:
+        """How long the thread may wait (lock held): while batches keep coming no longer than the linger."""
+        opened = self._accumulator.opened
+        if opened != self._seen_batches and not self._stopping:
+            self._seen_batches = opened
+            nap_end_s = now_s + max(self._settings.linger_s, _SHORTEST_NAP_S)
+            event_s = nap_end_s if event_s is None else min(event_s, nap_end_s)
+        self._wakes_at_s = inf if event_s is None else event_s
+        return None if event_s is None else max(event_s - now_s, 0.0001)
+
+    # --- flights ---
+
+    def _fly(self, batches: Sequence[PendingBatch], timeout_s: float | None) -> None:
+        """Encode, produce and land batches that were taken; those of one queue stand together."""
+        try:
+            results = self._produce(batches, timeout_s)
+        except BaseException as error:
+            # An interrupt in a caller's thread: nobody knows how far the backend got.
+            self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
+            raise
+        self._land(batches, results)
+
+    def _produce(self, batches: Sequence[PendingBatch], timeout_s: float | None) -> list[ProduceResult]:
+        try:
+            items = self._encode(batches)
+            now_s = self._clock.monotonic_s()
+            left_s = max(0.001, min(batch.deadline_s for batch in batches) - now_s)
+            if timeout_s is not None:
+                left_s = min(left_s, max(0.001, timeout_s))
+            results = self._backend.produce(items, self._settings.acks, left_s)
+        except LogStoreError as error:
+            return [ProduceResult(-1, error=error)] * len(batches)
+        except Exception as error:
+            # No named error: a bug below. It must not end the thread and leave deliveries waiting.
+            logger.exception("produce failed with an error that is not the store's")
+            return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)
+        if len(results) != len(batches):
+            wrong = FatalError(f"the store answered {len(results)} of {len(batches)} batches")
+            return [ProduceResult(-1, error=wrong)] * len(batches)
+        return results
+
+    def _encode(self, batches: Sequence[PendingBatch]) -> list[ProduceItem]:
+        items = []
+        for batch in batches:
+            encoded = batch.encoded
+            if encoded is None:
+                if batch.now_ms < 0:
+                    batch.now_ms = self._clock.wall_ms()
+                route = batch.queue.route
+                encoded = encode_batch(batch.rows, now_ms=batch.now_ms, codec=route.codec)
+                if len(encoded) > route.max_message_bytes and route.codec != "none":
+                    # What does not compress grows a little; plain it fits, as send() has seen to.
+                    encoded = encode_batch(batch.rows, now_ms=batch.now_ms)
+                batch.encoded = encoded
+            items.append(ProduceItem(batch.queue.topic, batch.queue.partition, encoded))
+        return items
+
+    def _land(self, batches: Sequence[PendingBatch], results: Sequence[ProduceResult]) -> None:
+        accumulator = self._accumulator
+        done: list[PendingBatch] = []
+        more = False
+        with accumulator.lock:
+            now_s = self._clock.monotonic_s()
+            counters = accumulator.counters
+            counters.produce_calls += 1
+            for batch, result in zip(batches, results, strict=True):
+                if result.error is None and batch.encoded is not None:
+                    counters.produced_bytes += len(batch.encoded)
+            pairs = zip(batches, results, strict=True)
+            for queue, landed in groupby(pairs, key=lambda pair: pair[0].queue):
+                done += accumulator.land(queue, landed, now_s)
+                more = more or accumulator.is_ready(queue, now_s) or bool(queue.closed)
+        if (more or self._stopping) and threading.current_thread() is not self._thread:
+            self.wake()
+        self._announce(done)
+
+    def _announce(self, batches: Iterable[PendingBatch]) -> None:
+        """Let waiters go on and call callbacks, outside the lock."""
+        for batch in batches:
+            if batch.gate is not None:
+                batch.gate.release()
+        for batch in batches:
+            for _, callback in batch.callbacks or ():
+                try:
+                    callback()
+                except Exception:
+                    logger.exception(
+                        "a delivery callback for %s-%s failed", batch.queue.topic, batch.queue.partition
+                    )
+            batch.callbacks = None
+
+    # --- waiting ---
+
+    def drive(
+        self, batch: PendingBatch, index: int, timeout_s: float | None
+    ) -> tuple[PendingBatch, int] | None:
+        """See ``Driver``. ForkedStoreError in a forked child."""
+        self.check_process()
+        accumulator = self._accumulator
+        clock = self._clock
+        end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+        while True:
+            flight: Sequence[PendingBatch] = ()
+            with accumulator.lock:
+                batch, index = batch.locate(index)
+                if batch.done:
+                    return batch, index
+                queue = batch.queue
+                now_s = clock.monotonic_s()
+                batch.wanted = True
+                if queue.head() is batch and accumulator.is_ready(queue, now_s):
+                    flight = accumulator.take(queue)
+                else:
+                    gate = _gate_of(batch)
+            left_s = None if end_s is None else end_s - now_s
+            if flight:
+                self._fly(flight, left_s)
+            elif left_s is not None and left_s <= 0:
+                return None
+            else:
+                self._pass_gate(batch, gate, left_s, now_s)
+
+    def _pass_gate(
+        self, batch: PendingBatch, gate: threading.Lock, left_s: float | None, now_s: float
+    ) -> None:
+        """Wait until the batch has landed, is late, or time is up."""
+        if not batch.queue.flying:
+            self.wake()  # something else is in front, or a retry is due: the thread's work
+            with self._accumulator.lock:
+                if self._thread is None:
+                    self._start()
+        late_s = max(0.0001, batch.deadline_s + FLIGHT_GRACE_S - now_s)
+        if gate.acquire(timeout=late_s if left_s is None else min(late_s, max(left_s, 0))):
+            gate.release()  # and the next one may pass
+        else:
+            self.expire()
+
+    def finish(self, batches: Iterable[PendingBatch], timeout_s: float | None) -> bool:
+        """See ``Driver``."""
+        self.check_process()
+        waiting = list(batches)
+        accumulator = self._accumulator
+        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        while waiting:
+            with accumulator.lock:
+                waiting = [leaf for batch in waiting for leaf in batch.leaves() if not leaf.done]
+                now_s = self._clock.monotonic_s()
+                for batch in waiting:
+                    batch.wanted = True
+                taken = accumulator.take_ready(now_s)
+            left_s = None if end_s is None else end_s - now_s
+            if taken:
+                self._fly(taken, left_s)
+            elif waiting and self.drive(waiting[0], 0, left_s) is None:
+                return False
+        return True
+
+    def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
+        """See ``Driver``."""
+        with self._accumulator.lock:
+            batch, index = batch.locate(index)
+            if batch.done:
+                return False
+            if batch.callbacks is None:
+                batch.callbacks = []
+            batch.callbacks.append((index, callback))
+            return True
+
+    def help(self, timeout_s: float) -> bool:
+        """Send what is ready from the caller's thread. False: nothing was."""
+        with self._accumulator.lock:
+            taken = self._accumulator.take_ready(self._clock.monotonic_s())
+        if taken:
+            self._fly(taken, timeout_s)
+        return bool(taken)
+
+    def expire(self) -> None:
+        """Fail what is past its delivery timeout."""
+        with self._accumulator.lock:
+            late = self._accumulator.expire(self._clock.monotonic_s())
+        self._announce(late)
+
+    # --- fork ---
+
+    def check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedStoreError("this producer was made before os.fork(), in the parent process")
+
+
+def _gate_of(batch: PendingBatch) -> threading.Lock:
+    """The lock that waiters of ``batch`` pass on to each other once it is done. The lock is held."""
+    if batch.gate is None:
+        batch.gate = threading.Lock()
+        batch.gate.acquire()
+    return batch.gate
+
+
+def _unknown(batches: Sequence[PendingBatch], cause: BaseException) -> OutcomeUnknownError:
+    where = ", ".join(sorted({f"{batch.queue.topic}-{batch.queue.partition}" for batch in batches})[:3])
+    return OutcomeUnknownError(
+        f"sending to {where} was cut short by {cause!r}: the records may be in or not",
+        hint="read the end of the partition to see",
+    )

@@ -1,0 +1,129 @@
+"""Group commit: appends of many threads share one sync.
+
+A thread that is alone syncs by itself, at once: no linger and no change of threads. When others are at it
+too, they queue, and one committer thread syncs each log once for all that had queued when it began; what
+comes during a sync is the next group. For a while after a group the queue is kept up even for a thread that
+looks alone: the members of a group come back one after the other, and the first must not sync just for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from logstore.errors import LogStoreError
+from logstore.log.owned_log import OwnedLog
+from logstore.seams.clock import Clock
+
+_CROWD_MEMORY_S = 0.003
+
+
+class _Ticket:
+    """One waiting thread: what it needs durable, and the lock it sleeps on."""
+
+    __slots__ = ("error", "lock", "wants")
+
+    def __init__(self, wants: Sequence[tuple[OwnedLog, int]]) -> None:
+        self.wants = wants
+        self.error: LogStoreError | None = None
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+class Committer:
+    """``threads=False``: every commit syncs in its caller's thread, for simulators and single-threaded use."""
+
+    def __init__(self, clock: Clock, *, threads: bool) -> None:
+        self._clock = clock
+        self._threads = threads
+        self._mutex = threading.Lock()
+        self._wake = threading.Condition(self._mutex)
+        self._queue: list[_Ticket] = []
+        self._inside = 0  # threads in commit()
+        self._crowded_until_s = 0.0
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self.groups = 0  # groups of two and more that shared a sync
+
+    def commit(self, wants: Sequence[tuple[OwnedLog, int]]) -> None:
+        """Return when each log is durable up to its offset. Raises what the sync raised.
+
+        Errors: ``OutcomeUnknownError`` (a sync failed), ``PartitionPoisonedError`` (one had failed before).
+        """
+        if not self._threads:
+            _sync_all(wants)
+            return
+        with self._mutex:
+            alone = self._inside == 0 and self._clock.monotonic_s() >= self._crowded_until_s
+            self._inside += 1
+            ticket = None
+            if not alone and not self._closing:
+                ticket = _Ticket(wants)
+                self._queue.append(ticket)
+                self._ensure_thread()
+                self._wake.notify()
+        try:
+            if ticket is None:
+                _sync_all(wants)
+            else:
+                ticket.lock.acquire()
+                if ticket.error is not None:
+                    raise ticket.error
+        finally:
+            with self._mutex:
+                self._inside -= 1
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread."""
+        with self._mutex:
+            self._closing = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _ensure_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="logstore-committer", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._mutex:
+                while not self._queue:
+                    if self._closing:
+                        return
+                    self._wake.wait()
+                group, self._queue = self._queue, []
+                if len(group) > 1:
+                    self.groups += 1
+                    self._crowded_until_s = self._clock.monotonic_s() + _CROWD_MEMORY_S
+            _sync_group(group)
+            for ticket in group:
+                ticket.lock.release()
+
+
+def _sync_all(wants: Sequence[tuple[OwnedLog, int]]) -> None:
+    first: LogStoreError | None = None
+    for log, target in wants:
+        try:
+            if log.synced_offset < target:
+                log.sync()
+        except LogStoreError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _sync_group(group: Sequence[_Ticket]) -> None:
+    """Sync every log once; a log's failure reaches exactly the tickets that wanted it."""
+    failed: dict[OwnedLog, LogStoreError] = {}
+    for ticket in group:
+        for log, target in ticket.wants:
+            if log in failed:
+                ticket.error = failed[log]
+            elif log.synced_offset < target:
+                try:
+                    log.sync()
+                except LogStoreError as error:
+                    failed[log] = ticket.error = error

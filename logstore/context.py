@@ -1,0 +1,52 @@
+"""What the parts of one opened store share: the seams, the pool, the boards, the two threads' owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
+from logstore.live import LiveBoard
+from logstore.locks import Locks
+from logstore.log.file_pool import FilePool
+from logstore.log.owned_log import OwnedLog
+from logstore.log.recovery import RecoveredPartition
+from logstore.log.tail_cache import TailBudget
+from logstore.seams.clock import Clock
+from logstore.seams.fs import FileSystem
+
+
+@dataclass(kw_only=True, slots=True)
+class StoreContext:
+    """``commit``: make logs durable up to their ends, sharing syncs; ``note_dirty``: a log has unsynced
+    records from now on; ``note_owned``: some topic was taken (the housekeeper has work)."""
+
+    root: str
+    fs: FileSystem
+    clock: Clock
+    locks: Locks
+    live: LiveBoard
+    pool: FilePool
+    tails: TailBudget
+    read_only: bool
+    lock_timeout_s: float
+    commit: Callable[[list[tuple[OwnedLog, int]]], None]
+    note_dirty: Callable[[OwnedLog], None]
+    note_owned: Callable[[], None]
+    recovered: list[RecoveredPartition] = field(default_factory=list)
+    closed: bool = False
+    forked: bool = False
+
+    def check_usable(self) -> None:
+        if self.forked:
+            raise ForkedStoreError(f"the store at {self.root} was opened before os.fork()")
+        if self.closed:
+            raise StoreClosedError(f"the store at {self.root} is closed")
+
+    def check_writable(self) -> None:
+        self.check_usable()
+        if self.read_only:
+            raise ReadOnlyStoreError(f"the store at {self.root} was opened read-only")
+
+    def partition_directory(self, topic: str, partition: int) -> str:
+        return f"{self.root}/{topic}-{partition}"

@@ -1,0 +1,59 @@
+"""Membership in a group, exclusive for now: a lock per group, held until the consumer closes.
+
+Sharing a group among members comes with the group coordinator; until then a second live member is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from logstore.context import StoreContext
+from logstore.errors import GroupBusyError
+from logstore.groups.offsets import validate_group
+from logstore.locks import FileLocks, LockHolder, Locks
+
+_MEMORY_SLOTS: Final = 1 << 60  # far from the slots that the catalogue gives to topics
+
+
+class GroupHold:
+    """Held from its construction to ``release``. ``GroupBusyError`` names who holds the group."""
+
+    def __init__(self, context: StoreContext, group: str) -> None:
+        validate_group(group)
+        context.check_writable()
+        self._locks, self._slot, self._close = _lock_of(context, group)
+        if not self._locks.try_acquire(self._slot):
+            holder = self._locks.holder(self._slot)
+            self._close()
+            who = "another consumer" if holder is None else holder.describe()
+            raise GroupBusyError(
+                f"group {group!r} has a live member: {who}",
+                hint="close that consumer or use another group; sharing a group comes with a later version",
+            )
+        self._held = True
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            self._locks.release(self._slot)
+            self._close()
+
+
+def group_holder(context: StoreContext, group: str) -> LockHolder | None:
+    """Who holds the group now, None if nobody does."""
+    locks, slot, close = _lock_of(context, group)
+    try:
+        return locks.holder(slot)
+    finally:
+        close()
+
+
+def _lock_of(context: StoreContext, group: str) -> tuple[Locks, int, Callable[[], None]]:
+    digest = hashlib.sha256(group.encode()).digest()
+    if isinstance(context.locks, FileLocks):
+        path = f"{context.root}/.locks/group-{digest[:16].hex()}"
+        locks = FileLocks(path, clock=context.clock)
+        return locks, 0, locks.close
+    return context.locks, _MEMORY_SLOTS + int.from_bytes(digest[:7], "big"), lambda: None

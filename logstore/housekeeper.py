@@ -1,0 +1,131 @@
+"""The store's background work, in steps: timed flush, recovery points, release of idle topics.
+
+``step()`` does what is due and says how long nothing will be; a thread of the store only drives it (a
+simulator calls it itself). Nothing owned and nothing unsynced means no wake-ups at all. Retention and
+compaction will be further steps here.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from logstore.errors import LogStoreError
+from logstore.log.owned_log import OwnedLog
+from logstore.seams.clock import Clock
+from logstore.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_S = 5.0
+
+
+class Housekeeper:
+    """``topics``: the store's open topics; ``idle_release_s``: after how long an unused topic is given up."""
+
+    def __init__(
+        self, clock: Clock, topics: Callable[[], list[Topic]], *, threads: bool, idle_release_s: float
+    ) -> None:
+        self._clock = clock
+        self._topics = topics
+        self._threads = threads
+        self._idle_release_s = idle_release_s
+        self._dirty: set[OwnedLog] = set()
+        self._dirty_lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._start_lock = threading.Lock()
+        self._closing = False
+        self._reported: set[int] = set()
+
+    # --- called by writers ---
+
+    def note_dirty(self, log: OwnedLog) -> None:
+        """``log`` has unsynced records; called under its lock, so it must stay cheap."""
+        with self._dirty_lock:
+            first = not self._dirty
+            self._dirty.add(log)
+        if first:
+            self._wake.set()
+
+    def note_owned(self) -> None:
+        """A topic was taken: from now on there is something to look after."""
+        if self._threads and self._thread is None:
+            with self._start_lock:
+                if self._thread is None and not self._closing:
+                    self._thread = threading.Thread(target=self._run, name="logstore-housekeeper", daemon=True)
+                    self._thread.start()
+        self._wake.set()
+
+    # --- the work ---
+
+    def step(self) -> float | None:
+        """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
+        now_s = self._clock.monotonic_s()
+        due = [self._flush_due(now_s), self._look_after_topics(now_s)]
+        waits = [wait for wait in due if wait is not None]
+        return min(waits) if waits else None
+
+    def _flush_due(self, now_s: float) -> float | None:
+        with self._dirty_lock:
+            logs = tuple(self._dirty)
+        wait: float | None = None
+        for log in logs:
+            with self._dirty_lock:
+                if not log.dirty or log.poisoned:
+                    self._dirty.discard(log)
+                    continue
+            left = log.dirty_since_s + log.config.flush_ms / 1000 - now_s
+            if left <= 0:
+                self._guarded(log.where, log.sync)
+                left = log.config.flush_ms / 1000  # appended to meanwhile, or it failed: looked at again
+            wait = left if wait is None else min(wait, left)
+        return wait
+
+    def _look_after_topics(self, now_s: float) -> float | None:
+        wait: float | None = None
+        for topic in self._topics():
+            if not topic.owned:
+                continue
+            left = topic.last_checkpoint_s + CHECKPOINT_S - now_s
+            if left <= 0:
+                self._guarded(topic.name, topic.checkpoint)
+                left = CHECKPOINT_S
+            if not topic.pinned:
+                idle_left = topic.last_used_s + self._idle_release_s - now_s
+                if idle_left <= 0 and self._release_idle(topic):
+                    continue
+                left = min(left, max(idle_left, 0.01))
+            wait = left if wait is None else min(wait, left)
+        return wait
+
+    def _release_idle(self, topic: Topic) -> object:
+        return self._guarded(topic.name, lambda: topic.idle_release(self._idle_release_s))
+
+    def _guarded(self, what: str, work: Callable[[], object]) -> object:
+        """One failing log or topic must not stop the others. Its writers get the error by themselves (a
+        failed sync poisons the log); here it is logged, once for each kind and place."""
+        try:
+            return work()
+        except LogStoreError as error:
+            key = hash((what, type(error), error.message))
+            if key not in self._reported and len(self._reported) < 1000:
+                self._reported.add(key)
+                logger.error("housekeeping of %s failed: %s", what, error)
+            return None
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._wake.clear()
+            wait = self.step()
+            if not self._closing:
+                self._wake.wait(wait)
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()

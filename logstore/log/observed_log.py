@@ -1,0 +1,222 @@
+"""A partition's log seen by a process that does not own it: read-only, beside a live writer or after it.
+
+What may be seen comes from the writer's slot in `.live` while that is of this boot. Without one (nobody has
+written since the machine started, or the slot is torn) the log is read to its first bad batch from the
+recovery point on, which is what recovery would keep. Segments are listed again whenever a file is missing or
+the writer's active segment is not known yet. Index files are hints: the batch at a position must confirm.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from logstore.errors import CorruptBatchError, SegmentVanishedError, from_os_error
+from logstore.live import LiveBoard, LiveSlot
+from logstore.log.checkpoints import decode_pairs
+from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.epochs import Epochs
+from logstore.log.file_pool import FilePool
+from logstore.log.listing import Listing
+from logstore.log.owned_log import Bounds
+from logstore.log.scan import SegmentScan
+from logstore.log.segment import LOG_SUFFIX, Chunk, Segment
+from logstore.log.segment_list import SegmentList
+from logstore.seams.fs import FileSystem, read_file
+from logstore.topic_state import PartitionState
+
+_TRIES = 5
+
+
+class ObservedLog:
+    """``state``: the partition's row of the topic's state file (None: there is none); asked again whenever it
+    matters, since the owner rewrites it."""
+
+    def __init__(
+        self,
+        *,
+        where: str,
+        directory: str,
+        pool: FilePool,
+        live: LiveBoard,
+        live_slot: int,
+        state: Callable[[], PartitionState | None],
+    ) -> None:
+        self.where = where
+        self.directory = directory
+        self._pool = pool
+        self._live = live
+        self._live_slot = live_slot
+        self._state = state
+        self._lock = threading.Lock()
+        self.segments = SegmentList()
+        self._scanned: tuple[int, int, int] | None = None  # (segment base, position, next offset)
+
+    @property
+    def _fs(self) -> FileSystem:
+        return self._pool.fs
+
+    # --- what may be seen ---
+
+    def bounds(self) -> Bounds:
+        """Offsets as the writer last published them, or as a scan finds them. Never raises for an empty log."""
+        slot = self._live.read(self._live_slot)
+        if slot is not None:
+            return Bounds(
+                slot.log_start_offset,
+                slot.high_watermark,
+                slot.last_stable_offset,
+                slot.log_end_offset,
+                slot.leader_epoch,
+            )
+        return self._scanned_bounds()
+
+    def _scanned_bounds(self) -> Bounds:
+        with self._lock:
+            self._refresh(None)
+            state = self._state()
+            start = state.log_start_offset if state is not None else 0
+            end = self._scan_end(state)
+            return Bounds(start, end, end, end, self.epoch_table().latest)
+
+    def _scan_end(self, state: PartitionState | None) -> int:
+        """The first offset that recovery would not keep; narrows the last segment to its good bytes."""
+        active = self.segments.active
+        if active is None:
+            return state.log_start_offset if state is not None else 0
+        if self._scanned is None or self._scanned[0] != active.base_offset:
+            point = state.recovery_point if state is not None else active.base_offset
+            position = active.locate(point) if point > active.base_offset else 0
+            if position is None:
+                position = active.size
+            self._scanned = (active.base_offset, position, max(point, active.base_offset))
+        base, position, next_offset = self._scanned
+        scan = SegmentScan(active.bytes_at, start=position, end=active.size, next_offset=base)
+        for _ in scan:
+            pass
+        if scan.position > position:
+            next_offset = scan.next_offset
+        self._scanned = (base, scan.position, next_offset)
+        active.size = scan.position
+        active.next_offset = next_offset
+        return next_offset
+
+    def epoch_table(self) -> Epochs:
+        """The epoch table as the writer last wrote it (empty before the first record)."""
+        path = f"{self.directory}/{EPOCHS_FILE}"
+        try:
+            return Epochs(decode_pairs(read_file(self._fs, path), path))
+        except FileNotFoundError:
+            return Epochs()
+        except OSError as error:
+            raise from_os_error(error, "read", path) from error
+
+    # --- segments ---
+
+    def refresh(self) -> None:
+        """List the segments again, for callers that look at ``segments`` themselves."""
+        slot = self._live.read(self._live_slot)
+        with self._lock:
+            if slot is not None or not self.segments.segments:
+                self._refresh(slot)
+
+    def _refresh(self, slot: LiveSlot | None) -> None:
+        """List the directory again. The lock is held."""
+        try:
+            listing = Listing.of(self._fs.listdir(self.directory), self.directory)
+        except FileNotFoundError:
+            self.segments = SegmentList()  # the directory is made by the first append
+            return
+        except OSError as error:
+            raise from_os_error(error, "list", self.directory) from error
+        known = {segment.base_offset: segment for segment in self.segments.segments}
+        segments = []
+        for number, base in enumerate(listing.bases):
+            last = number == len(listing.bases) - 1
+            old = known.get(base)
+            if old is not None and old.closed and not last:
+                segments.append(old)
+                continue
+            segment = self._segment(base, None if last else listing.bases[number + 1])
+            if segment is not None:
+                segments.append(segment)
+        self.segments = SegmentList(segments)
+        if slot is not None:
+            self._follow(slot)
+
+    def _segment(self, base: int, following: int | None) -> Segment | None:
+        path = f"{self.directory}/{base:020d}{LOG_SUFFIX}"
+        try:
+            size = self._fs.stat(path).size
+        except FileNotFoundError:
+            return None  # removed since it was listed
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
+        next_offset = base if following is None else following
+        segment = Segment(self._pool, self.directory, base, size=size, next_offset=next_offset)
+        segment.closed = following is not None  # below the writer's durable recovery point: never shortened
+        return segment
+
+    def _follow(self, slot: LiveSlot) -> None:
+        """Take the writer's word for where its active segment ends."""
+        active = self.segments.active
+        if active is not None and active.base_offset == slot.segment_base:
+            active.size = slot.end_position
+            active.next_offset = slot.log_end_offset
+
+    def _current(self) -> SegmentList:
+        """Segments that reach as far as the writer says it has written."""
+        slot = self._live.read(self._live_slot)
+        with self._lock:
+            active = self.segments.active
+            if slot is None:
+                if active is None:
+                    self._refresh(None)
+            elif active is None or active.base_offset != slot.segment_base:
+                self._refresh(slot)
+            else:
+                self._follow(slot)
+            return self.segments
+
+    # --- read ---
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """As ``OwnedLog.read``. A file that vanished makes it list again; if the offset stays unreadable,
+        ``SegmentVanishedError`` with the lost range; a damaged batch is read again before it is reported."""
+        for attempt in range(_TRIES):
+            segments = self._current()
+            try:
+                if not segments.segments:
+                    return None
+                first = segments.segments[0].base_offset
+                if offset < first:
+                    raise SegmentVanishedError(
+                        f"{self.where}: offsets {offset} to {first - 1} are gone",
+                        hint=f"go on at offset {first}",
+                        lost=(offset, first),
+                    )
+                chunk = segments.read(offset, max_bytes, limit_offset)
+            except FileNotFoundError:
+                self._again()
+                continue
+            except CorruptBatchError:
+                if attempt == _TRIES - 1:
+                    raise
+                self._again()
+                continue
+            if chunk is not None or attempt > 0 or offset >= limit_offset:
+                return chunk
+            self._again()  # below the limit there must be something: the list may be old
+        raise SegmentVanishedError(
+            f"{self.where}: the segment that holds offset {offset} vanishes as it is read",
+            hint="read again from the log start offset",
+            lost=(offset, limit_offset),
+        )
+
+    def _again(self) -> None:
+        with self._lock:
+            self._pool.forget(self.directory)
+            self.segments = SegmentList()
+            self._refresh(self._live.read(self._live_slot))
+
+

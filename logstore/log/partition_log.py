@@ -1,0 +1,317 @@
+"""The facade over one partition: what ``store.partition(topic, n)`` hands out.
+
+Appending takes the topic's ownership if this process does not have it yet; reading needs none. Truncation is
+not here: only recovery and replication cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from logstore.config import TopicConfig
+from logstore.errors import DataLossError, InvalidArgumentError, OffsetOutOfRangeError
+from logstore.format.batch import decode_batches, encode_batch
+from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
+from logstore.log.observed_log import ObservedLog
+from logstore.log.owned_log import Appended, Bounds, OwnedLog
+from logstore.log.row_chunks import row_chunks
+from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_SCAN_BYTES = 1 << 20
+
+
+class TopicAccess(Protocol):
+    """What the facade needs of its topic (``logstore.topic.Topic``)."""
+
+    config: TopicConfig
+
+    def using(self) -> AbstractContextManager[object]: ...
+    def log(self, partition: int) -> OwnedLog: ...
+    def reader(self, partition: int) -> OwnedLog | ObservedLog: ...
+
+
+class Access(Protocol):
+    """The store's side: time, shared syncs, and whether the store may be used at all."""
+
+    def check_usable(self) -> None: ...
+    def check_writable(self) -> None: ...
+    def now_ms(self) -> int: ...
+    def commit(self, wants: list[tuple[OwnedLog, int]]) -> None: ...
+
+
+class Fetched(NamedTuple):
+    """Whole batches (empty: nothing new), where to read on, and the bounds at that moment."""
+
+    data: Buffer
+    next_offset: int
+    bounds: Bounds
+
+
+class PartitionLog:
+    """One partition of an open store. Any thread may use it.
+
+    Every method may raise ``StoreClosedError``, ``ForkedStoreError``, ``StorageError``; the writing ones also
+    ``ReadOnlyStoreError``, ``TopicLockedError``, ``DiskFullError``, ``PartitionPoisonedError``.
+    """
+
+    def __init__(self, access: Access, topic: TopicAccess, name: str, partition: int) -> None:
+        self._access = access
+        self._topic = topic
+        self.topic = name
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic!r}, {self.partition})"
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    # --- write ---
+
+    def append(self, rows: Sequence[Row], *, acks: Acks = "all") -> RecordMetadata:
+        """Append ``(key, value[, headers[, timestamp_ms]])`` rows in order; metadata of the first record.
+
+        All rows land with consecutive offsets. ``acks``: "all" returns when they are durable, 1 when they are
+        in the log (page cache), 0 as 1 but with offset -1. Errors: ``RecordTypeError``,
+        ``RecordTooLargeError``, ``InvalidTimestampError`` (nothing is appended then).
+        """
+        self._access.check_writable()
+        check_acks(acks)
+        now_ms = self._access.now_ms()
+        config = self._topic.config
+        codec = config.compression_type if config.compression_type != "producer" else "none"
+        limit = min(config.max_message_bytes, config.segment_bytes)
+        encoded = b"".join(
+            [encode_batch(chunk, now_ms=now_ms, codec=codec) for chunk in row_chunks(rows, limit, self.where)]
+        )
+        first = rows[0][3] if len(rows[0]) > 3 else None
+        appended, stamped_ms = self.append_checked(split_checked(encoded, self.where), acks)
+        timestamp_ms = stamped_ms if stamped_ms >= 0 else (now_ms if first is None else int(first))
+        return RecordMetadata(
+            self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
+        )
+
+    def append_batch(self, buffer: Buffer, *, acks: Acks = "all") -> RecordMetadata:
+        """Append encoded batches (record batch v2) as they are, compressed ones undecoded; metadata of the
+        first record. Errors: ``CorruptBatchError``, ``UnsupportedMagicError``, ``UnsupportedCodecError``,
+        ``InvalidRecordError``, ``RecordTooLargeError``, ``InvalidTimestampError``; nothing is appended then.
+        """
+        self._access.check_writable()
+        check_acks(acks)
+        batches = split_checked(buffer, self.where)
+        appended, stamped_ms = self.append_checked(batches, acks)
+        timestamp_ms = stamped_ms if stamped_ms >= 0 else batches[0].header.base_timestamp
+        return RecordMetadata(
+            self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
+        )
+
+    def append_checked(self, batches: Sequence[CheckedBatch], acks: Acks) -> tuple[Appended, int]:
+        """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1)."""
+        config, now_ms = self._topic.config, self._access.now_ms()
+        checked = check_leader_append(batches, config, now_ms, self.where)
+        with self._topic.using():
+            log = self._topic.log(self.partition)
+            appended = log.append(checked)
+            if acks == "all" or log.unsynced_records >= config.flush_messages:
+                self._access.commit([(log, appended.next_offset)])
+        return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
+
+    def flush(self) -> None:
+        """Make everything this process has appended durable (and visible)."""
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        if isinstance(reader, OwnedLog):
+            self._access.commit([(reader, reader.next_offset)])
+
+    # --- offsets ---
+
+    def bounds(self) -> Bounds:
+        """All offsets at one moment."""
+        self._access.check_usable()
+        return self._topic.reader(self.partition).bounds()
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that may be read."""
+        return self.bounds().log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that no reader may see yet."""
+        return self.bounds().high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset that a ``read_committed`` reader may not see yet."""
+        return self.bounds().last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset that the next record gets."""
+        return self.bounds().log_end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """Goes up at every unclean open; -1 before the first record."""
+        return self.bounds().leader_epoch
+
+    def describe(self) -> PartitionDescription:
+        reader = self._topic.reader(self.partition)
+        bounds = reader.bounds()
+        if isinstance(reader, ObservedLog):
+            reader.refresh()
+        segments = reader.segments
+        return PartitionDescription(
+            partition=self.partition,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_end_offset=bounds.log_end_offset,
+            leader_epoch=bounds.leader_epoch,
+            segments=len(segments),
+            size_bytes=segments.size_bytes,
+        )
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record is at least that new, although times may be out of order; None if
+        there is none."""
+        found = self.record_at_or_after(timestamp_ms)
+        return None if found is None else found.offset
+
+    def record_at_or_after(self, timestamp_ms: int) -> Record | None:
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        bounds = reader.bounds()
+        if isinstance(reader, ObservedLog):
+            reader.refresh()
+        for floor in reader.segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
+            for record in decode_batches(
+                floor.batch,
+                self.topic,
+                self.partition,
+                start_offset=bounds.log_start_offset,
+                end_offset=bounds.last_stable_offset,
+            ):
+                if record.timestamp_ms >= timestamp_ms:
+                    return record
+        return None
+
+    def record_of_max_timestamp(self) -> Record | None:
+        """The first of the newest records by timestamp; None in an empty log."""
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        newest = reader.segments.max_timestamp(reader.bounds().last_stable_offset)
+        return self.record_at_or_after(newest) if newest >= 0 else None
+
+    # --- read ---
+
+    def fetch(self, offset: int, max_bytes: int, isolation: Isolation, leader_epoch: int = -1) -> Fetched:
+        """Whole batches from the one that holds ``offset`` (or the next survivor) on, at least one if there
+        is any. ``leader_epoch``: under which the position was reached, -1 unknown.
+
+        Errors: ``OffsetOutOfRangeError``; ``DataLossError`` when the position lies past the end of its epoch;
+        ``SegmentVanishedError``; ``CorruptBatchError`` when the files are damaged there.
+        """
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        bounds = reader.bounds()
+        self._check_position(reader, bounds, offset, leader_epoch)
+        limit = limit_of(bounds, isolation)
+        if offset >= limit:
+            return Fetched(b"", offset, bounds)
+        chunk = reader.read(offset, max_bytes, limit)
+        if chunk is None:
+            return Fetched(b"", offset, bounds)
+        return Fetched(chunk.data, chunk.next_offset, bounds)
+
+    def _check_position(
+        self, reader: OwnedLog | ObservedLog, bounds: Bounds, offset: int, leader_epoch: int
+    ) -> None:
+        if 0 <= leader_epoch < bounds.leader_epoch:
+            end = reader.epoch_table().end_offset(leader_epoch, bounds.log_end_offset)
+            if offset > end:
+                raise DataLossError(
+                    f"{self.where}: position {offset} was reached under epoch {leader_epoch}, which ends at {end}",
+                    lost_from=end,
+                    position=offset,
+                )
+        if bounds.log_start_offset <= offset <= bounds.log_end_offset:
+            return
+        if leader_epoch >= 0 and offset > bounds.log_end_offset:
+            raise DataLossError(
+                f"{self.where}: position {offset} had been reached, but the log now ends at "
+                f"{bounds.log_end_offset}",
+                lost_from=bounds.log_end_offset,
+                position=offset,
+            )
+        raise OffsetOutOfRangeError(
+            f"{self.where}: offset {offset} is outside [{bounds.log_start_offset}, {bounds.high_watermark}]",
+            log_start_offset=bounds.log_start_offset,
+            end_offset=bounds.high_watermark,
+        )
+
+    def read(self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "read_committed") -> bytes:
+        """``fetch`` as bytes: whole batches; records below ``offset`` in the first one are the caller's to
+        drop. Empty at the end."""
+        return bytes(self.fetch(offset, max_bytes, isolation).data)
+
+    def records(
+        self, start: int, end_exclusive: int | None = None, *, isolation: Isolation = "read_committed"
+    ) -> Iterator[Record]:
+        """Records with ``start <= offset < end_exclusive`` (None: what is visible now). Errors as ``fetch``;
+        those of ``start`` are raised at once."""
+        end = self._range_end(start, end_exclusive, isolation)
+        return self._records(start, end, isolation)
+
+    def _range_end(self, start: int, end_exclusive: int | None, isolation: Isolation) -> int:
+        bounds = self.fetch(start, 1, isolation).bounds
+        limit = limit_of(bounds, isolation)
+        return limit if end_exclusive is None else min(end_exclusive, limit)
+
+    def _records(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
+        for offset, data in self._chunks(start, end, isolation):
+            yield from decode_batches(data, self.topic, self.partition, start_offset=offset, end_offset=end)
+
+    def _chunks(self, start: int, end: int, isolation: Isolation) -> Iterator[tuple[int, Buffer]]:
+        offset = start
+        while offset < end:
+            fetched = self.fetch(offset, _SCAN_BYTES, isolation)
+            if not fetched.data:
+                return
+            yield offset, fetched.data
+            offset = fetched.next_offset
+
+    def to_arrow(
+        self, start: int, end_exclusive: int | None = None, *, isolation: Isolation = "read_committed"
+    ) -> pyarrow.Table:
+        """The same records as a ``pyarrow.Table`` (columns: see ``format.arrow``), decoded without a Python
+        loop over fields. ``MissingExtraError`` without pyarrow."""
+        from logstore.format.arrow import concatenate, to_table
+
+        end = self._range_end(start, end_exclusive, isolation)
+        tables = [
+            to_table(data, self.topic, self.partition, start_offset=offset, end_offset=end)
+            for offset, data in self._chunks(start, end, isolation)
+        ]
+        return concatenate(tables)
+
+
+def limit_of(bounds: Bounds, isolation: Isolation) -> int:
+    if isolation == "read_committed":
+        return bounds.last_stable_offset
+    if isolation == "read_uncommitted":
+        return bounds.high_watermark
+    raise InvalidArgumentError(
+        f"isolation={isolation!r} is not known", hint="use 'read_committed' or 'read_uncommitted'"
+    )
+
+
+def check_acks(acks: object) -> None:
+    if acks not in (0, 1, "all"):
+        raise InvalidArgumentError(f"acks={acks!r} is not known", hint="use 0, 1 or 'all'")

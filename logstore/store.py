@@ -1,0 +1,373 @@
+"""``LogStore``: a directory of topics, opened. The composition root of the embedded product."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from logstore import deletion
+from logstore.catalogue import CatalogueFile, encode_uuid
+from logstore.client.admin import Admin
+from logstore.client.consumer import Consumer
+from logstore.client.embedded import EmbeddedBackend
+from logstore.client.producer import Producer
+from logstore.committer import Committer
+from logstore.context import StoreContext
+from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
+from logstore.errors import InvalidArgumentError, LogStoreError
+from logstore.housekeeper import Housekeeper
+from logstore.live import LiveBoard, LiveFile, MemoryLive
+from logstore.locks import FileLocks, Locks, MemoryLocks, refuse_network_file_system
+from logstore.log.file_pool import FilePool
+from logstore.log.owned_log import OwnedLog
+from logstore.log.partition_log import PartitionLog
+from logstore.log.recovery import RecoveredPartition
+from logstore.log.tail_cache import TailBudget
+from logstore.seams.clock import Clock, SystemClock
+from logstore.seams.fs import FileSystem, OsFileSystem
+from logstore.seams.memory_fs import MemoryFileSystem
+from logstore.topic_handle import TopicHandle
+from logstore.topic_registry import CATALOGUE_SLOT, TopicRegistry
+from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+
+Mode = Literal["r", "rw"]
+TopicsArgument = str | list[str] | re.Pattern[str] | list[tuple[str, int]] | list[TopicPartition]
+MEMORY = ":memory:"
+Client = TypeVar("Client")
+
+_stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
+
+
+class LogStore:
+    """A log store in a directory. Any thread may use it; a child after ``os.fork()`` may not.
+
+    ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
+    lock and changes nothing. ``lock_timeout_s``: longest wait for a lock of another process.
+    ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
+    ``mode_bits``: permissions of new files, e.g. 0o660 for a group that shares. ``max_open_files``: descriptors
+    that segments and mappings may take together. ``tail_cache_bytes``: memory for the newest batches.
+
+    ``fs``, ``clock``, ``locks``, ``live``: the seams, for simulators and tests; with ``threads=False`` nothing
+    runs in the background, and ``step()`` does what is due.
+
+    Errors: ``StoreNotFoundError`` (mode "r"), ``ForeignDirectoryError``, ``DamagedStoreError``,
+    ``UnsupportedStoreVersionError``, ``PermissionDeniedError``, ``UnsupportedPlatformError`` (Windows, network
+    file systems), ``TopicLockedError`` (another process holds the catalogue too long).
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "rw",
+        *,
+        lock_timeout_s: float = 30.0,
+        lock_idle_release_s: float = 10.0,
+        mode_bits: int = 0o600,
+        max_open_files: int = 400,
+        tail_cache_bytes: int = 32 << 20,
+        fs: FileSystem | None = None,
+        clock: Clock | None = None,
+        locks: Locks | None = None,
+        live: LiveBoard | None = None,
+        threads: bool = True,
+    ) -> None:
+        if mode not in ("r", "rw"):
+            raise InvalidArgumentError(f"mode={mode!r} is not known", hint="use 'r' or 'rw'")
+        self.mode: Mode = mode
+        self._clock = SystemClock() if clock is None else clock
+        in_memory = os.fspath(path) == MEMORY
+        self.root = "/store" if in_memory else os.path.realpath(path)
+        if in_memory or fs is not None:
+            fs = MemoryFileSystem() if fs is None else fs
+            locks = MemoryLocks(clock=self._clock) if locks is None else locks
+            live = MemoryLive() if live is None else live
+        else:
+            refuse_network_file_system(self.root)
+        self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
+        self._committer = Committer(self._clock, threads=threads)
+        self._housekeeper = Housekeeper(
+            self._clock, self._opened_topics, threads=threads, idle_release_s=lock_idle_release_s
+        )
+        self._close_lock = threading.Lock()
+        self._children: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._prepare_directory()
+        self._context = StoreContext(
+            root=self.root,
+            fs=self.fs,
+            clock=self._clock,
+            locks=self._open_locks(locks, mode_bits),
+            live=MemoryLive() if live is None else live,
+            pool=FilePool(self.fs, max_open_files),
+            tails=TailBudget(tail_cache_bytes),
+            read_only=mode == "r",
+            lock_timeout_s=lock_timeout_s,
+            commit=self._committer.commit,
+            note_dirty=self._housekeeper.note_dirty,
+            note_owned=self._housekeeper.note_owned,
+        )
+        try:
+            self._registry = self._open_catalogue(live, mode_bits)
+        except BaseException:
+            self._context.locks.close()
+            raise
+        self._backend = EmbeddedBackend(self._context, self._registry, self.partition)
+        _stores.add(self)
+
+    # --- opening ---
+
+    def _prepare_directory(self) -> None:
+        kind = classify_directory(self.fs, self.root)
+        if kind is DirectoryKind.STORE:
+            return
+        if self.mode == "r" or kind not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
+            raise missing_store(kind, self.root)
+        make_root(self.fs, self.root)
+
+    def _open_locks(self, locks: Locks | None, mode_bits: int) -> Locks:
+        if locks is not None:
+            return locks
+        if self.mode == "r":
+            return MemoryLocks(clock=self._clock)  # never taken: a reader changes nothing
+        directory = f"{self.root}/.locks"
+        with contextlib.suppress(FileExistsError):
+            self.fs.mkdir(directory)
+        return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
+
+    def _open_catalogue(self, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+        """Load the catalogue, or make it, under its lock; finish what a crash left half deleted."""
+        context = self._context
+        file = CatalogueFile(self.fs, self.root)
+        if self.mode == "r":
+            catalogue = file.load()
+            if live is None:
+                context.live = LiveFile(f"{self.root}/.live", self._clock.boot_id(), writable=False)
+            return TopicRegistry(context, file, catalogue)
+        context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
+        try:
+            if classify_directory(self.fs, self.root) is DirectoryKind.STORE:
+                catalogue = file.load()
+            else:
+                catalogue = file.create(encode_uuid(os.urandom(16)))
+            if live is None:
+                context.live = LiveFile(
+                    f"{self.root}/.live", self._clock.boot_id(), writable=True, mode_bits=mode_bits
+                )
+            deletion.resume(self.fs, self.root, catalogue)
+        finally:
+            context.locks.release(CATALOGUE_SLOT)
+        return TopicRegistry(context, file, catalogue)
+
+    def _opened_topics(self) -> list[Any]:
+        return self._registry.opened()
+
+    # --- clients ---
+
+    @property
+    def backend(self) -> EmbeddedBackend:
+        return self._backend
+
+    @property
+    def admin(self) -> Admin:
+        """Everything about topics and groups."""
+        return Admin(self._backend)
+
+    def producer(self, **settings: Any) -> Producer[Any, Any]:
+        """A producer; the settings are those of ``logstore.Producer``. Close it, or use ``with``."""
+        self._context.check_writable()
+        return self._lend(Producer(self._backend, **settings))
+
+    def consumer(
+        self,
+        topics: TopicsArgument,
+        *,
+        group: str | None = None,
+        start: str | int | datetime = "earliest",
+        **settings: Any,
+    ) -> Consumer[Any, Any]:
+        """A consumer; the settings are those of ``logstore.Consumer``. Close it, or use ``with``."""
+        self._context.check_usable()
+        return self._lend(Consumer(self._backend, topics, group=group, start=start, **settings))
+
+    def _lend(self, client: Client) -> Client:
+        self._children.add(client)
+        return client
+
+    # --- topics ---
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> TopicHandle:
+        """Make a topic, durably. ``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``,
+        ``InvalidConfigError`` (an unknown key names the nearest)."""
+        self._registry.create(name, partitions, config or {})
+        return self.topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with all its records and committed offsets."""
+        self._backend.delete_topic(name)
+
+    def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Names, sorted; with ``internal`` also the store's own topics."""
+        topics = self._registry.catalogue.topics
+        return sorted(name for name, entry in topics.items() if internal or not entry.internal)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        return self._backend.describe_topic(name)
+
+    def topic(self, name: str) -> TopicHandle:
+        """A handle on one topic. ``UnknownTopicError``."""
+        self._registry.entry(name)
+        return TopicHandle(self._registry, self._backend, self.partition, name)
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
+        held = self._registry.get(topic)
+        held.entry.live_slot(partition)
+        return PartitionLog(_Access(self._context), held, topic, partition)
+
+    def release(self, topic: str) -> None:
+        """Give up ownership of a topic now: synced, marked clean, its lock free for other processes."""
+        self._context.check_usable()
+        self._registry.get(topic).release()
+
+    def pin(self, topic: str) -> None:
+        """Own a topic until ``release`` or ``close``, also while idle: keeps other writers out."""
+        held = self._registry.get(topic)
+        with held.using():
+            held.pinned = True
+
+    # --- committed offsets ---
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Durable when it returns. A consumer does this for you."""
+        self._backend.commit_offsets(group, offsets)
+
+    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self._backend.committed_offsets(group)
+
+    # --- state ---
+
+    @property
+    def recovery_report(self) -> Sequence[RecoveredPartition]:
+        """What recovery did since this store was opened, one entry per partition that was not closed in
+        order. Topics are recovered when they are first written to."""
+        return tuple(self._context.recovered)
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of this moment, by the names the broker will export."""
+        topics = self._registry.opened()
+        logs = [log for topic in topics for log in topic.open_logs()]
+        return {
+            "logstore_open_files": len(self._context.pool),
+            "logstore_owned_topics": sum(topic.owned for topic in topics),
+            "logstore_open_partitions": len(logs),
+            "logstore_unsynced_records": sum(log.unsynced_records for log in logs),
+            "logstore_poisoned_partitions": sum(log.poisoned and log.dirty for log in logs),
+            "logstore_tail_cache_bytes": self._context.tails.used_bytes,
+            "logstore_recovered_partitions": len(self._context.recovered),
+            "logstore_group_commits_total": self._committer.groups,
+            "logstore_syncs_total": sum(log.syncs for log in logs),
+        }
+
+    def step(self) -> float | None:
+        """Do the background work that is due (``threads=False``); seconds until more will be."""
+        self._context.check_usable()
+        return self._housekeeper.step()
+
+    # --- ending ---
+
+    def close(self) -> None:
+        """Flush and close producers and consumers, release every topic, end the threads. Idempotent.
+
+        What this store lent (clients, partitions) raises ``StoreClosedError`` afterwards. A failure to make
+        something durable is raised, after everything else was closed.
+        """
+        with self._close_lock:
+            if self._context.closed or self._context.forked:
+                return
+            failures = self._close_clients()
+            self._housekeeper.close()
+            self._committer.close()
+            for closing in (self._backend.close, self._registry.close):
+                try:
+                    closing()
+                except LogStoreError as error:
+                    failures.append(error)
+            self._context.closed = True
+            self._context.pool.close()
+            self._context.live.close()
+            self._context.locks.close()
+        if failures:
+            raise failures[0]
+
+    def _close_clients(self) -> list[LogStoreError]:
+        failures = []
+        for client in list(self._children):
+            try:
+                client.close()
+            except LogStoreError as error:
+                failures.append(error)
+        return failures
+
+    def abandon(self) -> None:
+        """Drop the store without any input or output, as if the process had been killed here."""
+        self._registry.abandon()
+        self._context.closed = True
+        self._context.locks.abandon()
+
+    def __enter__(self) -> LogStore:
+        self._context.check_usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._context.closed else self.mode
+        return f"LogStore({self.root!r}, {state})"
+
+    def _forked(self) -> None:
+        self._context.forked = True
+
+
+class _Access:
+    """What a ``PartitionLog`` needs of the store."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+
+    def check_usable(self) -> None:
+        self._context.check_usable()
+
+    def check_writable(self) -> None:
+        self._context.check_writable()
+
+    def now_ms(self) -> int:
+        return self._context.clock.wall_ms()
+
+    def commit(self, wants: list[tuple[OwnedLog, int]]) -> None:
+        self._context.commit(wants)
+
+
+def _mark_forked() -> None:
+    for store in list(_stores):
+        store._forked()
+
+
+_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _register is not None:
+    _register(after_in_child=_mark_forked)
+
+
+__all__ = ["Isolation", "LogStore", "MEMORY"]

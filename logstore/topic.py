@@ -1,0 +1,363 @@
+"""One topic in this process: its ownership (lock, state file, recovery) and its partitions' logs.
+
+A process takes the topic's lock at its first append, recovers what an earlier owner left, marks the state
+"in use" durably, and keeps the lock until it releases the topic (or it was idle for long). All writing goes
+through ``using()``, so that an idle release never happens under an append. Reading needs no lock: from this
+process's own log while it owns the topic, else as an observer.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from types import TracebackType
+
+from logstore import topic_state
+from logstore.catalogue import TopicEntry
+from logstore.config import TopicConfig, parse_topic_config
+from logstore.context import StoreContext
+from logstore.errors import LogStoreError, from_os_error
+from logstore.format.batch import decode_batches
+from logstore.log.observed_log import ObservedLog
+from logstore.log.owned_log import OwnedLog
+from logstore.log.recovery import Loaded, LoadRules, load
+from logstore.log.tail_cache import TailCache
+from logstore.partition_folder import ensure_folder, folder_is_mine
+from logstore.topic_state import PartitionState, TopicState
+
+_NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
+
+
+class Using:
+    """``with topic.using(): ...``: the topic is owned inside, and cannot be released under you."""
+
+    __slots__ = ("_topic",)
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+
+    def __enter__(self) -> Topic:
+        self._topic.enter()
+        return self._topic
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._topic.leave()
+
+
+class Topic:
+    """Thread-safe. ``entry`` is replaced when the catalogue changes."""
+
+    def __init__(self, context: StoreContext, entry: TopicEntry) -> None:
+        self._context = context
+        self.entry = entry
+        self.config: TopicConfig = parse_topic_config(entry.config)
+        self._lock = threading.RLock()  # ownership and the set of open logs
+        self._state_lock = threading.Lock()  # one writer of the state file; taken under a log's lock, too
+        self._users = 0
+        self._logs: dict[int, OwnedLog] = {}
+        self._observed: dict[int, ObservedLog] = {}
+        self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
+        self._saved: TopicState | None = None  # as this process last wrote it
+        self._lease_clean = False  # whether the rows above describe cleanly closed partitions
+        self.owned = False
+        self.pinned = False
+        self.last_used_s = 0.0
+        self.last_checkpoint_s = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    def update(self, entry: TopicEntry) -> None:
+        """Take over changed settings or partitions; logs that are open obey from their next append on."""
+        with self._lock:
+            self.entry = entry
+            self.config = parse_topic_config(entry.config)
+            for log in self._logs.values():
+                log.config = self.config
+                log.tail.limit_bytes = self.config.tail_cache_bytes
+
+    # --- ownership ---
+
+    def using(self) -> Using:
+        return Using(self)
+
+    def enter(self) -> None:
+        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError``."""
+        self._context.check_writable()
+        with self._lock:
+            if not self.owned:
+                self._acquire()
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            self.last_used_s = self._context.clock.monotonic_s()
+
+    def _acquire(self) -> None:
+        context = self._context
+        context.locks.acquire(self.entry.lock_slot, context.lock_timeout_s, f"topic {self.name!r}")
+        try:
+            self._take_over()
+        except BaseException:
+            context.locks.release(self.entry.lock_slot)
+            raise
+        self.owned = True
+        self.last_used_s = self.last_checkpoint_s = context.clock.monotonic_s()
+        context.note_owned()
+
+    def _take_over(self) -> None:
+        """The lock is ours: recover what needs it, then say durably that the topic is in use."""
+        context = self._context
+        state = topic_state.load(context.fs, context.root, self.name)
+        if state is not None and state.topic_id != self.entry.topic_id:
+            state = None  # an earlier topic of this name
+        if state is None or state != self._saved:
+            self._forget_logs()
+        self._rows = dict(state.partitions) if state is not None else {}
+        self._lease_clean = state is not None and state.clean
+        if not self._lease_clean:
+            self._recover_all(state)
+        self._save_state(clean=False)
+
+    def _recover_all(self, state: TopicState | None) -> None:
+        same_boot = state is not None and state.boot_id == self._context.clock.boot_id()
+        for partition in range(self.entry.partitions):
+            directory = self._context.partition_directory(self.name, partition)
+            if state is None and not folder_is_mine(self._context.fs, directory, self.entry.topic_id):
+                continue
+            if partition in self._rows or folder_is_mine(
+                self._context.fs, directory, self.entry.topic_id
+            ):
+                self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
+
+    def release(self) -> None:
+        """Close in order: everything durable, the state marked clean, the lock given up.
+
+        A poisoned partition cannot be closed in order: the topic is then left as after a power loss, and the
+        next owner recovers it.
+        """
+        with self._lock:
+            if not self.owned:
+                return
+            try:
+                self._close_in_order()
+            finally:
+                self.owned = False
+                self._context.locks.release(self.entry.lock_slot)
+                for log in self._logs.values():
+                    log.wake_waiters()  # who waits here must look at the next owner's slot instead
+
+    def _close_in_order(self) -> None:
+        """Every partition gets its chance; a failure that nobody was told of yet is raised at the end."""
+        failures: list[LogStoreError] = []
+        for log in self._logs.values():
+            if not log.poisoned:
+                try:
+                    log.checkpoint()
+                except LogStoreError as error:
+                    failures.append(error)
+        if any(log.dirty and not log.poisoned for log in self._logs.values()):
+            self._forget_logs()  # the state stays "in use": recovery will look at what is there
+        else:
+            self._save_state(clean=True)
+            if any(log.poisoned for log in self._logs.values()):
+                self._forget_logs()
+        if failures:
+            raise failures[0]
+
+    def abandon(self) -> None:
+        """Forget everything without any input or output: what a killed process does."""
+        self.owned = False
+        self._logs.clear()
+        self._saved = None
+        self._observed.clear()
+
+    def discard(self) -> None:
+        """The topic was deleted: forget its logs; what waits for them is woken. The lock stays ours."""
+        with self._lock:
+            self._forget_logs()
+            self._observed.clear()
+
+    def give_up_lock(self) -> None:
+        """After ``discard``: nothing is saved, the lock goes."""
+        with self._lock:
+            self.owned = False
+            self._context.locks.release(self.entry.lock_slot)
+
+    def has_keys(self) -> bool:
+        """Whether the first record of any partition has a key."""
+        for partition in range(self.entry.partitions):
+            reader = self.reader(partition)
+            bounds = reader.bounds()
+            chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
+            if chunk is not None and any(
+                record.key is not None for record in decode_batches(chunk.data, self.name, partition)
+            ):
+                return True
+        return False
+
+    def _forget_logs(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+        self._saved = None
+
+    def idle_release(self, idle_s: float) -> bool:
+        """Release if nobody used the topic for ``idle_s`` and it is not pinned; True if it was released."""
+        with self._lock:
+            idle = self._context.clock.monotonic_s() - self.last_used_s
+            if not self.owned or self.pinned or self._users > 0 or idle < idle_s:
+                return False
+            self.release()
+            return True
+
+    # --- state ---
+
+    def checkpoint(self) -> None:
+        """Make the recovery points durable where they moved (the owner, every few seconds and at rolls)."""
+        with self._lock:
+            if not self.owned:
+                return
+            self.last_checkpoint_s = self._context.clock.monotonic_s()
+            for log in tuple(self._logs.values()):
+                if not log.poisoned and log.next_offset > log.recovery_point:
+                    log.checkpoint()
+            saved = self._saved.partitions if self._saved is not None else {}
+            moved = any(
+                partition not in saved or saved[partition].recovery_point != log.recovery_point
+                for partition, log in self._logs.items()
+            )
+        if moved:
+            self._save_state(clean=False)
+
+    def _save_state(self, *, clean: bool) -> None:
+        with self._state_lock:
+            context = self._context
+            rows = dict(self._rows)
+            poisoned = False
+            for partition, log in tuple(self._logs.items()):
+                poisoned = poisoned or log.poisoned
+                rows[partition] = PartitionState(
+                    recovery_point=log.recovery_point,
+                    log_start_offset=log.log_start_offset,
+                    high_watermark=log.synced_offset,
+                    log_end_offset=log.synced_offset,
+                )
+            # After a failed sync the page cache may show what no disk holds: recovery must not trust it,
+            # so the state names no boot, which is how a power loss looks.
+            boot_id = "" if poisoned else context.clock.boot_id()
+            state = TopicState(self.entry.topic_id, boot_id, clean and not poisoned, rows)
+            topic_state.save(context.fs, context.root, self.name, state)
+            self._saved = state
+
+    # --- logs ---
+
+    def log(self, partition: int) -> OwnedLog:
+        """The partition's log; only inside ``using()``. UnknownPartitionError, DamagedStoreError."""
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        with self._lock:
+            log = self._logs.get(partition)
+            if log is None:
+                log = self._open(partition, clean=True, same_boot=True, known=True)
+            return log
+
+    def open_logs(self) -> list[OwnedLog]:
+        """The partitions open for writing in this process."""
+        return list(self._logs.values())
+
+    def owned_log(self, partition: int) -> OwnedLog | None:
+        """The partition's log if this process owns the topic and has it open."""
+        return self._logs.get(partition) if self.owned else None
+
+    def reader(self, partition: int) -> OwnedLog | ObservedLog:
+        """What to read the partition from, right now."""
+        if self.owned:
+            log = self._logs.get(partition)
+            if log is not None:
+                return log
+        with self._lock:
+            observed = self._observed.get(partition)
+            if observed is None:
+                observed = self._observed[partition] = ObservedLog(
+                    where=f"{self.name}-{partition}",
+                    directory=self._context.partition_directory(self.name, partition),
+                    pool=self._context.pool,
+                    live=self._context.live,
+                    live_slot=self.entry.live_slot(partition),
+                    state=lambda: self._row_of(partition),
+                )
+            return observed
+
+    def _row_of(self, partition: int) -> PartitionState | None:
+        state = topic_state.load(self._context.fs, self._context.root, self.name)
+        if state is None or state.topic_id != self.entry.topic_id:
+            return None
+        return state.partitions.get(partition)
+
+    def _open(self, partition: int, *, clean: bool, same_boot: bool, known: bool) -> OwnedLog:
+        context = self._context
+        self.entry.live_slot(partition)  # refuses a partition that the topic does not have
+        directory = context.partition_directory(self.name, partition)
+        row = self._rows.get(partition, _NEW)
+        clean = clean and self._lease_clean and partition in self._rows
+        rules = LoadRules(
+            recovery_point=(row.log_end_offset if clean else row.recovery_point) if known else None,
+            log_start_offset=row.log_start_offset,
+            clean=clean,
+            same_boot=same_boot,
+            interval_bytes=self.config.index_interval_bytes,
+            max_batch_bytes=self.config.max_message_bytes,
+            now_ms=context.clock.wall_ms(),
+        )
+        try:
+            if row.recovery_point == 0:
+                ensure_folder(context.fs, context.root, directory, self.entry.topic_id)
+            loaded = load(context.pool, directory, self.name, partition, rules)
+        except OSError as error:
+            raise from_os_error(error, "open", directory) from error
+        if not clean and loaded.next_offset > 0:
+            context.recovered.append(loaded.report)
+        log = self._make_log(partition, directory, loaded, row)
+        self._logs[partition] = log
+        return log
+
+    def _make_log(self, partition: int, directory: str, loaded: Loaded, row: PartitionState) -> OwnedLog:
+        context = self._context
+        slot = self.entry.live_slot(partition)
+
+        def publish(log: OwnedLog) -> None:
+            bounds = log.bounds()
+            base, position = log.end_position
+            context.live.publish(
+                slot,
+                log_start_offset=bounds.log_start_offset,
+                high_watermark=bounds.high_watermark,
+                last_stable_offset=bounds.last_stable_offset,
+                log_end_offset=bounds.log_end_offset,
+                segment_base=base,
+                end_position=position,
+                leader_epoch=bounds.leader_epoch,
+            )
+
+        jitter = self.config.segment_jitter_ms
+        return OwnedLog(
+            where=f"{self.name}-{partition}",
+            directory=directory,
+            pool=context.pool,
+            config=self.config,
+            clock=context.clock,
+            loaded=loaded,
+            log_start_offset=row.log_start_offset,
+            tail=TailCache(context.tails, self.config.tail_cache_bytes),
+            publish=publish,
+            before_roll=lambda _: self._save_state(clean=False),
+            on_dirty=context.note_dirty,
+            # Spread by name, not by chance: a run stays a function of its seed.
+            roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
+        )

@@ -1,0 +1,55 @@
+"""``store.topic(name)``: one topic, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from logstore.client.backend import Backend
+from logstore.log.partition_log import PartitionLog
+from logstore.topic_registry import TopicRegistry
+from logstore.types import TopicDescription
+
+
+class TopicHandle:
+    """Cheap; holds no lock. The key view of a compacted topic will be a method here."""
+
+    def __init__(
+        self,
+        registry: TopicRegistry,
+        backend: Backend,
+        partition: Callable[[str, int], PartitionLog],
+        name: str,
+    ) -> None:
+        self._registry = registry
+        self._backend = backend
+        self._partition = partition
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"TopicHandle({self.name!r})"
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's uuid as Kafka prints it."""
+        return self._registry.entry(self.name).topic_id
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self._registry.entry(self.name).partitions
+
+    @property
+    def config(self) -> Mapping[str, str]:
+        """The settings that were given; all others have their defaults."""
+        return dict(self._registry.entry(self.name).config)
+
+    def partition(self, partition: int) -> PartitionLog:
+        return self._partition(self.name, partition)
+
+    def describe(self) -> TopicDescription:
+        """Offsets, segments and sizes of every partition, and who owns the topic now."""
+        return self._backend.describe_topic(self.name)
+
+    def release(self) -> None:
+        """Give up ownership now, so that another process may write."""
+        self._registry.get(self.name).release()

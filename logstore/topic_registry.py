@@ -1,0 +1,177 @@
+"""The topics of an opened store: the catalogue as last seen, and one ``Topic`` for each that is in use.
+
+Locks are always taken in one order: topics by their slot, the catalogue last and for a moment only. Changes
+made by other processes are noticed by a ``stat`` of the catalogue file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from logstore import deletion
+from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
+from logstore.config import changed_config, parse_topic_config
+from logstore.context import StoreContext
+from logstore.errors import InvalidPartitionsError, LogStoreError, UnknownTopicError
+from logstore.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+CATALOGUE_SLOT: Final = 0
+
+
+class TopicRegistry:
+    """Thread-safe. ``random_bytes`` makes topic ids."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        file: CatalogueFile,
+        catalogue: Catalogue,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._context = context
+        self._file = file
+        self._catalogue = catalogue
+        self._random_bytes = random_bytes
+        self._lock = threading.RLock()
+        self._open: dict[str, Topic] = {}
+
+    # --- looking ---
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The newest catalogue: loaded again if another process changed it."""
+        self._context.check_usable()
+        if self._file.changed():
+            with self._lock:
+                self._adopt(self._file.load())
+        return self._catalogue
+
+    def _adopt(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        for name, topic in list(self._open.items()):
+            entry = catalogue.topics.get(name)
+            if entry is None or entry.topic_id != topic.entry.topic_id:
+                if not topic.owned:
+                    del self._open[name]  # deleted by another process, perhaps made anew
+            elif entry != topic.entry:
+                topic.update(entry)
+
+    def entry(self, name: str) -> TopicEntry:
+        return self.catalogue.topic(name)
+
+    def get(self, name: str) -> Topic:
+        """The topic, from memory if it was used before. ``UnknownTopicError``."""
+        topic = self._open.get(name)
+        if topic is not None and topic.owned:
+            return topic  # nobody else can delete it or make it anew
+        with self._lock:
+            entry = self.catalogue.topic(name)
+            topic = self._open.get(name)
+            if topic is None:
+                topic = self._open[name] = Topic(self._context, entry)
+            return topic
+
+    def opened(self) -> list[Topic]:
+        return list(self._open.values())
+
+    # --- changing ---
+
+    def _change(self, change: Callable[[Catalogue], Catalogue]) -> Catalogue:
+        """Load, change, save under the catalogue's lock."""
+        context = self._context
+        context.check_writable()
+        with self._lock:
+            context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
+            try:
+                changed = change(self._file.load())
+                self._file.save(changed)
+            finally:
+                context.locks.release(CATALOGUE_SLOT)
+            self._adopt(changed)
+            return changed
+
+    def create(
+        self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False
+    ) -> TopicEntry:
+        """``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``, ``InvalidConfigError``."""
+        parse_topic_config(config)
+        topic_id = encode_uuid(self._random_bytes(16))
+        now_ms = self._context.clock.wall_ms()
+        return self._change(
+            lambda catalogue: catalogue.with_topic(
+                name,
+                topic_id=topic_id,
+                partitions=partitions,
+                config=config,
+                created_ms=now_ms,
+                internal=internal,
+            )
+        ).topic(name)
+
+    def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
+        """Keys move to other partitions when their number changes, so a topic whose records have keys needs
+        ``allow_keyed``. ``InvalidPartitionsError``."""
+        if not allow_keyed:
+            self._refuse_if_keyed(name)
+        self._change(lambda catalogue: catalogue.with_partitions(name, total))
+
+    def _refuse_if_keyed(self, name: str) -> None:
+        topic = self.get(name)
+        if topic.config.partitioner != "round_robin" and topic.has_keys():
+            raise InvalidPartitionsError(
+                f"topic {name!r} holds records with keys: with more partitions, new records of a key land in "
+                "another partition than its old ones",
+                hint="pass allow_keyed=True (--allow-keyed) if order per key across the change does not matter",
+            )
+
+    def alter(self, name: str, change: Mapping[str, str | None]) -> None:
+        self._change(
+            lambda catalogue: catalogue.with_config(
+                name, changed_config(catalogue.topic(name).config, change)
+            )
+        )
+
+    def delete(self, name: str) -> TopicEntry:
+        """Own the topic, forget it durably, then remove its files. ``TopicLockedError`` names an owner."""
+        context = self._context
+        topic = self.get(name)
+        if topic.entry.internal:
+            raise UnknownTopicError(f"{name!r} is internal and cannot be deleted", hint="delete its groups")
+        with topic.using():
+            entry = topic.entry
+            deletion.announce(context.fs, context.root, entry)
+            self._change(lambda catalogue: catalogue.without_topic(name))
+            with self._lock:
+                self._open.pop(name, None)
+            topic.discard()
+            try:
+                deletion.finish(context.fs, context.root, name, entry.topic_id, entry.partitions)
+            except LogStoreError as error:
+                logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
+        topic.give_up_lock()
+        return entry
+
+    # --- ending ---
+
+    def close(self) -> None:
+        """Release every topic; the first failure is raised when all had their chance."""
+        failures: list[LogStoreError] = []
+        for topic in self.opened():
+            try:
+                topic.release()
+            except LogStoreError as error:
+                failures.append(error)
+        self._file.close()
+        if failures:
+            raise failures[0]
+
+    def abandon(self) -> None:
+        for topic in self.opened():
+            topic.abandon()
+        self._open.clear()

@@ -1,0 +1,92 @@
+"""Every side does the work that it is timed for, and says how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as entry
+from bench import append, batches, child, durable, ours, peers, random_read, workload
+from bench.harness import Side
+
+ROWS = workload.unkeyed(230, 100)
+KEYED = workload.keyed(230, 100)
+HEADERS = workload.with_headers(KEYED, 1)
+BATCHES = workload.ready_batches(40_000, 100, 4096)
+
+SIDES: dict[str, tuple[Side, int]] = {
+    "send_many": (ours.send_many(ROWS, 100), 230),
+    "send_many keyed": (ours.send_many(KEYED, 100, partitions=8), 230),
+    "send_many durable": (ours.send_many(ROWS, 100, acks="all", defaults=True), 230),
+    "send": (ours.send(ROWS), 230),
+    "send header": (ours.send(HEADERS), 230),
+    "append": (ours.append_rows(ROWS, 100), 230),
+    "append_batch": (append.append_batches(BATCHES), sum(map(len, BATCHES))),
+    "poll": (ours.poll(HEADERS, partitions=8), 230),
+    "iterate": (ours.iterate(KEYED), 230),
+    "records": (ours.records(KEYED), 230),
+    "read back": (batches.read_back(ROWS, 7), 230),
+    "arrow": (ours.arrow(KEYED), 230),
+    "sqlite": (peers.sqlite_append(ROWS, 100), 230),
+    "sqlite one": (peers.sqlite_one_at_a_time(ROWS, 100), 230),
+    "lmdb": (peers.lmdb_append(ROWS, 100), 230),
+    "rocksdb": (peers.rocksdb_append(ROWS, 100), 230),
+    "writev": (peers.bare_writev([(batch,) for batch in BATCHES]), sum(map(len, BATCHES))),
+    "sqlite scan": (peers.sqlite_scan(ROWS), 230),
+    "lmdb scan": (peers.lmdb_scan(ROWS), 230),
+    "rocksdb scan": (peers.rocksdb_scan(ROWS), 230),
+}
+
+
+@pytest.mark.parametrize(("side", "units"), SIDES.values(), ids=SIDES)
+def test_units(tmp_path: Path, side: Side, units: int) -> None:
+    with side(str(tmp_path)) as run:
+        assert run() == units
+
+
+DURABLE = {
+    "producer": durable.through_producer,
+    "partition": durable.through_partition,
+    "bare": peers.bare_durable,
+    "sqlite": peers.sqlite_durable,
+    "lmdb": peers.lmdb_durable,
+    "rocksdb": peers.rocksdb_durable,
+}
+
+
+@pytest.mark.parametrize("side", DURABLE.values(), ids=DURABLE)
+def test_durable_calls(
+    tmp_path: Path, side: Callable[[str, bytes], AbstractContextManager[Callable[[], object]]]
+) -> None:
+    with side(str(tmp_path), b"value") as call:
+        call()
+        call()
+    assert any(path.is_file() for path in tmp_path.rglob("*"))
+
+
+def test_random_reads_find_their_offset(tmp_path: Path) -> None:
+    with random_read.log_of(str(tmp_path), 200_000) as log:
+        assert log.high_watermark > 100
+        assert random_read.reader(log)()
+        assert random_read.one_record(log)()
+
+
+def test_children(tmp_path: Path) -> None:
+    folder = str(tmp_path / "many")
+    child.call("fill_partitions", folder=folder, partitions=20)
+    opened = child.call("open_clean", folder=folder)
+    assert opened["partitions"] == 20
+    assert 0 <= child.call("idle", folder=folder, seconds=0.1)["share"] < 2
+    crashed = str(tmp_path / "crashed")
+    child.call("crash_with_unsynced", folder=crashed, total_bytes=1 << 20)
+    assert child.call("open_unclean", folder=crashed)["seconds"] > 0
+
+
+def test_wrong_question_names_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        entry.main(["sned"])
+    assert ended.value.code == 2
+    assert "no question sned; there are append, send_many, send" in capsys.readouterr().err

@@ -1,0 +1,322 @@
+"""One simulated machine: the real engine on the in-memory file system, beside the model of its promises.
+
+A machine lives through calls, crashes and restarts. Every answer of the engine goes to the model, which
+raises ``Violation`` when a promise is broken; every call and answer goes to ``lines``, the run's trace.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+from logstore.errors import LogStoreError, OutcomeUnknownError, PartitionPoisonedError
+from logstore.format.batch import decode_batches, iter_headers
+from logstore.live import LiveSlot, MemoryLive
+from logstore.locks import MemoryLocks
+from logstore.log.partition_log import PartitionLog
+from logstore.seams.clock import ManualClock
+from logstore.seams.faults import SimulatedCrash
+from logstore.seams.memory_fs import MemoryFileSystem
+from logstore.store import LogStore
+from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.sim import model as rules
+from tests.sim.model import Model, PartitionModel, Place, Row, Violation
+from tests.sim.on_disk import check_indexes
+from tests.sim.workload import (
+    GROUP,
+    TOPIC,
+    Append,
+    Call,
+    Commit,
+    CreateTopic,
+    Flush,
+    Read,
+    Reopen,
+    Settings,
+    Tick,
+)
+
+ROOT = "/store"
+
+
+class Machine:
+    """``fs`` and ``clock`` outlive the store; ``start`` opens it, ``restart`` follows a crash."""
+
+    def __init__(self, settings: Settings, *, trace: bool = False) -> None:
+        self.settings = settings
+        self.fs = MemoryFileSystem(trace=trace)
+        self.clock = ManualClock()
+        self.model = Model()
+        self.lines: list[str] = []
+        self.boots = 0
+        self.live: dict[int, LiveSlot] = {}  # what `.live` holds: it survives a kill, not a power loss
+        self._randomness = random.Random("randomness")
+        self._store: LogStore | None = None
+
+    @property
+    def store(self) -> LogStore:
+        if self._store is None:
+            raise RuntimeError("the machine was not started")
+        return self._store
+
+    def partition(self, place: Place) -> PartitionLog:
+        return self.store.partition(place.topic, place.partition)
+
+    # --- lives --------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the store; it must open whatever a crash left. SimulatedCrash passes."""
+        with patch("os.urandom", self._randomness.randbytes):  # ids follow from the seed, as all else does
+            self._store = LogStore(
+                ROOT,
+                fs=self.fs,
+                clock=self.clock,
+                locks=MemoryLocks(clock=self.clock, sleep=self._sleep),
+                live=MemoryLive(self.live),
+                threads=False,
+            )
+        self._store._registry._random_bytes = self._randomness.randbytes
+
+    def set_up(self) -> None:
+        """A new store with the topic and one durable batch in each partition."""
+        self.start()
+        self.model.creating = TOPIC
+        self.store.create_topic(TOPIC, partitions=self.settings.partitions, config=self.settings.config())
+        self.model.created(TOPIC, self.settings.partitions)
+        for number in range(self.settings.partitions):
+            self.do(Append("all", 2, 24, number))
+
+    def _sleep(self, seconds: float) -> None:
+        self.clock.advance(max(int(seconds * 1000), 1))
+
+    def abandon(self) -> None:
+        """The process is gone: nothing of its store is used any more."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.abandon()
+
+    def lose_power(self, disk: MemoryFileSystem) -> None:
+        """The machine restarts on what the disk kept."""
+        self.abandon()
+        self.fs = disk
+        self.live = {}
+        self.boots += 1
+        self.clock.reboot(f"boot-{self.boots}")
+        self.clock.advance(1_000)
+
+    def lose_process(self, cache: MemoryFileSystem) -> None:
+        """The process was killed; the machine goes on."""
+        self.abandon()
+        self.fs = cache
+        self.clock.advance(1_000)
+
+    # --- calls --------------------------------------------------------------------------------------
+
+    def do(self, call: Call) -> None:
+        """Make one call and hold its answer against the model. Errors of the engine pass."""
+        self.lines.append(repr(call))
+        handler = self._HANDLERS[type(call)]
+        handler(self, call)
+
+    def _append(self, call: Append) -> None:
+        place = Place(TOPIC, call.partition)
+        mine = self.model.partitions[place]
+        mine.in_flight = self.model.next_rows(call.records, call.value_bytes, self.clock.wall_ms())
+        rows = [(None, row.value, None, row.timestamp_ms) for row in mine.in_flight]
+        log = self.partition(place)
+        try:
+            placed = log.append(rows, acks=call.acks)
+        except LogStoreError as error:
+            mine.refuse(poisoned=isinstance(error, OutcomeUnknownError | PartitionPoisonedError))
+            self._look(place)
+            raise
+        mine.appended(placed.offset, log.leader_epoch, call.acks)
+        self.lines.append(f"  offset {placed.offset} epoch {log.leader_epoch}")
+        self._look(place)
+
+    def _flush(self, call: Flush) -> None:
+        place = Place(TOPIC, call.partition)
+        self.partition(place).flush()
+        self.model.partitions[place].all_durable()
+        self._look(place)
+
+    def _look(self, place: Place) -> None:
+        log = self.partition(place)
+        promises = self.settings.visible_after == "flush"
+        self.model.partitions[place].saw_ends(log.high_watermark, log.log_end_offset, promises=promises)
+
+    def _read(self, call: Read) -> None:
+        place = Place(TOPIC, call.partition)
+        log, mine = self.partition(place), self.model.partitions[place]
+        end = log.high_watermark
+        found = [(record.offset, Row(record.timestamp_ms, record.value)) for record in log.records(0)]
+        if found != list(enumerate(mine.rows[:end])):
+            raise Violation(rules.NOTHING_INVENTED, f"{place} reads {found}, the model has {mine.rows[:end]}")
+        self._look_up_time(place, mine.rows[:end])
+
+    def _look_up_time(self, place: Place, visible: list[Row]) -> None:
+        if not visible:
+            return
+        wanted_ms = visible[len(visible) // 2].timestamp_ms
+        due = next(offset for offset, row in enumerate(visible) if row.timestamp_ms >= wanted_ms)
+        found = self.partition(place).offset_for_timestamp(wanted_ms)
+        if found != due:
+            raise Violation(rules.INDEXES, f"{place}: time {wanted_ms} is at offset {due}, found {found}")
+
+    def _reopen(self, _call: Reopen) -> None:
+        self.close()
+        self.start()
+        for place in self.model.partitions:
+            before = self.model.partitions[place].epoch
+            self._look(place)
+            if before >= 0 and self.partition(place).leader_epoch not in (before, -1):
+                raise Violation(rules.EPOCH_GROWS, f"{place}: a clean reopen changed the epoch {before}")
+
+    def close(self) -> None:
+        """Close in order: then everything is durable, whatever its acks."""
+        store = self.store
+        store.close()
+        self._store = None
+        for mine in self.model.partitions.values():
+            mine.all_durable()
+
+    def _create_topic(self, _call: CreateTopic) -> None:
+        number = len(self.model.topics)
+        name = self.model.creating or f"u{number}"
+        self.model.creating = name
+        if name not in self.store.list_topics():
+            self.store.create_topic(name, partitions=1)
+        self.model.created(name, 1)
+
+    def _commit(self, call: Commit) -> None:
+        place = Place(TOPIC, call.partition)
+        log = self.partition(place)
+        offset = log.high_watermark
+        self.model.committing = {place: offset}
+        position = OffsetAndMetadata(offset, log.leader_epoch, f"at {offset}")
+        self.store.commit_offsets(GROUP, {TopicPartition(*place): position})
+        self.model.committed[place] = offset
+        self.model.committing = {}
+
+    def _tick(self, call: Tick) -> None:
+        self.clock.advance(call.milliseconds)
+        self.store.step()
+        for place in self.model.partitions:
+            self._look(place)
+
+    _HANDLERS: dict[type, Callable[..., None]] = {  # noqa: RUF012 - a table, never changed
+        Append: _append,
+        Flush: _flush,
+        Read: _read,
+        Reopen: _reopen,
+        CreateTopic: _create_topic,
+        Commit: _commit,
+        Tick: _tick,
+    }
+
+    # --- after a crash ------------------------------------------------------------------------------
+
+    def recover(self, *, power_loss: bool) -> None:
+        """Start on what is there, and hold all of it against the promises. SimulatedCrash passes."""
+        with opens():
+            self.start()
+            self.model.check_topics(name for name in self.store.list_topics() if not name.startswith("__"))
+            self._adopt_creation()
+            for place, mine in sorted(self.model.partitions.items()):
+                self._recover_partition(place, mine, power_loss=power_loss)
+            self._check_commits()
+
+    def _adopt_creation(self) -> None:
+        """A topic whose creation was cut short is there whole, or not at all."""
+        name = self.model.creating
+        if name is not None and name in self.store.list_topics():
+            self.model.created(name, self.settings.partitions if name == TOPIC else 1)
+        self.model.creating = None
+
+    def _recover_partition(self, place: Place, mine: PartitionModel, *, power_loss: bool) -> None:
+        log = self.partition(place)
+        before = mine.epoch
+        self._observe(place, mine)
+        self._own(place)
+        found = self.read_rows(place, log.log_end_offset)
+        self.lines.append(f"  {place.topic}-{place.partition} has {len(found)}, epoch {log.leader_epoch}")
+        mine.check_survivors(found, power_loss=power_loss)
+        if 0 <= before and log.leader_epoch <= before:
+            raise Violation(rules.EPOCH_GROWS, f"{place}: epoch {before} before, {log.leader_epoch} after")
+        mine.adopt(found, power_loss=power_loss)
+        if found:
+            mine.saw_epoch(log.leader_epoch)
+        self._look(place)
+
+    def _observe(self, place: Place, mine: PartitionModel) -> None:
+        """Read as a reader does, before anything was recovered: what is shown now is a promise too."""
+        end = self.partition(place).high_watermark
+        mine.check_shown(self.read_rows(place, end), end)
+        if self.settings.visible_after == "flush":
+            mine.shown = max(mine.shown, end)
+
+    def _own(self, place: Place) -> None:
+        """Take the topic as a first append would, which recovers it."""
+        topic = self.store._registry.get(place.topic)
+        with topic.using():
+            topic.log(place.partition)
+
+    def read_rows(self, place: Place, end: int) -> list[Row]:
+        """All records below ``end`` through ``read``; (offset, epoch) pairs go to the model."""
+        log, mine = self.partition(place), self.model.partitions[place]
+        rows: list[Row] = []
+        while len(rows) < end:
+            data = log.read(len(rows), 1 << 20, "read_uncommitted")
+            if not len(data):
+                break
+            for _position, header in iter_headers(data):
+                batch = decode_batches(
+                    bytes(data[_position : _position + header.size]), place.topic, place.partition
+                )
+                if header.base_offset != len(rows):
+                    raise Violation(
+                        rules.NOTHING_INVENTED, f"{place}: batch at {header.base_offset} after {len(rows)}"
+                    )
+                found = [Row(record.timestamp_ms, record.value) for record in batch]
+                mine.name(header.base_offset, header.leader_epoch, found)
+                rows += found
+        return rows
+
+    def _check_commits(self) -> None:
+        found = self.store.committed_offsets(GROUP)
+        self.model.check_commits({Place(*place): position.offset for place, position in found.items()})
+
+    def prove_usable(self) -> None:
+        """New records go in and come out, then a close in order leaves files that agree with each other."""
+        for place in sorted(self.model.partitions):
+            if place.topic == TOPIC:
+                self.do(Append("all", 1, 8, place.partition))
+                self.do(Read(place.partition))
+        self.close()
+        for place in sorted(self.model.partitions):
+            interval = self.settings.index_interval_bytes if place.topic == TOPIC else 4096
+            folder = f"{ROOT}/{place.topic}-{place.partition}"
+            if place.topic in self.model.topics and self.model.partitions[place].rows:
+                check_indexes(self.fs, folder, interval)
+
+
+@contextmanager
+def opens() -> Iterator[None]:
+    """No error may come out of a start: whatever a crash left has to be understood."""
+    try:
+        yield
+    except (LogStoreError, OSError) as error:
+        raise Violation(rules.STARTS, f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Every failure of the engine is one of its own errors."""
+    try:
+        yield
+    except (LogStoreError, Violation, SimulatedCrash):
+        raise
+    except Exception as error:
+        raise Violation(rules.NAMED_ERRORS, f"{type(error).__name__}: {error}") from error
