@@ -134,7 +134,7 @@ USE = """
 import logstore
 with logstore.open(":memory:") as store:
     store.create_topic("t")
-    with store.producer(acks=1) as producer:
+    with store.producer() as producer:
         producer.send("t", b"v", key=b"k").result(timeout_s=30)
     with store.consumer("t", group="g", until_end=True) as consumer:
         if [record.value for record in consumer] != [b"v"]:

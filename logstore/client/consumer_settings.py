@@ -153,5 +153,7 @@ def timestamp_ms(moment: datetime | int) -> int:
             )
         return int(moment.timestamp() * 1000)
     if isinstance(moment, bool) or not isinstance(moment, int):
-        raise InvalidArgumentError(f"{moment!r} is not a point in time", hint="give a datetime or ms since 1970")
+        raise InvalidArgumentError(
+            f"{moment!r} is not a point in time", hint="give a datetime or ms since 1970"
+        )
     return moment

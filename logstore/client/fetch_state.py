@@ -62,7 +62,7 @@ class FetchState:
         self.seek(position, epoch)
 
     def seek(self, position: int, epoch: int = UNKNOWN_EPOCH) -> None:
-        """Go to ``position``; what was fetched and not handed out is dropped, unless it holds the position."""
+        """Go to ``position``; what was fetched and not handed out is dropped."""
         self._records: list[Record] = []
         self._cursor = 0
         self._epochs: list[EpochStart] = []
@@ -124,6 +124,8 @@ class FetchState:
         self.failed = False
         self._records = records
         self._cursor = 0
+        if self.end_offset is not None:
+            next_offset = min(next_offset, self.end_offset)  # what lies beyond was not decoded
         self._next_offset = max(self._next_offset, next_offset)
         if not records:
             self._pass_gap()

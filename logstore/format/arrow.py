@@ -137,9 +137,9 @@ def to_table(
     Arguments and errors as there; without ``headers`` they are checked but not returned. The table owns
     its memory: ``buffer`` may go.
     """
+    columns = schema(headers)  # names the extra if it is not installed
     import pyarrow as pa
 
-    columns = schema(headers)
     chunks: list[pa.Table] = []
     found: list[tuple[int, BatchHeader]] = []
     sections: list[bytes] = []

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import repeat
 from operator import add, itemgetter
 from typing import Any, NamedTuple
@@ -53,12 +54,11 @@ _BYTES_TYPE = frozenset((bytes,))
 _NULLABLE_BYTES = frozenset((bytes, type(None)))
 _NULLABLE_INT = frozenset((int, type(None)))
 
-# Ready-made tables over 0 .. 8191, each with the null's entry last (see varint.py); about 2 MB in all.
+# Ready-made tables over 0 .. 8191, each with the null's entry last (see varint.py); about 2 MB in all, with
+# those of ``_heads``.
 _SIZES = [length + (1 if length < ONE_BYTE_END else 2) for length in range(TWO_BYTE_END)]
 _SIZES.append(1)
 _DELTA_SIZES = [1] * ONE_BYTE_END + [2] * (TWO_BYTE_END - ONE_BYTE_END)
-# Header count 0 of the record before, length, attributes 0, timestamp delta 0.
-_HEADS = [b"\0" + varint + b"\0\0" for varint in VARINTS]
 # Offset delta, then the length -1 of a null key.
 _DELTAS_NULL_KEY = [varint + b"\x01" for varint in VARINTS]
 
@@ -138,8 +138,8 @@ def _join(
     # The header count 0 of a record goes into the head of the next one: one field less to join.
     before, after = (b"\0", b"\0") if tails is None else (b"", b"")
     zeros = b"\0\0" if stamps is None else b"\0"
-    if tails is None and stamps is None and max(lengths) < TWO_BYTE_END:
-        heads = list(map(_HEADS.__getitem__, lengths))
+    if max(lengths) < TWO_BYTE_END:
+        heads = list(map(_heads(before, zeros).__getitem__, lengths))
     else:
         heads = [before + encode_varint(length) + zeros for length in lengths]
     heads[0] = heads[0][len(before) :]
@@ -149,6 +149,15 @@ def _join(
     for place, column in enumerate(columns, 1):
         parts[place:-1:width] = column
     return b"".join(parts)
+
+
+@cache
+def _heads(before: bytes, zeros: bytes) -> list[bytes]:
+    """Ready heads by record length: ``before`` (the end of the record before), length, ``zeros``.
+
+    ``zeros``: the attributes, and the timestamp delta if it is 0 in all records. Four tables at most.
+    """
+    return [before + varint + zeros for varint in VARINTS]
 
 
 def _columns(
@@ -248,7 +257,10 @@ def _timestamp_deltas(column: Sequence[Any], now_ms: int) -> tuple[int, int, lis
         )
     if lowest == highest:
         return base_ms, highest, None
-    return base_ms, highest, [encode_varlong(stamp - base_ms) for stamp in stamps]
+    deltas = [stamp - base_ms for stamp in stamps]
+    if lowest - base_ms >= 0 and highest - base_ms < TWO_BYTE_END:
+        return base_ms, highest, list(map(VARINTS.__getitem__, deltas))
+    return base_ms, highest, list(map(encode_varlong, deltas))
 
 
 def _header_sections(column: Sequence[Headers | None]) -> list[bytes]:

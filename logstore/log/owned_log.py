@@ -36,9 +36,11 @@ from logstore.log.segment_list import SegmentList
 from logstore.log.tail_cache import TailCache
 from logstore.log.time_index import TimeIndex
 from logstore.seams.clock import Clock
-from logstore.seams.fs import replace_file
+from logstore.seams.fs import File, replace_file
 from logstore.types import Buffer
 
+_INT32_MAX = 2**31 - 1
+_LARGEST_ROW = time_index.ROW.size
 _CURSORS = 64  # places where sequential readers will go on, so that they need no index
 
 
@@ -97,7 +99,8 @@ class OwnedLog:
         self._waiters: set[Waiter] = set()
         self._cursors: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._failure: LogStoreError | None = None
-        self._dirty_pin: str | None = None
+        self._dirty_pin: str | None = None  # the active file, kept open while it has unsynced bytes
+        self._dirty_file: File | None = None
         self.segments: SegmentList = loaded.segments
         self.epochs = loaded.epochs
         self.next_offset = loaded.next_offset
@@ -206,27 +209,34 @@ class OwnedLog:
         return number
 
     def _write(self, segment: Segment, buffers: Sequence[Buffer]) -> None:
-        if self._dirty_pin is None:
-            # An unsynced file keeps its descriptor: one that is closed and opened again between a failed
-            # writeback and the fsync might not be told of the failure.
-            try:
-                self._pool.pin(segment.path(), True)
-            except OSError as error:
-                raise from_os_error(error, "open", segment.path()) from error
-            self._dirty_pin = segment.path()
-            self.dirty_since_s = self._clock.monotonic_s()
+        file = self._dirty_file
+        if file is None:
+            file = self._hold_file(segment)
         try:
-            segment.write(buffers)
+            segment.write(file, buffers)
         except OSError as error:
             failure = from_os_error(error, "append to", segment.path())
             try:
-                segment.undo()
+                file.truncate(segment.size)
             except OSError:
                 self._failure = failure
-                raise PartitionPoisonedError(f"{failure.message}; what was half written could not be cut") from error
+                raise PartitionPoisonedError(
+                    f"{failure.message}; what was half written could not be cut"
+                ) from error
             if not self.dirty:
                 self._drop_dirty_pin()
             raise failure from error
+
+    def _hold_file(self, segment: Segment) -> File:
+        """An unsynced file keeps its descriptor: one that is closed and opened again between a failed
+        writeback and the fsync might not be told of the failure."""
+        try:
+            file = self._pool.pin(segment.path(), True)
+        except OSError as error:
+            raise from_os_error(error, "open", segment.path()) from error
+        self._dirty_pin, self._dirty_file = segment.path(), file
+        self.dirty_since_s = self._clock.monotonic_s()
+        return file
 
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
@@ -242,7 +252,7 @@ class OwnedLog:
         self.next_offset = offset
         if self.config.visible_after == "append":
             self._raise_high_watermark(offset)
-        self._publish(self)
+            self._publish(self)  # else nothing that other processes may see has changed before the sync
         if not was_dirty:
             self._on_dirty(self)
 
@@ -259,12 +269,11 @@ class OwnedLog:
         if size == 0:
             return False
         config, header = self.config, batch.header
-        age_ms = header.max_timestamp - segment.first_timestamp_ms
         return (
-            size + header.size > config.segment_bytes
-            or age_ms > config.segment_ms - self._roll_jitter_ms
-            or segment.index_is_full(config.segment_index_bytes)
-            or not segment.fits(offset + header.last_offset_delta)
+            size + len(batch.data) > config.segment_bytes
+            or header.max_timestamp - segment.first_timestamp_ms > config.segment_ms - self._roll_jitter_ms
+            or segment.index_bytes + _LARGEST_ROW > config.segment_index_bytes
+            or offset + header.last_offset_delta - segment.base_offset > _INT32_MAX
         )
 
     def _roll(self, old: Segment | None) -> Segment:
@@ -274,6 +283,7 @@ class OwnedLog:
                 self._sync_segment(old)
                 old.store_indexes(sync=True)
                 self._synced_up_to(self.next_offset)
+                self._drop_dirty_pin()
                 self.recovery_point = self.next_offset
                 self._before_roll(self)
             segment = self._create_segment(self.next_offset)
@@ -375,7 +385,7 @@ class OwnedLog:
     def _drop_dirty_pin(self) -> None:
         if self._dirty_pin is not None:
             self._pool.unpin(self._dirty_pin, True)
-            self._dirty_pin = None
+            self._dirty_pin = self._dirty_file = None
 
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:

@@ -292,14 +292,14 @@ class PartitionLog:
     ) -> pyarrow.Table:
         """The same records as a ``pyarrow.Table`` (columns: see ``format.arrow``), decoded without a Python
         loop over fields. ``MissingExtraError`` without pyarrow."""
-        from logstore.format.arrow import concatenate, to_table
+        from logstore.format.arrow import concat, to_table
 
         end = self._range_end(start, end_exclusive, isolation)
         tables = [
             to_table(data, self.topic, self.partition, start_offset=offset, end_offset=end)
             for offset, data in self._chunks(start, end, isolation)
         ]
-        return concatenate(tables)
+        return concat(tables)
 
 
 def limit_of(bounds: Bounds, isolation: Isolation) -> int:

@@ -22,7 +22,7 @@ from logstore.log.mapped_table import MappedTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.scan import SegmentScan
 from logstore.log.time_index import TimeIndex
-from logstore.seams.fs import replace_file, write_all
+from logstore.seams.fs import File, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -30,7 +30,6 @@ _HEAD = struct.Struct(">qi")
 _LOCATE_BYTES = 8192
 _STORE_ROWS = 256  # index rows kept back before they are written to the file
 _STALE_BYTES = 1 << 20  # how far a copied index of somebody else's active segment may lag
-_INT32_MAX = 2**31 - 1
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -68,6 +67,7 @@ class Segment:
         self._checked = False  # whether the index files were found plausible
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
+        self._index_bytes = 0
         self.rule: IndexRule | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
@@ -230,6 +230,7 @@ class Segment:
     ) -> None:
         """Make this the segment that is appended to, with growing indexes."""
         self._times, self._offsets, self.rule = times, offsets, rule
+        self._index_bytes = offsets.table.count * time_index.ROW.size
         self.first_timestamp_ms = first_timestamp_ms
         self.closed = False
 
@@ -254,6 +255,7 @@ class Segment:
         invariant(rule is not None and not self.closed, "only the active segment grows")
         if rule.feed(last_offset, size, max_timestamp_ms):  # type: ignore[union-attr]
             self._offsets.append(last_offset, position)  # type: ignore[union-attr]
+            self._index_bytes += time_index.ROW.size  # the time index has the larger rows, and no more of them
             self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)  # type: ignore[union-attr]
             if self._offsets.table.unstored_rows >= _STORE_ROWS:  # type: ignore[union-attr]
                 self.store_indexes()
@@ -262,15 +264,10 @@ class Segment:
         self.next_offset = last_offset + 1
         self.size = position + size
 
-    def write(self, buffers: Sequence[Buffer]) -> int:
-        """Put the buffers behind the last byte; returns their size. ``OSError``: see ``undo``."""
-        with self._pool.pinned(self.path(), True) as file:
-            return write_all(file, buffers, self.size)
-
-    def undo(self) -> None:
-        """Cut what a failed write left behind the last good byte."""
-        with self._pool.pinned(self.path(), True) as file:
-            file.truncate(self.size)
+    def write(self, file: File, buffers: Sequence[Buffer]) -> None:
+        """Put the buffers behind the last byte of ``file``, which is this segment's, open for writing. After
+        an ``OSError`` the writer cuts the file back to ``size``."""
+        write_all(file, buffers, self.size)
 
     def store_indexes(self, *, sync: bool = False) -> None:
         """Write the index rows that the files lack; with ``sync`` make them durable."""
@@ -300,16 +297,10 @@ class Segment:
         for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
             self._pool.forget_file(self.path(suffix))
 
-    def index_is_full(self, limit_bytes: int) -> bool:
-        table = self._offsets.table if self._offsets is not None else None
-        times = self._times.table if self._times is not None else None
-        return any(
-            isinstance(rows, GrowingTable) and rows.size_bytes + 12 > limit_bytes for rows in (table, times)
-        )
-
-    def fits(self, last_offset: int) -> bool:
-        """Whether the relative offset can be written as int32."""
-        return last_offset - self.base_offset <= _INT32_MAX
+    @property
+    def index_bytes(self) -> int:
+        """What the larger index may take; 0 for a segment that is not active."""
+        return self._index_bytes
 
 
 def _last_delta(chunk: Buffer, at: int) -> int:

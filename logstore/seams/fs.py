@@ -86,8 +86,8 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
 
     Raises the ``OSError`` that stopped it; then a prefix of the bytes may be in the file.
     """
-    total = sum(map(len, buffers))
     written = file.pwritev(buffers, position)
+    total = sum(map(len, buffers))
     if written == total:
         return total
     rest = memoryview(b"".join(buffers))[written:]

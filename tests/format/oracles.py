@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from aiokafka import codec as aio_codec
-from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
+from aiokafka import codec as aio_codec  # type: ignore[import-untyped]
+from aiokafka.record.default_records import DefaultRecordBatch as AioBatch  # type: ignore[import-untyped]
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder  # type: ignore[import-untyped]
 
 from logstore.types import Record
 from tests.format.batches import CODECS, records_of
@@ -15,10 +15,10 @@ from tests.format.batches import CODECS, records_of
 with warnings.catch_warnings():
     # kafka-python reads its schemas with a function that Python 3.11 deprecates; nothing of ours does.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import codec as kafka_codec
-    from kafka.record.default_records import DefaultRecordBatch as KafkaBatch
-    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
-    from kafka.record.util import encode_varint as kafka_encode_varint
+    from kafka import codec as kafka_codec  # type: ignore[import-untyped]
+    from kafka.record.default_records import DefaultRecordBatch as KafkaBatch  # type: ignore[import-untyped]
+    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder  # type: ignore[import-untyped]
+    from kafka.record.util import encode_varint as kafka_encode_varint  # type: ignore[import-untyped]
 
 __all__ = ["CODEC_ORACLES", "ORACLES", "kafka_encode_varint", "oracle_decode", "oracle_encode"]
 

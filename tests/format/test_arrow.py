@@ -23,7 +23,7 @@ from logstore.format.batch import (
 )
 from logstore.format.control import encode_control_batch, encode_marker
 from logstore.types import Record
-from tests.format.batches import CALM, CODECS, FEW, NOW_MS, golden, row_lists
+from tests.format.batches import CODECS, FEW, NOW_MS, golden, row_lists
 
 
 def records_in(table: pa.Table) -> list[Record]:
@@ -46,7 +46,7 @@ def log_of(lists: list[list[Any]], codecs: tuple[str, ...] = ("none",)) -> bytes
     return b"".join(batches)
 
 
-@CALM
+@FEW
 @given(lists=st.lists(row_lists, max_size=5), start=st.integers(0, 20), length=st.integers(0, 40))
 def test_same_records_as_decode_batches(lists: list[list[Any]], start: int, length: int) -> None:
     buffer = log_of(lists, CODECS)

@@ -27,7 +27,7 @@ def test_commit_marker_is_the_golden_one() -> None:
     assert header.is_control
     assert header.is_transactional
     record = control.decode_control_batch(batch, 0, header)
-    assert record == (503, 1_300_000, ControlType.COMMIT, bytes.fromhex("000000000005"))
+    assert tuple(record) == (503, 1_300_000, ControlType.COMMIT, bytes.fromhex("000000000005"))
     assert record.is_marker
     assert control.decode_marker(record.value) == 5
 

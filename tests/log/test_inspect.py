@@ -121,9 +121,6 @@ def test_blocks_that_the_disk_refuses_are_one_bad_span() -> None:
         offset = 24 + 4 * number
         add(fs, segment(0), encode_batch(rows(offset, 4), now_ms=1, base_offset=offset))
 
-    class Refusing(MemoryFileSystem):
-        """Reads that touch block 3 of the segment fail, as a bad sector makes them."""
-
     refusing = _RefuseBlock(fs, segment(0), 3)
     found = [span if isinstance(span, BadSpan) else span.position for span in scan_segment(refusing, segment(0), 0)]
     (span,) = [span for span in found if isinstance(span, BadSpan)]

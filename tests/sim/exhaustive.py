@@ -54,6 +54,7 @@ class Boundary:
     model: Model
     wall_ms: int
     live: dict[int, LiveSlot]
+    boots: int
 
 
 def workloads(longest: int) -> Iterator[Workload]:
@@ -87,9 +88,8 @@ def boundaries(workload: Workload, settings: Settings = SETTINGS) -> Iterator[Bo
 
 
 def _here(machine: Machine, operation: Operation | None) -> Boundary:
-    return Boundary(
-        operation, machine.fs.clone(), machine.model.copy(), machine.clock.wall_ms(), dict(machine.live)
-    )
+    wall_ms, live = machine.clock.wall_ms(), dict(machine.live)
+    return Boundary(operation, machine.fs.clone(), machine.model.copy(), wall_ms, live, machine.boots)
 
 
 @dataclass(slots=True)
@@ -147,9 +147,12 @@ class Explorer:
     ) -> None:
         """Cut recovery off before each of its changes, and recover from what that leaves."""
         for again in recovery_boundaries(self.settings, disk.clone(), boundary, power_loss=power_loss):
-            for left in itertools.chain([again.fs] if not power_loss else [], again.fs.crash_states(6)):
+            outcomes = [(left, True) for left in again.fs.crash_states(6)]
+            for left, power_again in [*outcomes, (again.fs, False)]:
                 self.counts.crashed_recoveries += 1
-                second = recovered(self.settings, left.clone(), again, power_loss=power_loss)
+                second = recovered(
+                    self.settings, left.clone(), again, power_loss=power_again, since=power_loss
+                )
                 if power_loss and second != rows:
                     raise Violation(
                         rules.IDEMPOTENT, f"recovered {rows}, cut off before {again.operation}: {second}"
@@ -161,6 +164,8 @@ def _machine_at(
 ) -> Machine:
     machine = Machine(settings)
     machine.model = boundary.model.copy()
+    machine.boots = boundary.boots
+    machine.clock.reboot(f"boot-{machine.boots}")
     machine.clock.jump_wall(boundary.wall_ms - machine.clock.wall_ms())
     if power_loss:
         machine.lose_power(disk)
@@ -171,11 +176,19 @@ def _machine_at(
 
 
 def recovered(
-    settings: Settings, disk: MemoryFileSystem, boundary: Boundary, *, power_loss: bool
+    settings: Settings,
+    disk: MemoryFileSystem,
+    boundary: Boundary,
+    *,
+    power_loss: bool,
+    since: bool = False,
 ) -> dict[Place, list[Row]]:
-    """Recover, hold the outcome against the promises, prove the store usable; what was left of the topic."""
+    """Recover, hold the outcome against the promises, prove the store usable; what was left of the topic.
+
+    ``since``: the power was lost already before the recovery that this crash cut off.
+    """
     machine = _machine_at(settings, disk, boundary, power_loss=power_loss)
-    machine.recover(power_loss=power_loss)
+    machine.recover(power_loss=power_loss or since)
     rows = {place: list(mine.rows) for place, mine in machine.model.partitions.items()}
     machine.prove_usable()
     return rows

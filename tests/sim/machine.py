@@ -48,7 +48,7 @@ class Machine:
         self.settings = settings
         self.fs = MemoryFileSystem(trace=trace)
         self.clock = ManualClock()
-        self.model = Model()
+        self.model = Model(segment_bytes=settings.segment_bytes)
         self.lines: list[str] = []
         self.boots = 0
         self.live: dict[int, LiveSlot] = {}  # what `.live` holds: it survives a kill, not a power loss
@@ -82,6 +82,12 @@ class Machine:
     def set_up(self) -> None:
         """A new store with the topic and one durable batch in each partition."""
         self.start()
+        self.ensure_topic()
+
+    def ensure_topic(self) -> None:
+        """Create the topic with its first records, unless it is there."""
+        if TOPIC in self.model.topics:
+            return
         self.model.creating = TOPIC
         self.store.create_topic(TOPIC, partitions=self.settings.partitions, config=self.settings.config())
         self.model.created(TOPIC, self.settings.partitions)
@@ -103,7 +109,7 @@ class Machine:
         self.fs = disk
         self.live = {}
         self.boots += 1
-        self.clock.reboot(f"boot-{self.boots}")
+        self.clock.reboot(f"boot-{self.boots}")  # ManualClock starts as boot-0
         self.clock.advance(1_000)
 
     def lose_process(self, cache: MemoryFileSystem) -> None:
@@ -177,6 +183,8 @@ class Machine:
     def close(self) -> None:
         """Close in order: then everything is durable, whatever its acks."""
         store = self.store
+        for mine in self.model.partitions.values():
+            mine.in_use = False  # from here on a crash may find it closed in order
         store.close()
         self._store = None
         for mine in self.model.partitions.values():
@@ -202,8 +210,12 @@ class Machine:
 
     def _tick(self, call: Tick) -> None:
         self.clock.advance(call.milliseconds)
+        in_use = {place for place, mine in self.model.partitions.items() if mine.in_use}
+        for place in in_use:
+            self.model.partitions[place].in_use = False  # the housekeeper may close an idle topic in order
         self.store.step()
-        for place in self.model.partitions:
+        for place, mine in self.model.partitions.items():
+            mine.in_use = place in in_use and self.store._registry.get(place.topic).owned
             self._look(place)
 
     _HANDLERS: dict[type, Callable[..., None]] = {  # noqa: RUF012 - a table, never changed
@@ -243,11 +255,10 @@ class Machine:
         found = self.read_rows(place, log.log_end_offset)
         self.lines.append(f"  {place.topic}-{place.partition} has {len(found)}, epoch {log.leader_epoch}")
         mine.check_survivors(found, power_loss=power_loss)
-        if 0 <= before and log.leader_epoch <= before:
+        if mine.in_use and 0 <= before >= log.leader_epoch:
             raise Violation(rules.EPOCH_GROWS, f"{place}: epoch {before} before, {log.leader_epoch} after")
         mine.adopt(found, power_loss=power_loss)
-        if found:
-            mine.saw_epoch(log.leader_epoch)
+        mine.saw_epoch(log.leader_epoch)
         self._look(place)
 
     def _observe(self, place: Place, mine: PartitionModel) -> None:
@@ -290,6 +301,7 @@ class Machine:
 
     def prove_usable(self) -> None:
         """New records go in and come out, then a close in order leaves files that agree with each other."""
+        self.ensure_topic()
         for place in sorted(self.model.partitions):
             if place.topic == TOPIC:
                 self.do(Append("all", 1, 8, place.partition))

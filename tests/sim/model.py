@@ -38,6 +38,9 @@ class Violation(AssertionError):  # noqa: N818 - what it says, not an error of t
         self.detail = detail
 
 
+ROW_OVERHEAD_BYTES = 24  # more than a record's own fields and its share of a batch header take
+
+
 class Row(NamedTuple):
     """A record as the model compares it; its offset is its place."""
 
@@ -71,6 +74,8 @@ class PartitionModel:
     shown: int = 0  # highest watermark that a reader saw (where it promises durability)
     epoch: int = -1  # last leader epoch seen
     in_flight: tuple[Row, ...] = ()  # the batch being appended
+    batch_limit_bytes: int = 1 << 20  # rows that are sure to fit one batch
+    in_use: bool = False  # appended to since it was last closed in order: a crash makes its epoch go up
     poisoned: bool = False  # a sync failed: the running store may hold more than it acknowledged
     refused: list[tuple[int, tuple[Row, ...]]] = field(
         default_factory=list
@@ -84,6 +89,8 @@ class PartitionModel:
             self.shown,
             self.epoch,
             self.in_flight,
+            self.batch_limit_bytes,
+            self.in_use,
             self.poisoned,
             list(self.refused),
             dict(self.named),
@@ -99,6 +106,7 @@ class PartitionModel:
         self.rows += batch
         self.name(offset, epoch, batch)
         self.saw_epoch(epoch)
+        self.in_use = True
         if acks == "all":
             self.durable = len(self.rows)
 
@@ -168,7 +176,9 @@ class PartitionModel:
                     return
                 rule = ACKED_SURVIVES if place < self.durable else NOTHING_INVENTED
                 raise Violation(rule, f"offset {place} was {mine} and is {row}")
-        if len(found) > kept and tuple(found[kept:]) != self.in_flight and not self._is_refused(kept, found):
+        if len(found) > kept and not (
+            self._may_stand(found[kept:], self.in_flight) or self._is_refused(kept, found)
+        ):
             raise Violation(
                 NOTHING_INVENTED, f"behind offset {kept}: {list(found[kept:])}, in flight: {self.in_flight}"
             )
@@ -178,12 +188,19 @@ class PartitionModel:
 
     def _is_refused(self, place: int, found: Sequence[Row]) -> bool:
         """Whether what is found from ``place`` on is a batch that failed there: its error said unknown."""
-        return any(base == place and tuple(found[place:]) == batch for base, batch in self.refused)
+        return any(base == place and self._may_stand(found[place:], batch) for base, batch in self.refused)
+
+    def _may_stand(self, found: Sequence[Row], batch: tuple[Row, ...]) -> bool:
+        """A batch is there whole or not at all; rows that do not fit one batch may be there in part."""
+        if sum(len(row.value) + ROW_OVERHEAD_BYTES for row in batch) <= self.batch_limit_bytes:
+            return tuple(found) == batch
+        return tuple(found) == batch[: len(found)]
 
     def adopt(self, found: Sequence[Row], *, power_loss: bool) -> None:
         """A new life begins with what was found. After a power loss all of it is on the disk."""
         self.rows = list(found)
         self.in_flight = ()
+        self.in_use = True
         self.poisoned = False
         self.refused = []
         if power_loss:
@@ -201,6 +218,7 @@ class Model:
     committed: dict[Place, int] = field(default_factory=dict)
     committing: dict[Place, int] = field(default_factory=dict)
     counter: int = 0
+    segment_bytes: int = 1 << 20
 
     def copy(self) -> Model:
         return Model(
@@ -210,6 +228,7 @@ class Model:
             dict(self.committed),
             dict(self.committing),
             self.counter,
+            self.segment_bytes,
         )
 
     def next_rows(self, count: int, value_bytes: int, now_ms: int) -> tuple[Row, ...]:
@@ -220,7 +239,8 @@ class Model:
         self.creating = None
         self.topics.add(topic)
         for number in range(partitions):
-            self.partitions.setdefault(Place(topic, number), PartitionModel())
+            mine = PartitionModel(batch_limit_bytes=self.segment_bytes - 100)
+            self.partitions.setdefault(Place(topic, number), mine)
 
     def check_topics(self, found: Iterable[str]) -> None:
         names = set(found)
@@ -244,6 +264,7 @@ class Model:
         parts.append(sorted(self.committing.items()))
         for place, partition in sorted(self.partitions.items()):
             parts += [place, tuple(partition.rows), partition.durable, partition.shown, partition.epoch]
+            parts.append(partition.in_use)
             parts += [partition.in_flight, tuple(partition.refused), tuple(partition.named.items())]
         return hash(tuple(map(_hashable, parts)))
 

@@ -103,6 +103,7 @@ class Schedule:
     def _live(self) -> bool:
         """Some calls, a crash planned at some I/O call from one of them on; whether it came."""
         source = self.source
+        self.machine.ensure_topic()
         calls = source.randint(1, 14)
         armed = source.randrange(calls)
         for number in range(calls):

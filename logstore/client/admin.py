@@ -1,0 +1,223 @@
+"""``Admin``: topics and groups, over any ``Backend``. May be shared by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from logstore.client.backend import Backend, GroupSummary, TopicMetadata
+from logstore.client.consumer_settings import timestamp_ms
+from logstore.errors import InvalidArgumentError, UnknownGroupError
+from logstore.types import OffsetAndMetadata, TopicDescription, TopicPartition
+
+SeekTarget: TypeAlias = Literal["earliest", "latest"] | datetime | int
+"""An int is an offset; a datetime stands for the first record at least that new."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupPartition:
+    """A group's committed position in one partition. ``lag`` counts offsets up to ``end_offset`` (the last
+    stable offset)."""
+
+    topic: str
+    partition: int
+    committed: OffsetAndMetadata
+    log_start_offset: int
+    end_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupDescription:
+    """``member``: who holds the group now, as in "pid 71 on host (command)"; None: nobody."""
+
+    group: str
+    member: str | None
+    partitions: tuple[GroupPartition, ...]
+
+    @property
+    def lag(self) -> int:
+        return sum(row.lag for row in self.partitions)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupMove:
+    """One partition of a ``seek_group``: the committed offset before (None: none) and after."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class Admin:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    # --- topics ---
+
+    def create_topic(
+        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> TopicMetadata:
+        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError."""
+        return self._backend.create_topic(name, partitions, config or {})
+
+    def list_topics(self, internal: bool = False) -> list[str]:
+        """Names, sorted; ``internal``: with the internal ones."""
+        topics = self._backend.topics()
+        return sorted(name for name, topic in topics.items() if internal or not topic.internal)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """UnknownTopicError if there is none."""
+        return self._backend.describe_topic(name)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        """Set these settings; None puts one back to its default."""
+        self._backend.alter_topic(name, config)
+
+    def add_partitions(self, name: str, total: int, allow_keyed: bool = False) -> None:
+        """Grow the topic to ``total`` partitions. Keys then go to other partitions than before, so a topic
+        that holds keyed records needs ``allow_keyed=True``."""
+        self._backend.add_partitions(name, total, allow_keyed=allow_keyed)
+
+    def delete_topic(self, name: str) -> None:
+        self._backend.delete_topic(name)
+
+    # The place of delete_records: it moves the log start offset and comes with retention.
+
+    # --- groups ---
+
+    def list_groups(self) -> list[GroupSummary]:
+        """Groups that have committed offsets or a member, by name."""
+        return sorted(self._backend.list_groups(), key=lambda summary: summary.group)
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Committed offsets with lag, by partition. UnknownGroupError if there is no such group."""
+        summary = self._summary(group)
+        topics = self._backend.topics()
+        known = [where for where in sorted(summary.offsets) if _exists(where, topics)]
+        starts = self._offsets(known, "earliest")
+        ends = self._offsets(known, "latest")
+        rows = [
+            GroupPartition(
+                topic=where.topic,
+                partition=where.partition,
+                committed=summary.offsets[where],
+                log_start_offset=starts[where],
+                end_offset=ends[where],
+                lag=max(0, ends[where] - max(starts[where], summary.offsets[where].offset)),
+            )
+            for where in known
+        ]
+        return GroupDescription(group=group, member=summary.member, partitions=tuple(rows))
+
+    def seek_group(
+        self,
+        group: str,
+        to: SeekTarget | None = None,
+        *,
+        shift: int | None = None,
+        topics: Collection[str] | None = None,
+        dry_run: bool = False,
+    ) -> list[GroupMove]:
+        """Move committed offsets: ``to`` "earliest", "latest", an offset or a datetime, or by ``shift``
+        offsets (negative: back). The result is kept within the log's start and end.
+
+        ``topics``: all partitions of these, also without an offset so far (then the group may be new);
+        None: the partitions with committed offsets. ``dry_run``: only tell. GroupBusyError while the group
+        has a live member: it would go on from where it is and commit over the change.
+        """
+        if (to is None) == (shift is None):
+            raise InvalidArgumentError("seek_group() takes either to= or shift=", hint="give one of the two")
+        if shift is not None and (isinstance(shift, bool) or not isinstance(shift, int)):
+            raise InvalidArgumentError(f"shift={shift!r}", hint="it is a whole number of offsets")
+        hold = self._backend.join_group(group)
+        try:
+            committed = self._backend.committed_offsets(group)
+            partitions = self._seek_partitions(group, committed, topics)
+            before = {where: committed[where].offset for where in partitions if where in committed}
+            after = self._seek_offsets(partitions, before, to, shift)
+            moves = [
+                GroupMove(
+                    topic=where.topic, partition=where.partition, before=before.get(where), after=after[where]
+                )
+                for where in partitions
+            ]
+            if not dry_run and after:
+                offsets = {where: OffsetAndMetadata(offset) for where, offset in after.items()}
+                self._backend.commit_offsets(group, offsets)
+            return moves
+        finally:
+            hold.release()
+
+    def _seek_partitions(
+        self,
+        group: str,
+        committed: Mapping[TopicPartition, OffsetAndMetadata],
+        topics: Collection[str] | None,
+    ) -> list[TopicPartition]:
+        if isinstance(topics, str):
+            topics = [topics]
+        if topics is None:
+            if not committed:
+                raise UnknownGroupError(
+                    f"group {group!r} has no committed offsets", hint="name the topics to make some"
+                )
+            known = self._backend.topics()
+            return [where for where in sorted(committed) if _exists(where, known)]
+        return [
+            TopicPartition(name, partition)
+            for name in sorted(set(topics))
+            for partition in range(self._backend.topic(name).partitions)
+        ]
+
+    def _seek_offsets(
+        self,
+        partitions: list[TopicPartition],
+        before: Mapping[TopicPartition, int],
+        to: SeekTarget | None,
+        shift: int | None,
+    ) -> dict[TopicPartition, int]:
+        starts = self._offsets(partitions, "earliest")
+        ends = self._offsets(partitions, "latest")
+        if shift is not None:
+            wanted = {where: before.get(where, starts[where]) + shift for where in partitions}
+        elif to == "earliest":
+            wanted = starts
+        elif to == "latest":
+            wanted = ends
+        elif isinstance(to, datetime):
+            found = self._backend.list_offsets(partitions, timestamp_ms(to), "read_committed")
+            offsets = {where: found[where].offset for where in partitions}
+            wanted = {where: ends[where] if at is None else at for where, at in offsets.items()}
+        elif isinstance(to, int) and not isinstance(to, bool) and to >= 0:
+            wanted = dict.fromkeys(partitions, to)
+        else:
+            raise InvalidArgumentError(
+                f"seek_group(to={to!r})", hint='use "earliest", "latest", an offset or a datetime'
+            )
+        return {where: min(max(wanted[where], starts[where]), ends[where]) for where in partitions}
+
+    def delete_group(self, group: str) -> None:
+        """Forget the group's offsets. GroupBusyError while it has a live member; UnknownGroupError."""
+        self._backend.delete_group(group)
+
+    def _summary(self, group: str) -> GroupSummary:
+        for summary in self._backend.list_groups():
+            if summary.group == group:
+                return summary
+        raise UnknownGroupError(f"there is no group {group!r}", hint="`logstore group list` shows them")
+
+    def _offsets(
+        self, partitions: list[TopicPartition], spec: Literal["earliest", "latest"]
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        found = self._backend.list_offsets(partitions, spec, "read_committed")
+        return {where: found[where].offset or 0 for where in partitions}
+
+
+def _exists(where: TopicPartition, topics: Mapping[str, TopicMetadata]) -> bool:
+    return where.topic in topics and where.partition < topics[where.topic].partitions

@@ -1,0 +1,167 @@
+"""``Assignment``: the partitions a consumer reads, and where it starts in each.
+
+New partitions, and new topics that match a pattern, are read from their beginning, so that nothing in them
+is skipped; only what is there at the start is subject to ``start``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from logstore.client.backend import Backend, ListedOffset, OffsetSpec, TopicMetadata
+from logstore.client.consumer_settings import ConsumerSettings, Subscription, timestamp_ms
+from logstore.client.fetch_state import UNKNOWN_EPOCH, FetchState
+from logstore.errors import NoCommittedOffsetError, UnknownPartitionError, UnknownTopicError
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+
+class Assignment:
+    """``states``: by partition, in the order picked up."""
+
+    def __init__(
+        self, backend: Backend, subscription: Subscription, settings: ConsumerSettings, group: str | None
+    ) -> None:
+        self._backend = backend
+        self._subscription = subscription
+        self._settings = settings
+        self._group = group
+        self._version: int | None = None
+        self._missing: set[str] = set()  # named topics that are gone, reported once
+        self.states: dict[TopicPartition, FetchState] = {}
+
+    def start(self) -> list[TopicPartition]:
+        """Pick up what is there now. UnknownTopicError and UnknownPartitionError if a named one is not;
+        NoCommittedOffsetError under start="committed"."""
+        self._version = self._backend.metadata_version()
+        wanted = self._wanted(self._backend.topics())
+        for name in self._subscription.named:
+            if not any(partition.topic == name for partition in wanted):
+                self._backend.topic(name)  # raises the error that names it
+        for partition in self._subscription.partitions:
+            if partition not in wanted:
+                count = self._backend.topic(partition.topic).partitions
+                raise UnknownPartitionError(
+                    f"topic {partition.topic!r} has no partition {partition.partition}",
+                    hint=f"its partitions are 0 to {count - 1}",
+                )
+        committed = self._committed()
+        fresh = [partition for partition in wanted if partition not in committed]
+        positions = self._start_positions(fresh)
+        for partition, topic_id in wanted.items():
+            self._add(partition, topic_id, committed.get(partition), positions.get(partition, 0))
+        if self._settings.until_end:
+            for partition, end in self.end_offsets(wanted).items():
+                self.states[partition].end_offset = end
+        return list(wanted)
+
+    def refresh(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Follow the metadata if they changed: (picked up, lost). Under until_end nothing is picked up."""
+        version = self._backend.metadata_version()
+        if version == self._version:
+            return [], []
+        topics = self._backend.topics()
+        wanted = self._wanted(topics)
+        states = self.states
+        lost = [where for where, state in states.items() if wanted.get(where) != state.topic_id]
+        added: list[TopicPartition] = []
+        again = {where for where in lost if where in wanted}  # deleted and made anew: another log
+        if not self._settings.until_end:
+            added = [where for where in wanted if where not in states or where in again]
+            committed = self._committed() if added else {}
+            beginnings = self._listed(added, "earliest")
+        for where in lost:
+            del states[where]
+        for where in added:
+            point = None if where in again else committed.get(where)
+            self._add(where, wanted[where], point, beginnings[where].offset or 0)
+        self._version = version
+        return added, lost
+
+    def check_named(self) -> None:
+        """UnknownTopicError, once, for a named topic that was deleted; the others are read on."""
+        named = set(self._subscription.named) | {where.topic for where in self._subscription.partitions}
+        gone = named - {where.topic for where in self.states} if named else set()
+        if gone == self._missing:
+            return
+        gone -= set(self._backend.topics())
+        news = gone - self._missing
+        self._missing = gone
+        if news:
+            raise UnknownTopicError(
+                f"topic {min(news)!r}, which this consumer reads, was deleted",
+                hint="the consumer reads its other topics on, and this one too if it comes back",
+            )
+
+    def _wanted(self, topics: Mapping[str, TopicMetadata]) -> dict[TopicPartition, str]:
+        """Partitions to read now, with their topic's id."""
+        subscription = self._subscription
+        if subscription.partitions:
+            return {
+                where: topics[where.topic].topic_id
+                for where in subscription.partitions
+                if where.topic in topics and 0 <= where.partition < topics[where.topic].partitions
+            }
+        pattern = subscription.pattern
+        names = subscription.named if pattern is None else sorted(topics)
+        return {
+            TopicPartition(name, partition): topics[name].topic_id
+            for name in names
+            if name in topics
+            and (pattern is None or (pattern.fullmatch(name) is not None and not topics[name].internal))
+            for partition in range(topics[name].partitions)
+        }
+
+    def _committed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return {} if self._group is None else self._backend.committed_offsets(self._group)
+
+    def _add(
+        self, where: TopicPartition, topic_id: str, committed: OffsetAndMetadata | None, position: int
+    ) -> None:
+        if committed is None:
+            self.states[where] = FetchState(where, position, UNKNOWN_EPOCH, topic_id)
+            return
+        state = FetchState(where, committed.offset, committed.leader_epoch, topic_id)
+        state.committed = (committed.offset, committed.leader_epoch)
+        self.states[where] = state
+
+    def _start_positions(self, fresh: list[TopicPartition]) -> dict[TopicPartition, int]:
+        start = self._settings.start
+        if not fresh:
+            return {}
+        if start == "committed":
+            where = fresh[0]
+            raise NoCommittedOffsetError(
+                f"group {self._group!r} has no committed offset for {where.topic}-{where.partition}"
+                + (f" and {len(fresh) - 1} more" if len(fresh) > 1 else "")
+            )
+        if isinstance(start, datetime):
+            return self.offsets_at(fresh, timestamp_ms(start))
+        if isinstance(start, int):
+            return dict.fromkeys(fresh, start)
+        return {where: listed.offset or 0 for where, listed in self._listed(fresh, start).items()}
+
+    # --- offsets ---
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], moment_ms: int) -> dict[TopicPartition, int]:
+        """The first offset at least that new, the end where there is none."""
+        wanted = list(partitions)
+        found = self._listed(wanted, moment_ms)
+        newer = [where for where in wanted if found[where].offset is None]
+        ends = self.end_offsets(newer)
+        return {where: ends[where] if where in ends else found[where].offset or 0 for where in wanted}
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {where: found.offset or 0 for where, found in self._listed(partitions, "earliest").items()}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """High watermarks, or last stable offsets under read_committed."""
+        return {where: found.offset or 0 for where, found in self._listed(partitions, "latest").items()}
+
+    def _listed(
+        self, partitions: Iterable[TopicPartition], spec: OffsetSpec
+    ) -> dict[TopicPartition, ListedOffset]:
+        wanted = list(partitions)
+        return self._backend.list_offsets(wanted, spec, self._settings.isolation) if wanted else {}
+
+    listed = _listed
