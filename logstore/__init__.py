@@ -1,15 +1,15 @@
 """A partitioned, append-only log: embed it like SQLite.
 
-    import logstore
+import logstore
 
-    with logstore.open("data") as store:
-        store.create_topic("flights", partitions=3)
-        with store.producer() as producer:
-            producer.send("flights", b"value", key=b"key").result(timeout_s=5)
-        with store.consumer("flights", group="g", until_end=True) as consumer:
-            for record in consumer:
-                print(record.key, record.value)
-            consumer.commit()
+with logstore.open("data") as store:
+    store.create_topic("flights", partitions=3)
+    with store.producer() as producer:
+        producer.send("flights", b"value", key=b"key").result(timeout_s=5)
+    with store.consumer("flights", group="g", until_end=True) as consumer:
+        for record in consumer:
+            print(record.key, record.value)
+        consumer.commit()
 """
 
 from __future__ import annotations

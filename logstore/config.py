@@ -92,8 +92,12 @@ SETTINGS: dict[str, Setting] = {
         Setting("segment.bytes", "segment_bytes", _whole(1024, INT32_MAX), str(1 << 30), "roll size"),
         Setting("segment.ms", "segment_ms", _whole(1, INT64_MAX), "604800000", "roll age by record time"),
         Setting("segment.jitter.ms", "segment_jitter_ms", _COUNT, "0", "most taken off segment.ms"),
-        Setting("segment.index.bytes", "segment_index_bytes", _whole(12, INT32_MAX), "10485760", "index size"),
-        Setting("index.interval.bytes", "index_interval_bytes", _whole(0, INT32_MAX), "4096", "index spacing"),
+        Setting(
+            "segment.index.bytes", "segment_index_bytes", _whole(12, INT32_MAX), "10485760", "index size"
+        ),
+        Setting(
+            "index.interval.bytes", "index_interval_bytes", _whole(0, INT32_MAX), "4096", "index spacing"
+        ),
         Setting("max.message.bytes", "max_message_bytes", _whole(1, INT32_MAX), "1048588", "largest batch"),
         Setting(
             "message.timestamp.type",
@@ -103,12 +107,20 @@ SETTINGS: dict[str, Setting] = {
             "whose time a record carries",
         ),
         Setting(
-            "message.timestamp.before.max.ms", "timestamp_before_max_ms", _COUNT, str(INT64_MAX), "oldest record"
+            "message.timestamp.before.max.ms",
+            "timestamp_before_max_ms",
+            _COUNT,
+            str(INT64_MAX),
+            "oldest record",
         ),
-        Setting("message.timestamp.after.max.ms", "timestamp_after_max_ms", _COUNT, "3600000", "newest record"),
+        Setting(
+            "message.timestamp.after.max.ms", "timestamp_after_max_ms", _COUNT, "3600000", "newest record"
+        ),
         Setting("flush.messages", "flush_messages", _whole(1, INT64_MAX), str(INT64_MAX), "records per sync"),
         Setting("flush.ms", "flush_ms", _COUNT, "100", "longest time unsynced (Kafka: never)"),
-        Setting("compression.type", "compression_type", _one_of("producer", *CODECS), "producer", "stored codec"),
+        Setting(
+            "compression.type", "compression_type", _one_of("producer", *CODECS), "producer", "stored codec"
+        ),
         Setting("compression.gzip.level", "compression_gzip_level", _whole(-1, 9), "-1", "gzip level"),
         Setting("compression.lz4.level", "compression_lz4_level", _whole(1, 17), "9", "lz4 level"),
         Setting("compression.zstd.level", "compression_zstd_level", _whole(-131072, 22), "3", "zstd level"),
@@ -121,14 +133,18 @@ SETTINGS: dict[str, Setting] = {
         Setting("file.delete.delay.ms", None, _COUNT, "60000", "wait before a file is removed"),
         Setting("min.cleanable.dirty.ratio", None, _fraction, "0.5", "dirt that starts a cleaning"),
         Setting("min.compaction.lag.ms", None, _COUNT, "0", "youngest record to clean"),
-        Setting("max.compaction.lag.ms", None, _whole(1, INT64_MAX), str(INT64_MAX), "oldest uncleaned record"),
+        Setting(
+            "max.compaction.lag.ms", None, _whole(1, INT64_MAX), str(INT64_MAX), "oldest uncleaned record"
+        ),
         Setting("preallocate", None, _one_of("true", "false"), "false", "reserve files ahead"),
         # our own
         Setting("partitioner", "partitioner", _one_of(*PARTITIONERS), "murmur3", "key -> partition", True),
         Setting(
             "visible.after", "visible_after", _one_of("flush", "append"), "flush", "when readers see it", True
         ),
-        Setting("tail.cache.bytes", "tail_cache_bytes", _whole(0, 1 << 30), "1048576", "tail in memory", True),
+        Setting(
+            "tail.cache.bytes", "tail_cache_bytes", _whole(0, 1 << 30), "1048576", "tail in memory", True
+        ),
     )
 }
 

@@ -96,7 +96,9 @@ def _read_note(fs: FileSystem, path: str) -> tuple[str, str, int]:
     try:
         note = json.loads(read_file(fs, path))
         topic, topic_id, partitions = note["topic"], note["topic_id"], note["partitions"]
-        if not (isinstance(topic, str) and is_uuid(topic_id) and type(partitions) is int and "/" not in topic):
+        if not (
+            isinstance(topic, str) and is_uuid(topic_id) and type(partitions) is int and "/" not in topic
+        ):
             raise ValueError("fields of the wrong kind")
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedStoreError(f"{path} is not a deletion note: {error}", path=path) from None

@@ -8,6 +8,7 @@ compaction will be further steps here.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 
@@ -19,15 +20,25 @@ from logstore.topic import Topic
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_S = 5.0
+LOOK_S = 1.0  # how soon settings changed by another process reach an owner
 
 
 class Housekeeper:
-    """``topics``: the store's open topics; ``idle_release_s``: after how long an unused topic is given up."""
+    """``topics``: the store's open topics; ``look_for_changes``: of the catalogue; ``idle_release_s``: after how long an unused topic is given up."""
 
     def __init__(
-        self, clock: Clock, topics: Callable[[], list[Topic]], *, threads: bool, idle_release_s: float
+        self,
+        clock: Clock,
+        topics: Callable[[], list[Topic]],
+        look_for_changes: Callable[[], None],
+        *,
+        threads: bool,
+        idle_release_s: float,
     ) -> None:
         self._clock = clock
+        self._look_for_changes = look_for_changes
+        self._last_look_s = 0.0
+        self._next_wake_s = 0.0
         self._topics = topics
         self._threads = threads
         self._idle_release_s = idle_release_s
@@ -44,9 +55,8 @@ class Housekeeper:
     def note_dirty(self, log: OwnedLog) -> None:
         """``log`` has unsynced records; called under its lock, so it must stay cheap."""
         with self._dirty_lock:
-            first = not self._dirty
             self._dirty.add(log)
-        if first:
+        if log.dirty_since_s + log.config.flush_ms / 1000 < self._next_wake_s:
             self._wake.set()
 
     def note_owned(self) -> None:
@@ -54,7 +64,9 @@ class Housekeeper:
         if self._threads and self._thread is None:
             with self._start_lock:
                 if self._thread is None and not self._closing:
-                    self._thread = threading.Thread(target=self._run, name="logstore-housekeeper", daemon=True)
+                    self._thread = threading.Thread(
+                        target=self._run, name="logstore-housekeeper", daemon=True
+                    )
                     self._thread.start()
         self._wake.set()
 
@@ -65,7 +77,9 @@ class Housekeeper:
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s)]
         waits = [wait for wait in due if wait is not None]
-        return min(waits) if waits else None
+        wait = min(waits) if waits else None
+        self._next_wake_s = math.inf if wait is None else now_s + wait
+        return wait
 
     def _flush_due(self, now_s: float) -> float | None:
         with self._dirty_lock:
@@ -84,10 +98,14 @@ class Housekeeper:
         return wait
 
     def _look_after_topics(self, now_s: float) -> float | None:
-        wait: float | None = None
-        for topic in self._topics():
-            if not topic.owned:
-                continue
+        topics = [topic for topic in self._topics() if topic.owned]
+        if not topics:
+            return None
+        if now_s - self._last_look_s >= LOOK_S:
+            self._last_look_s = now_s
+            self._guarded("the catalogue", self._look_for_changes)
+        wait = LOOK_S
+        for topic in topics:
             left = topic.last_checkpoint_s + CHECKPOINT_S - now_s
             if left <= 0:
                 self._guarded(topic.name, topic.checkpoint)
@@ -97,7 +115,7 @@ class Housekeeper:
                 if idle_left <= 0 and self._release_idle(topic):
                     continue
                 left = min(left, max(idle_left, 0.01))
-            wait = left if wait is None else min(wait, left)
+            wait = min(wait, left)
         return wait
 
     def _release_idle(self, topic: Topic) -> object:

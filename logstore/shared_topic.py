@@ -44,9 +44,7 @@ class SharedTopic(Generic[Machine]):
     ``make_machine``: an empty machine; it is replayed from the start if records that were seen are lost.
     """
 
-    def __init__(
-        self, context: StoreContext, entry: TopicEntry, make_machine: Callable[[], Machine]
-    ) -> None:
+    def __init__(self, context: StoreContext, entry: TopicEntry, make_machine: Callable[[], Machine]) -> None:
         self._context = context
         self._entry = entry
         self._make_machine = make_machine
@@ -191,7 +189,15 @@ class SharedTopic(Generic[Machine]):
             publish=self._publish,
             before_roll=lambda log: self._save_state(log.recovery_point, log.log_start_offset),
             on_dirty=lambda _: None,  # every append here is synced before the lock goes
+            on_poison=self._note_poisoned,
         )
+
+    def _note_poisoned(self, log: OwnedLog) -> None:
+        """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
+        try:
+            self._save_state(log.recovery_point, log.log_start_offset, boot_id="")
+        except LogStoreError as error:
+            logger.error("%s failed, and its state could not say so: %s", self._entry.name, error)
 
     def _publish(self, log: OwnedLog) -> None:
         bounds = log.bounds()
@@ -213,15 +219,16 @@ class SharedTopic(Generic[Machine]):
             return None
         return state.partitions.get(0)
 
-    def _save_state(self, recovery_point: int, log_start_offset: int) -> None:
+    def _save_state(self, recovery_point: int, log_start_offset: int, boot_id: str | None = None) -> None:
         context = self._context
+        boot_id = context.clock.boot_id() if boot_id is None else boot_id
         row = PartitionState(
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             high_watermark=recovery_point,
             log_end_offset=recovery_point,
         )
-        state = TopicState(self._entry.topic_id, context.clock.boot_id(), False, {0: row})
+        state = TopicState(self._entry.topic_id, boot_id, False, {0: row})
         topic_state.save(context.fs, context.root, self._entry.name, state)
 
     def close(self) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +14,7 @@ from logstore import deletion
 from logstore.catalogue import CatalogueFile, encode_uuid
 from logstore.client.admin import Admin
 from logstore.client.consumer import Consumer
+from logstore.client.consumer_settings import Start, Topics
 from logstore.client.embedded import EmbeddedBackend
 from logstore.client.producer import Producer
 from logstore.committer import Committer
@@ -38,7 +37,6 @@ from logstore.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
 
 Mode = Literal["r", "rw"]
-TopicsArgument = str | list[str] | re.Pattern[str] | list[tuple[str, int]] | list[TopicPartition]
 MEMORY = ":memory:"
 Client = TypeVar("Client")
 
@@ -93,7 +91,11 @@ class LogStore:
         self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = Housekeeper(
-            self._clock, self._opened_topics, threads=threads, idle_release_s=lock_idle_release_s
+            self._clock,
+            lambda: self._registry.opened(),
+            lambda: self._registry.look_for_changes(),
+            threads=threads,
+            idle_release_s=lock_idle_release_s,
         )
         self._close_lock = threading.Lock()
         self._children: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -164,9 +166,6 @@ class LogStore:
             context.locks.release(CATALOGUE_SLOT)
         return TopicRegistry(context, file, catalogue)
 
-    def _opened_topics(self) -> list[Any]:
-        return self._registry.opened()
-
     # --- clients ---
 
     @property
@@ -185,10 +184,10 @@ class LogStore:
 
     def consumer(
         self,
-        topics: TopicsArgument,
+        topics: Topics,
         *,
         group: str | None = None,
-        start: str | int | datetime = "earliest",
+        start: Start = "earliest",
         **settings: Any,
     ) -> Consumer[Any, Any]:
         """A consumer; the settings are those of ``logstore.Consumer``. Close it, or use ``with``."""
@@ -293,6 +292,7 @@ class LogStore:
             if self._context.closed or self._context.forked:
                 return
             failures = self._close_clients()
+            self._context.closed = True  # from here on no new append gets in; those under way are waited for
             self._housekeeper.close()
             self._committer.close()
             for closing in (self._backend.close, self._registry.close):
@@ -300,7 +300,6 @@ class LogStore:
                     closing()
                 except LogStoreError as error:
                     failures.append(error)
-            self._context.closed = True
             self._context.pool.close()
             self._context.live.close()
             self._context.locks.close()

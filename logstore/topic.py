@@ -8,15 +8,17 @@ process's own log while it owns the topic, else as an observer.
 
 from __future__ import annotations
 
+import logging
 import threading
 import zlib
+from collections.abc import Callable
 from types import TracebackType
 
 from logstore import topic_state
 from logstore.catalogue import TopicEntry
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, from_os_error
+from logstore.errors import LogStoreError, UnknownTopicError, from_os_error
 from logstore.format.batch import decode_batches
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
@@ -24,6 +26,8 @@ from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder, folder_is_mine
 from logstore.topic_state import PartitionState, TopicState
+
+logger = logging.getLogger(__name__)
 
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
@@ -47,14 +51,20 @@ class Using:
 
 
 class Topic:
-    """Thread-safe. ``entry`` is replaced when the catalogue changes."""
+    """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
 
-    def __init__(self, context: StoreContext, entry: TopicEntry) -> None:
+    Order of locks: ``_lock``, then a log's, then ``_state_lock``. The registry's lock is never waited for by
+    who holds a log's, and ``update``, which it calls, takes none of these.
+    """
+
+    def __init__(self, context: StoreContext, entry: TopicEntry, lookup: Callable[[str], TopicEntry]) -> None:
         self._context = context
+        self._lookup = lookup
         self.entry = entry
         self.config: TopicConfig = parse_topic_config(entry.config)
         self._lock = threading.RLock()  # ownership and the set of open logs
         self._state_lock = threading.Lock()  # one writer of the state file; taken under a log's lock, too
+        self._unused = threading.Condition(self._lock)
         self._users = 0
         self._logs: dict[int, OwnedLog] = {}
         self._observed: dict[int, ObservedLog] = {}
@@ -72,12 +82,11 @@ class Topic:
 
     def update(self, entry: TopicEntry) -> None:
         """Take over changed settings or partitions; logs that are open obey from their next append on."""
-        with self._lock:
-            self.entry = entry
-            self.config = parse_topic_config(entry.config)
-            for log in self._logs.values():
-                log.config = self.config
-                log.tail.limit_bytes = self.config.tail_cache_bytes
+        self.entry = entry
+        self.config = parse_topic_config(entry.config)
+        for log in list(self._logs.values()):
+            log.config = self.config
+            log.tail.limit_bytes = self.config.tail_cache_bytes
 
     # --- ownership ---
 
@@ -96,6 +105,8 @@ class Topic:
         with self._lock:
             self._users -= 1
             self.last_used_s = self._context.clock.monotonic_s()
+            if self._users == 0:
+                self._unused.notify_all()
 
     def _acquire(self) -> None:
         context = self._context
@@ -112,6 +123,12 @@ class Topic:
     def _take_over(self) -> None:
         """The lock is ours: recover what needs it, then say durably that the topic is in use."""
         context = self._context
+        entry = self._lookup(self.name)
+        if entry.topic_id != self.entry.topic_id:
+            raise UnknownTopicError(
+                f"topic {self.name!r} was deleted and made anew; this handle is the old one's"
+            )
+        self.update(entry)
         state = topic_state.load(context.fs, context.root, self.name)
         if state is not None and state.topic_id != self.entry.topic_id:
             state = None  # an earlier topic of this name
@@ -129,20 +146,22 @@ class Topic:
             directory = self._context.partition_directory(self.name, partition)
             if state is None and not folder_is_mine(self._context.fs, directory, self.entry.topic_id):
                 continue
-            if partition in self._rows or folder_is_mine(
-                self._context.fs, directory, self.entry.topic_id
-            ):
+            if partition in self._rows or folder_is_mine(self._context.fs, directory, self.entry.topic_id):
                 self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
 
     def release(self) -> None:
-        """Close in order: everything durable, the state marked clean, the lock given up.
+        """Close in order: everything durable, the state marked clean, the lock given up. Waits for appends
+        that are under way.
 
         A poisoned partition cannot be closed in order: the topic is then left as after a power loss, and the
         next owner recovers it.
         """
         with self._lock:
+            while self._users > 0:
+                self._unused.wait()
             if not self.owned:
                 return
+            self.pinned = False
             try:
                 self._close_in_order()
             finally:
@@ -254,6 +273,13 @@ class Topic:
             topic_state.save(context.fs, context.root, self.name, state)
             self._saved = state
 
+    def _note_poisoned(self) -> None:
+        """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
+        try:
+            self._save_state(clean=False)
+        except LogStoreError as error:
+            logger.error("topic %s: a partition failed, and the state could not say so: %s", self.name, error)
+
     # --- logs ---
 
     def log(self, partition: int) -> OwnedLog:
@@ -325,6 +351,7 @@ class Topic:
             context.recovered.append(loaded.report)
         log = self._make_log(partition, directory, loaded, row)
         self._logs[partition] = log
+        log.config = self.config  # the settings may have changed since it was made
         return log
 
     def _make_log(self, partition: int, directory: str, loaded: Loaded, row: PartitionState) -> OwnedLog:
@@ -358,6 +385,7 @@ class Topic:
             publish=publish,
             before_roll=lambda _: self._save_state(clean=False),
             on_dirty=context.note_dirty,
+            on_poison=lambda _: self._note_poisoned(),
             # Spread by name, not by chance: a run stays a function of its seed.
             roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
         )

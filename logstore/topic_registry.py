@@ -47,9 +47,7 @@ class TopicRegistry:
     def catalogue(self) -> Catalogue:
         """The newest catalogue: loaded again if another process changed it."""
         self._context.check_usable()
-        if self._file.changed():
-            with self._lock:
-                self._adopt(self._file.load())
+        self.look_for_changes()
         return self._catalogue
 
     def _adopt(self, catalogue: Catalogue) -> None:
@@ -74,8 +72,14 @@ class TopicRegistry:
             entry = self.catalogue.topic(name)
             topic = self._open.get(name)
             if topic is None:
-                topic = self._open[name] = Topic(self._context, entry)
+                topic = self._open[name] = Topic(self._context, entry, self.entry)
             return topic
+
+    def look_for_changes(self) -> None:
+        """Take over what other processes changed; the housekeeper calls this now and then for owners."""
+        if self._file.changed():
+            with self._lock:
+                self._adopt(self._file.load())
 
     def opened(self) -> list[Topic]:
         return list(self._open.values())

@@ -23,6 +23,7 @@ from logstore.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     LogStoreError,
+    OutcomeUnknownError,
     RecordTooLargeError,
 )
 from logstore.invariants import invariant
@@ -41,6 +42,8 @@ UNREPORTED_KEPT = 100
 
 # A batch refused for one of its records: cut it, so that only the record that is wrong fails.
 ONE_RECORD_ERRORS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
+# The batch may be in: sending it again could put it in twice.
+UNKNOWN_OUTCOMES = (OutcomeUnknownError, DeliveryTimeoutError)
 
 
 @dataclass(slots=True)
@@ -296,8 +299,8 @@ class Accumulator:
     ) -> list[PendingBatch]:
         """The flight is back: ``results`` of its batches in order. Gives the batches that are done.
 
-        A batch behind one that failed was not tried by the backend (see ``Backend.produce``) and goes again;
-        one behind a failed batch that is in all the same counts as in.
+        A backend tries nothing of a partition behind a batch that failed, so what is behind goes again. What
+        is in all the same, or may be, is never sent twice.
         """
         done: list[PendingBatch] = []
         again: list[PendingBatch] = []
@@ -311,7 +314,7 @@ class Accumulator:
                 self._count_done(batch)
                 done.append(batch)
                 continue
-            if held_up:
+            if held_up and not isinstance(error, UNKNOWN_OUTCOMES):
                 again.append(batch)
                 continue
             batch.attempts += 1

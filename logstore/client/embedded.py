@@ -98,7 +98,10 @@ class EmbeddedBackend:
     # --- produce ---
 
     def produce(
-        self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float  # noqa: ARG002 - the disk decides here
+        self,
+        items: Sequence[ProduceItem],
+        acks: Acks,
+        timeout_s: float,  # noqa: ARG002 - the disk decides here
     ) -> list[ProduceResult]:
         check_acks(acks)
         self._context.check_writable()

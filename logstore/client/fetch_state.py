@@ -41,9 +41,6 @@ class FetchState:
         "end_offset",
         "epoch",
         "failed",
-        "high_watermark",
-        "last_stable_offset",
-        "log_start_offset",
         "paused",
         "topic_id",
         "where",
@@ -56,9 +53,6 @@ class FetchState:
         self.paused = False
         self.failed = False  # its last fetch gave an error; asked again when nothing else is there
         self.committed: tuple[int, int] | None = None  # position and epoch of the last commit we know
-        self.log_start_offset = -1
-        self.high_watermark = -1
-        self.last_stable_offset = -1
         self.seek(position, epoch)
 
     def seek(self, position: int, epoch: int = UNKNOWN_EPOCH) -> None:
@@ -99,9 +93,6 @@ class FetchState:
     def take(self, result: FetchResult) -> None:
         """Keep what a fetch brought. Raises the result's error and those of ``decode_batches``; the position
         stays then."""
-        self.log_start_offset = result.log_start_offset
-        self.high_watermark = result.high_watermark
-        self.last_stable_offset = result.last_stable_offset
         if result.error is not None:
             self.failed = True
             raise result.error

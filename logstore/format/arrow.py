@@ -17,7 +17,7 @@ from logstore.errors import CorruptBatchError, MissingExtraError
 from logstore.format.batch import BatchHeader, data_batches, records_section
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES
 from logstore.format.record import MIN_RECORD_BYTES
-from logstore.format.varint import VARINT_MAX_BYTES, VARLONG_MAX_BYTES, read_raw, read_varint
+from logstore.format.varint import INT32_MAX, VARINT_MAX_BYTES, VARLONG_MAX_BYTES, read_raw, read_varint
 from logstore.types import Buffer
 
 if TYPE_CHECKING:
@@ -144,8 +144,9 @@ def to_table(
     found: list[tuple[int, BatchHeader]] = []
     sections: list[bytes] = []
     size = 0
+    most = min(max_decompressed_bytes, INT32_MAX - len(_PADDING))
     for position, header in data_batches(buffer, start_offset, end_offset, check):
-        section = records_section(buffer, position, header, max_decompressed_bytes)
+        section = records_section(buffer, position, header, most)
         if size + len(section) > _CHUNK_BYTES and sections:
             chunks.append(_chunk(found, sections, columns, topic, partition, start_offset, end_offset))
             found, sections, size = [], [], 0
@@ -314,9 +315,9 @@ class _Cursor:
 
 
 def _read_fields(data: bytes, starts: Int64s) -> _Fields:
-    # Until its length is known, a record may not reach past the data.
     import numpy as np
 
+    # Until its length is known, a record may not reach past the data.
     limits = np.full_like(starts, len(data) - len(_PADDING))
     cursor = _Cursor(np.frombuffer(data, np.uint8), starts, limits)
     lengths = cursor.varints()

@@ -8,6 +8,7 @@ with ``pread`` instead.
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections import OrderedDict
 from types import TracebackType
@@ -54,6 +55,7 @@ class FilePool:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._closed = False
 
     @property
     def fs(self) -> FileSystem:
@@ -68,6 +70,7 @@ class FilePool:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
+                self._check_open(path)
                 self._make_room()
                 entry = _Entry(self._fs.open(path, "rw" if writable else "r"), None)
                 self._entries[key] = entry
@@ -96,6 +99,7 @@ class FilePool:
             if entry is not None:
                 self._entries.move_to_end(key)
                 return entry.view
+            self._check_open(path)
             if not self._make_room():
                 return None
             file = self._fs.open(path, "r")
@@ -119,8 +123,13 @@ class FilePool:
                 if key in self._entries:
                     self._drop(key)
 
+    def _check_open(self, path: str) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the store is closed", path)
+
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             entries = list(self._entries.values())
             self._entries.clear()
             for entry in entries:

@@ -218,5 +218,3 @@ class ObservedLog:
             self._pool.forget(self.directory)
             self.segments = SegmentList()
             self._refresh(self._live.read(self._live_slot))
-
-

@@ -83,6 +83,7 @@ class OwnedLog:
         publish: Callable[[OwnedLog], None],
         before_roll: Callable[[OwnedLog], None],
         on_dirty: Callable[[OwnedLog], None],
+        on_poison: Callable[[OwnedLog], None],
         roll_jitter_ms: int = 0,
     ) -> None:
         self.where = where
@@ -93,6 +94,7 @@ class OwnedLog:
         self._publish = publish
         self._before_roll = before_roll
         self._on_dirty = on_dirty
+        self._on_poison = on_poison
         self._roll_jitter_ms = roll_jitter_ms
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
@@ -219,7 +221,7 @@ class OwnedLog:
             try:
                 file.truncate(segment.size)
             except OSError:
-                self._failure = failure
+                self._poison(failure)
                 raise PartitionPoisonedError(
                     f"{failure.message}; what was half written could not be cut"
                 ) from error
@@ -390,6 +392,7 @@ class OwnedLog:
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:
             self._failure = failure
+            self._on_poison(self)
         self.wake_waiters()
 
     def _check_usable(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logstore.config import TopicConfig
-from logstore.errors import DataLossError, InvalidArgumentError, OffsetOutOfRangeError
+from logstore.errors import DataLossError, InvalidArgumentError, OffsetOutOfRangeError, from_os_error
 from logstore.format.batch import decode_batches, encode_batch
 from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
 from logstore.log.observed_log import ObservedLog
@@ -186,6 +186,12 @@ class PartitionLog:
 
     def record_at_or_after(self, timestamp_ms: int) -> Record | None:
         self._access.check_usable()
+        try:
+            return self._first_at_or_after(timestamp_ms)
+        except OSError as error:
+            raise from_os_error(error, "read", self.where) from error
+
+    def _first_at_or_after(self, timestamp_ms: int) -> Record | None:
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
         if isinstance(reader, ObservedLog):
@@ -206,7 +212,10 @@ class PartitionLog:
         """The first of the newest records by timestamp; None in an empty log."""
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
-        newest = reader.segments.max_timestamp(reader.bounds().last_stable_offset)
+        try:
+            newest = reader.segments.max_timestamp(reader.bounds().last_stable_offset)
+        except OSError as error:
+            raise from_os_error(error, "read", self.where) from error
         return self.record_at_or_after(newest) if newest >= 0 else None
 
     # --- read ---
@@ -225,7 +234,10 @@ class PartitionLog:
         limit = limit_of(bounds, isolation)
         if offset >= limit:
             return Fetched(b"", offset, bounds)
-        chunk = reader.read(offset, max_bytes, limit)
+        try:
+            chunk = reader.read(offset, max_bytes, limit)
+        except OSError as error:
+            raise from_os_error(error, "read", self.where) from error
         if chunk is None:
             return Fetched(b"", offset, bounds)
         return Fetched(chunk.data, chunk.next_offset, bounds)
@@ -292,14 +304,18 @@ class PartitionLog:
     ) -> pyarrow.Table:
         """The same records as a ``pyarrow.Table`` (columns: see ``format.arrow``), decoded without a Python
         loop over fields. ``MissingExtraError`` without pyarrow."""
-        from logstore.format.arrow import concat, to_table
+        from logstore.format.arrow import schema, to_table
 
         end = self._range_end(start, end_exclusive, isolation)
         tables = [
             to_table(data, self.topic, self.partition, start_offset=offset, end_offset=end)
             for offset, data in self._chunks(start, end, isolation)
         ]
-        return concat(tables)
+        if not tables:
+            return schema().empty_table()
+        import pyarrow
+
+        return pyarrow.concat_tables(tables)
 
 
 def limit_of(bounds: Bounds, isolation: Isolation) -> int:

@@ -91,9 +91,7 @@ def load(pool: FilePool, directory: str, topic: str, partition: int, rules: Load
 class _Recovery:
     """One run; its fields are the report in the making."""
 
-    def __init__(
-        self, pool: FilePool, directory: str, topic: str, partition: int, rules: LoadRules
-    ) -> None:
+    def __init__(self, pool: FilePool, directory: str, topic: str, partition: int, rules: LoadRules) -> None:
         self.pool = pool
         self.fs = pool.fs
         self.directory = directory
@@ -109,7 +107,11 @@ class _Recovery:
     def run(self) -> Loaded:
         rules = self.rules
         self.pool.forget(self.directory)
-        listing = Listing.of(self.fs.listdir(self.directory), self.directory)
+        try:
+            names = self.fs.listdir(self.directory)
+        except FileNotFoundError:
+            raise DamagedStoreError(f"{self.directory} is gone", path=self.directory) from None
+        listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
             self.fs.remove(f"{self.directory}/{name}")
         segments = self._segments(listing)
@@ -235,7 +237,9 @@ class _Recovery:
         last_offset, start = offset_table.row(count - 1)
         if not self._confirms(segment, start, base + last_offset):
             return None
-        offsets = OffsetIndex(base, GrowingTable(offset_index.ROW, offset_rows[: count * offset_index.ROW.size]))
+        offsets = OffsetIndex(
+            base, GrowingTable(offset_index.ROW, offset_rows[: count * offset_index.ROW.size])
+        )
         times = TimeIndex(base, GrowingTable(time_index.ROW))
         previous = -1
         for timestamp_ms, relative in time_index.ROW.iter_unpack(
@@ -256,7 +260,9 @@ class _Recovery:
             check_crc(segment.bytes_at(position, header.size), 0, header)
         except LogStoreError:
             return False  # the scan from the start will say exactly what is wrong and where
-        return header.last_offset == last_offset and (position > 0 or header.base_offset >= segment.base_offset)
+        return header.last_offset == last_offset and (
+            position > 0 or header.base_offset >= segment.base_offset
+        )
 
     # --- what is kept, what is cut ---
 

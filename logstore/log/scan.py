@@ -90,7 +90,9 @@ class SegmentScan:
         size = length + LOG_OVERHEAD
         if size > left:
             plausible = self._max_batch_bytes is None or size <= self._max_batch_bytes
-            error = CorruptBatchError(f"a batch of {size} bytes starts {left} bytes before the end of the file")
+            error = CorruptBatchError(
+                f"a batch of {size} bytes starts {left} bytes before the end of the file"
+            )
             self._stop(position, error, incomplete=plausible and self._head_fits(chunk, at))
             return None
         return size
@@ -106,7 +108,9 @@ class SegmentScan:
             if self._check:
                 check_crc(chunk, at, header)
             if header.base_offset < self.next_offset:
-                raise CorruptBatchError(f"offset {header.base_offset} where {self.next_offset} or more was due")
+                raise CorruptBatchError(
+                    f"offset {header.base_offset} where {self.next_offset} or more was due"
+                )
         except LogStoreError as error:
             self._stop(self.position, error, incomplete=False)
             return None

@@ -255,7 +255,9 @@ class Segment:
         invariant(rule is not None and not self.closed, "only the active segment grows")
         if rule.feed(last_offset, size, max_timestamp_ms):  # type: ignore[union-attr]
             self._offsets.append(last_offset, position)  # type: ignore[union-attr]
-            self._index_bytes += time_index.ROW.size  # the time index has the larger rows, and no more of them
+            self._index_bytes += (
+                time_index.ROW.size
+            )  # the time index has the larger rows, and no more of them
             self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)  # type: ignore[union-attr]
             if self._offsets.table.unstored_rows >= _STORE_ROWS:  # type: ignore[union-attr]
                 self.store_indexes()

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiokafka import codec as aio_codec  # type: ignore[import-untyped]
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch  # type: ignore[import-untyped]
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder  # type: ignore[import-untyped]
+from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 
 from logstore.types import Record
 from tests.format.batches import CODECS, records_of
@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import codec as kafka_codec  # type: ignore[import-untyped]
     from kafka.record.default_records import DefaultRecordBatch as KafkaBatch  # type: ignore[import-untyped]
-    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder  # type: ignore[import-untyped]
+    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaBuilder
     from kafka.record.util import encode_varint as kafka_encode_varint  # type: ignore[import-untyped]
 
 __all__ = ["CODEC_ORACLES", "ORACLES", "kafka_encode_varint", "oracle_decode", "oracle_encode"]

@@ -1,0 +1,31 @@
+"""Every behaviour that does not need a fault is tested over the fake and over the embedded store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import logstore
+from logstore.client.backend import Backend
+from tests.client.fake_backend import FakeBackend
+
+
+@pytest.fixture
+def fake() -> FakeBackend:
+    backend = FakeBackend()
+    backend.create_topic("events", 1, {})
+    backend.create_topic("flights", 4, {})
+    return backend
+
+
+@pytest.fixture(params=["fake", "embedded"])
+def backend(request: Any, fake: FakeBackend) -> Iterator[Backend]:
+    if request.param == "fake":
+        yield fake
+        return
+    with logstore.open(":memory:") as store:
+        store.create_topic("events", partitions=1)
+        store.create_topic("flights", partitions=4)
+        yield store.backend
