@@ -24,7 +24,8 @@ LOOK_S = 1.0  # how soon settings changed by another process reach an owner
 
 
 class Housekeeper:
-    """``topics``: the store's open topics; ``look_for_changes``: of the catalogue; ``idle_release_s``: after how long an unused topic is given up."""
+    """``topics``: the store's open topics; ``look_for_changes``: of the catalogue; ``idle_release_s``: after how
+    long an unused topic is given up."""
 
     def __init__(
         self,

@@ -31,8 +31,8 @@ from logstore.invariants import invariant
 # A flight takes at most this much of one partition: enough that handing work between threads (up to 5 ms
 # for the interpreter's lock) costs little, little enough that memory comes back steadily.
 FLIGHT_BYTES = 4 << 20
-# An open batch holds this much of the buffer at first, then doubles up to its limit.
-FIRST_RESERVE_BYTES = 4096
+# An open batch holds at first up to one in this many of the buffer's free bytes, then doubles as it needs.
+RESERVE_SHARE = 64
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 1.0
 # A flight that is still out this long after its time is given up on, so that nobody waits for ever.
@@ -149,10 +149,8 @@ class Accumulator:
             batch.cap = size = max(alone, min(size, limit))
         if not self.has_room_for(size):
             return None
-        reserve = max(size, min(batch.cap, FIRST_RESERVE_BYTES))
-        if self.buffered_bytes < self.settings.buffer_bytes // 2:
-            reserve = batch.cap
-        self._reserve(batch, reserve if self.has_room_for(reserve) else size)
+        free = self.settings.buffer_bytes - self.buffered_bytes
+        self._reserve(batch, max(size, min(batch.cap, free // RESERVE_SHARE)))
         self._set_open(queue, batch)
         return batch
 
@@ -239,8 +237,9 @@ class Accumulator:
         """Whether the queue's head may fly now."""
         if queue.flying or queue.retry_at_s > now_s:
             return False
-        if queue.closed:
-            return True
+        return bool(queue.closed) or self._is_open_ready(queue, now_s)
+
+    def _is_open_ready(self, queue: PartitionQueue, now_s: float) -> bool:
         batch = queue.open
         return batch is not None and (
             batch.wanted
@@ -249,11 +248,10 @@ class Accumulator:
             or now_s >= batch.created_s + self.settings.linger_s
         )
 
-    def take(self, queue: PartitionQueue) -> tuple[PendingBatch, ...]:
+    def take(self, queue: PartitionQueue, now_s: float) -> tuple[PendingBatch, ...]:
         """Let the queue's batches fly: up to ``FLIGHT_BYTES`` of closed ones and, if ready, the open one."""
         invariant(not queue.flying, "one flight at a time per partition")
-        batch = queue.open
-        if batch is not None and (not queue.closed or batch.wanted or self.draining or self.room_waiters):
+        if self._is_open_ready(queue, now_s):
             self.close_open(queue)
         closed = queue.closed
         flying = [closed.popleft()]
@@ -270,7 +268,7 @@ class Accumulator:
         taken: list[PendingBatch] = []
         for queue in self.active:
             if self.is_ready(queue, now_s):
-                taken += self.take(queue)
+                taken += self.take(queue, now_s)
         return taken
 
     def next_event_s(self, now_s: float) -> float | None:

@@ -215,7 +215,7 @@ class Sender:
                 now_s = clock.monotonic_s()
                 batch.wanted = True
                 if queue.head() is batch and accumulator.is_ready(queue, now_s):
-                    flight = accumulator.take(queue)
+                    flight = accumulator.take(queue, now_s)
                 else:
                     gate = _gate_of(batch)
             left_s = None if end_s is None else end_s - now_s

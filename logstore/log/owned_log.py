@@ -22,25 +22,22 @@ from logstore.errors import (
 )
 from logstore.format.batch import STAMP_SIZE, stamp
 from logstore.invariants import invariant
-from logstore.log import offset_index, time_index
 from logstore.log.append_validation import CheckedBatch, check_follower_append
 from logstore.log.checkpoints import encode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
-from logstore.log.growing_table import GrowingTable
-from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.recovery import Loaded
-from logstore.log.segment import LOG_SUFFIX, Chunk, Segment
+from logstore.log.segment import Chunk, Segment
+from logstore.log.segment_files import create_segment, truncated
 from logstore.log.segment_list import SegmentList
 from logstore.log.tail_cache import TailCache
-from logstore.log.time_index import TimeIndex
+from logstore.log.time_index import ROW_BYTES as LARGEST_ROW
 from logstore.seams.clock import Clock
 from logstore.seams.fs import File, replace_file
 from logstore.types import Buffer
 
 _INT32_MAX = 2**31 - 1
-_LARGEST_ROW = time_index.ROW.size
 _CURSORS = 64  # places where sequential readers will go on, so that they need no index
 
 
@@ -274,7 +271,7 @@ class OwnedLog:
         return (
             size + len(batch.data) > config.segment_bytes
             or header.max_timestamp - segment.first_timestamp_ms > config.segment_ms - self._roll_jitter_ms
-            or segment.index_bytes + _LARGEST_ROW > config.segment_index_bytes
+            or segment.index_bytes + LARGEST_ROW > config.segment_index_bytes
             or offset + header.last_offset_delta - segment.base_offset > _INT32_MAX
         )
 
@@ -288,7 +285,9 @@ class OwnedLog:
                 self._drop_dirty_pin()
                 self.recovery_point = self.next_offset
                 self._before_roll(self)
-            segment = self._create_segment(self.next_offset)
+            segment = create_segment(
+                self._pool, self.directory, self.next_offset, self.config.index_interval_bytes
+            )
         except OSError as error:
             raise from_os_error(error, "roll a segment of", self.directory) from error
         if old is not None:
@@ -304,33 +303,6 @@ class OwnedLog:
             raise OutcomeUnknownError(
                 f"sync of {segment.path()} failed: {error.strerror or error}"
             ) from error
-
-    def _create_segment(self, base_offset: int) -> Segment:
-        """Three empty files, their names durable. Files of that base left by a crash hold nothing: replaced."""
-        fs = self._pool.fs
-        segment = Segment(
-            self._pool,
-            self.directory,
-            base_offset,
-            size=0,
-            next_offset=base_offset,
-            interval_bytes=self.config.index_interval_bytes,
-        )
-        for suffix in (offset_index.SUFFIX, time_index.SUFFIX, LOG_SUFFIX):
-            try:
-                file = fs.open(segment.path(suffix), "create")
-            except FileExistsError:
-                file = fs.open(segment.path(suffix), "rw")
-                file.truncate(0)
-            file.close()
-        fs.sync_dir(self.directory)
-        segment.activate(
-            OffsetIndex(base_offset, GrowingTable(offset_index.ROW)),
-            TimeIndex(base_offset, GrowingTable(time_index.ROW)),
-            IndexRule(self.config.index_interval_bytes),
-            -1,
-        )
-        return segment
 
     # --- sync ---
 
@@ -466,41 +438,15 @@ class OwnedLog:
         self.tail.clear()
         self._cursors.clear()
         self._drop_dirty_pin()
-        kept = list(self.segments.segments)
-        while len(kept) > 1 and kept[-1].base_offset >= offset:
-            self._remove_segment(kept.pop())
-        segment = kept[-1]
-        position = segment.locate(offset)
-        if position is not None:
-            self._shorten(segment, position)
-        segment.reopen_for_appends()
-        self.segments = SegmentList(kept)
-        self.next_offset = segment.next_offset
+        self.segments = truncated(self._pool, self.directory, self.segments, offset)
+        active = self.segments.active
+        self.next_offset = active.next_offset if active is not None else self.log_start_offset
         self.synced_offset = min(self.synced_offset, self.next_offset)
         self.recovery_point = min(self.recovery_point, self.next_offset)
         if self.epochs.truncate(self.next_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
         self._publish(self)
-
-    def _remove_segment(self, segment: Segment) -> None:
-        fs = self._pool.fs
-        for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
-            self._pool.forget_file(segment.path(suffix))
-            fs.remove(segment.path(suffix))
-        fs.sync_dir(self.directory)
-
-    def _shorten(self, segment: Segment, position: int) -> None:
-        path = segment.path()
-        if segment.closed:
-            content = bytes(segment.bytes_at(0, position))
-            self._pool.forget_file(path)
-            replace_file(self._pool.fs, path, content)
-        else:
-            with self._pool.pinned(path, True) as file:
-                file.truncate(position)
-                file.sync()
-        segment.size = position
 
     def close(self) -> None:
         """Forget open files. The caller has checkpointed; a poisoned log is closed as it is."""

@@ -13,6 +13,7 @@ from logstore.log.growing_table import GrowingTable
 from logstore.log.mapped_table import MappedTable
 
 ROW = struct.Struct(">qi")
+ROW_BYTES = ROW.size
 SUFFIX = ".timeindex"
 
 
