@@ -389,6 +389,7 @@ class Accumulator:
                 if head is queue.open:
                     self.close_open(queue)
                 queue.closed.popleft()
+                queue.retry_at_s = now_s  # the back-off was the late batch's, not the next one's
                 self.fail(head, _timeout_error(queue, head, self.settings, flying=False))
                 late.append(head)
                 head = queue.head()

@@ -272,16 +272,31 @@ class Producer(Generic[K, V]):
         if route.murmur3 and not checked.null_keys and not by_row:
             buckets = bucket_by_murmur3(rows, len(route.queues))
         else:
-            buckets = [[] for _ in range(len(route.queues) + 1)]  # the last one: sticky
-            for row in rows:
-                found = self._chosen(route, row[0], row[1], None)
-                buckets[-1 if found is None else found].append(row)
+            buckets = self._buckets(route, rows, sizes, cap)
         plan: list[tuple[int | None, Chunk]] = []
         for place, bucket in enumerate(buckets):
-            where = None if place == len(route.queues) else place
             if bucket:
-                plan += [(where, chunk) for chunk in chunks(bucket, row_sizes(checked, bucket))]
+                plan += [(place, chunk) for chunk in chunks(bucket, row_sizes(checked, bucket))]
         return plan
+
+    def _buckets(
+        self, route: TopicRoute, rows: list[Any], sizes: list[int], batch_bytes: int
+    ) -> list[list[Any]]:
+        """Rows by partition, in order. Those without a key go on to another partition with each batchful."""
+        count = len(route.queues)
+        buckets: list[list[Any]] = [[] for _ in range(count)]
+        sticky = route.sticky.partition
+        filled = 0
+        for row, size in zip(rows, sizes, strict=True):
+            chosen = self._chosen(route, row[0], row[1], None)
+            if chosen is None:
+                filled += size
+                if filled > batch_bytes:
+                    filled = size
+                    sticky = (sticky + 1) % count
+                chosen = sticky
+            buckets[chosen].append(row)
+        return buckets
 
     def _queue_plan(
         self,

@@ -95,7 +95,7 @@ def test_a_full_batch_does_not_linger_and_the_next_begins() -> None:
 
 
 def test_a_record_larger_than_a_batch_goes_alone() -> None:
-    accumulator, route = made(batch_bytes=300), route_of(1)
+    accumulator, route = made(batch_bytes=300, linger_s=100.0), route_of(1)
     queue = route.queues[0]
     for value in (b"a", b"B" * 5000, b"c"):
         put(accumulator, queue, value)

@@ -135,7 +135,8 @@ class Machine:
         try:
             placed = log.append(rows, acks=call.acks)
         except LogStoreError as error:
-            mine.refuse(poisoned=isinstance(error, OutcomeUnknownError | PartitionPoisonedError))
+            poisoned = isinstance(error, OutcomeUnknownError | PartitionPoisonedError)
+            mine.refuse(log.high_watermark if poisoned else log.log_end_offset, poisoned=poisoned)
             self._look(place)
             raise
         mine.appended(placed.offset, log.leader_epoch, call.acks)

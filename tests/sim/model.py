@@ -110,9 +110,17 @@ class PartitionModel:
         if acks == "all":
             self.durable = len(self.rows)
 
-    def refuse(self, *, poisoned: bool) -> None:
-        """The batch in flight failed with an error; a crash may still show it."""
+    def refuse(self, kept_end: int, *, poisoned: bool) -> None:
+        """The batch in flight failed with an error; a crash may still show it.
+
+        Rows that did not fit one batch may have gone in up to the batch that failed: those stay, up to
+        ``kept_end``.
+        """
         self.poisoned = self.poisoned or poisoned
+        stayed = kept_end - len(self.rows)
+        if 0 < stayed < len(self.in_flight) and self._splits(self.in_flight):
+            self.rows += self.in_flight[:stayed]
+            self.in_flight = self.in_flight[stayed:]
         self.refused.append((len(self.rows), self.in_flight))
         self.in_flight = ()
 
@@ -192,9 +200,10 @@ class PartitionModel:
 
     def _may_stand(self, found: Sequence[Row], batch: tuple[Row, ...]) -> bool:
         """A batch is there whole or not at all; rows that do not fit one batch may be there in part."""
-        if sum(len(row.value) + ROW_OVERHEAD_BYTES for row in batch) <= self.batch_limit_bytes:
-            return tuple(found) == batch
-        return tuple(found) == batch[: len(found)]
+        return tuple(found) == (batch[: len(found)] if self._splits(batch) else batch)
+
+    def _splits(self, batch: tuple[Row, ...]) -> bool:
+        return sum(len(row.value) + ROW_OVERHEAD_BYTES for row in batch) > self.batch_limit_bytes
 
     def adopt(self, found: Sequence[Row], *, power_loss: bool) -> None:
         """A new life begins with what was found. After a power loss all of it is on the disk."""
@@ -255,8 +264,9 @@ class Model:
             allowed = {self.committed.get(place), self.committing.get(place, self.committed.get(place))}
             if found.get(place) not in allowed:
                 raise Violation(COMMITS_SURVIVE, f"{place} is at {found.get(place)}, allowed: {allowed}")
+        # A commit in flight that does not show yet may be in the log all the same, and show later.
+        self.committing = {place: at for place, at in self.committing.items() if found.get(place) != at}
         self.committed = dict(found)
-        self.committing = {}
 
     def signature(self) -> int:
         """Equal for models that hold the next start to the same promises."""
