@@ -70,8 +70,9 @@ def main(arguments: list[str]) -> None:
         return
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="logstore-bench-", dir=chosen.dir) as folder:
-        facts = machine.describe(folder)
+        facts = machine.describe(folder) | {"pace_before": machine.pace()}
         rows = ask(chosen.questions or list(QUESTIONS), Bench(folder=folder, quick=chosen.quick))
+        facts["pace_after"] = machine.pace()
     print(report.table(rows))
     if chosen.questions or chosen.quick:
         return

@@ -5,9 +5,24 @@ from __future__ import annotations
 import os
 import platform
 import re
+import time
 from importlib import metadata
 
 PACKAGES = ("crc32c", "mmh3", "lmdb", "rocksdict", "pyarrow", "numpy")
+
+
+def pace() -> str:
+    """How fast and how busy the machine is at this moment, so that times of two runs can be compared."""
+
+    def nothing() -> None: ...
+
+    calls, best = 200_000, float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(calls):
+            nothing()
+        best = min(best, time.perf_counter() - began)
+    return f"load {os.getloadavg()[0]:.1f}, an empty Python call {best / calls * 1e9:.0f} ns"
 
 
 def describe(folder: str) -> dict[str, str]:

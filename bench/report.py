@@ -63,7 +63,8 @@ def _markdown_row(parts: Iterable[str]) -> str:
 def _machine_sentence(machine: dict[str, str]) -> str:
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_mb']} MB, {machine['system']}, "
-        f"{machine['python']}, {machine['file_system']}"
+        f"{machine['python']}, {machine['file_system']} (before: {machine['pace_before']}; "
+        f"after: {machine['pace_after']})"
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
 from logstore.seams.clock import Clock
 
@@ -98,9 +98,16 @@ class Committer:
                 if len(group) > 1:
                     self.groups += 1
                     self._crowded_until_s = self._clock.monotonic_s() + _CROWD_MEMORY_S
-            _sync_group(group)
-            for ticket in group:
-                ticket.lock.release()
+            try:
+                _sync_group(group)
+            except BaseException as error:
+                # Nothing but a fault of this program gets here. Nobody may wait for ever for that.
+                for ticket in group:
+                    ticket.error = OutcomeUnknownError(f"the group commit failed: {error!r}")
+                raise
+            finally:
+                for ticket in group:
+                    ticket.lock.release()
 
 
 def _sync_all(wants: Sequence[tuple[OwnedLog, int]]) -> None:

@@ -54,6 +54,6 @@ def _lock_of(context: StoreContext, group: str) -> tuple[Locks, int, Callable[[]
     digest = hashlib.sha256(group.encode()).digest()
     if isinstance(context.locks, FileLocks):
         path = f"{context.root}/.locks/group-{digest[:16].hex()}"
-        locks = FileLocks(path, clock=context.clock)
+        locks = FileLocks(path, clock=context.clock, mode_bits=context.locks.mode_bits)
         return locks, 0, locks.close
     return context.locks, _MEMORY_SLOTS + int.from_bytes(digest[:7], "big"), lambda: None

@@ -155,6 +155,7 @@ class FileLocks:
     ) -> None:
         refuse_platform_without_locks()
         self.path = path
+        self.mode_bits = mode_bits
         self._clock = SystemClock() if clock is None else clock
         self._sleep = sleep
         self._pid = os.getpid()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -20,7 +19,7 @@ from logstore.client.producer import Producer
 from logstore.committer import Committer
 from logstore.context import StoreContext
 from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
-from logstore.errors import InvalidArgumentError, LogStoreError
+from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
 from logstore.housekeeper import Housekeeper
 from logstore.live import LiveBoard, LiveFile, MemoryLive
 from logstore.locks import FileLocks, Locks, MemoryLocks, refuse_network_file_system
@@ -114,9 +113,12 @@ class LogStore:
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
         )
+        file = CatalogueFile(self.fs, self.root)
         try:
-            self._registry = self._open_catalogue(live, mode_bits)
+            self._registry = self._open_catalogue(file, live, mode_bits)
         except BaseException:
+            file.close()
+            self._context.live.close()
             self._context.locks.close()
             raise
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition)
@@ -138,14 +140,17 @@ class LogStore:
         if self.mode == "r":
             return MemoryLocks(clock=self._clock)  # never taken: a reader changes nothing
         directory = f"{self.root}/.locks"
-        with contextlib.suppress(FileExistsError):
+        try:
             self.fs.mkdir(directory)
+        except FileExistsError:
+            pass  # the usual case: the store was opened before
+        except OSError as error:
+            raise from_os_error(error, "create", directory) from error
         return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
 
-    def _open_catalogue(self, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+    def _open_catalogue(self, file: CatalogueFile, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
         """Load the catalogue, or make it, under its lock; finish what a crash left half deleted."""
         context = self._context
-        file = CatalogueFile(self.fs, self.root)
         if self.mode == "r":
             catalogue = file.load()
             if live is None:
@@ -205,7 +210,7 @@ class LogStore:
     ) -> TopicHandle:
         """Make a topic, durably. ``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``,
         ``InvalidConfigError`` (an unknown key names the nearest)."""
-        self._registry.create(name, partitions, config or {})
+        self._backend.create_topic(name, partitions, config or {})
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -228,6 +233,8 @@ class LogStore:
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
         held = self._registry.get(topic)
+        if partition >= held.entry.partitions:
+            self._registry.look_for_changes()  # another process may have added partitions to what we own
         held.entry.live_slot(partition)
         return PartitionLog(_Access(self._context), held, topic, partition)
 
@@ -288,8 +295,10 @@ class LogStore:
         What this store lent (clients, partitions) raises ``StoreClosedError`` afterwards. A failure to make
         something durable is raised, after everything else was closed.
         """
+        if self._context.forked:
+            return  # the parent's to close; its lock may be held by a thread that does not exist here
         with self._close_lock:
-            if self._context.closed or self._context.forked:
+            if self._context.closed:
                 return
             failures = self._close_clients()
             self._context.closed = True  # from here on no new append gets in; those under way are waited for

@@ -18,7 +18,7 @@ from logstore import topic_state
 from logstore.catalogue import TopicEntry
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, UnknownTopicError, from_os_error
+from logstore.errors import LogStoreError, TopicLockedError, UnknownTopicError, from_os_error
 from logstore.format.batch import decode_batches
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
@@ -29,11 +29,16 @@ from logstore.topic_state import PartitionState, TopicState
 
 logger = logging.getLogger(__name__)
 
+_inside = threading.local()  # .topics: how many ``using`` blocks this thread is in
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
 class Using:
-    """``with topic.using(): ...``: the topic is owned inside, and cannot be released under you."""
+    """``with topic.using(): ...``: the topic is owned inside, and cannot be released under you.
+
+    May be nested, also over several topics: a thread that is inside one is let into another even while that
+    waits to be released, so that two threads never wait for each other.
+    """
 
     __slots__ = ("_topic",)
 
@@ -53,8 +58,10 @@ class Using:
 class Topic:
     """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
 
-    Order of locks: ``_lock``, then a log's, then ``_state_lock``. The registry's lock is never waited for by
-    who holds a log's, and ``update``, which it calls, takes none of these.
+    ``_owning`` is held while the topic is taken, given up or checkpointed, which may wait for another process
+    or for users; ``_lock`` guards a few fields and is never held while anything is waited for, so that
+    readers go on. Order of locks: ``_owning``, the registry's, ``_lock``; or ``_owning`` (or ``_opening``),
+    a log's, ``_state_lock``.
     """
 
     def __init__(self, context: StoreContext, entry: TopicEntry, lookup: Callable[[str], TopicEntry]) -> None:
@@ -62,10 +69,15 @@ class Topic:
         self._lookup = lookup
         self.entry = entry
         self.config: TopicConfig = parse_topic_config(entry.config)
-        self._lock = threading.RLock()  # ownership and the set of open logs
-        self._state_lock = threading.Lock()  # one writer of the state file; taken under a log's lock, too
+        self._owning = threading.Lock()
+        self._lock = threading.Lock()
         self._unused = threading.Condition(self._lock)
+        self._opening = threading.Lock()  # one thread at a time opens logs
+        self._state_lock = threading.Lock()  # one writer of the state file; taken under a log's lock, too
         self._users = 0
+        self._draining = False  # a release waits for its users: only those that are inside already come in
+        self._leaving = False  # ... and has seen the last one go
+        self._deleted = False
         self._logs: dict[int, OwnedLog] = {}
         self._observed: dict[int, ObservedLog] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
@@ -95,40 +107,56 @@ class Topic:
 
     def enter(self) -> None:
         """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError``."""
-        self._context.check_writable()
-        with self._lock:
-            if not self.owned:
-                self._acquire()
-            self._users += 1
+        inside = getattr(_inside, "topics", 0)
+        while True:
+            self._context.check_writable()
+            with self._lock:
+                if self.owned and not self._leaving and (inside or not self._draining):
+                    self._users += 1
+                    _inside.topics = inside + 1
+                    return
+            self._own()
 
     def leave(self) -> None:
+        _inside.topics -= 1
         with self._lock:
             self._users -= 1
             self.last_used_s = self._context.clock.monotonic_s()
             if self._users == 0:
                 self._unused.notify_all()
 
-    def _acquire(self) -> None:
+    def _own(self) -> None:
+        """Take the topic, unless another thread just did. ``lock_timeout_s`` bounds the whole wait."""
         context = self._context
-        context.locks.acquire(self.entry.lock_slot, context.lock_timeout_s, f"topic {self.name!r}")
+        started_s = context.clock.monotonic_s()
+        if not self._owning.acquire(timeout=min(context.lock_timeout_s, threading.TIMEOUT_MAX)):
+            raise TopicLockedError(
+                f"topic {self.name!r} is being taken or released by another thread of this process; waited "
+                f"{context.lock_timeout_s:.1f} s for it",
+                hint="raise lock_timeout_s",
+            )
+        try:
+            if not self.owned:
+                self._acquire(context.lock_timeout_s - (context.clock.monotonic_s() - started_s))
+        finally:
+            self._owning.release()
+
+    def _acquire(self, timeout_s: float) -> None:
+        context = self._context
+        context.locks.acquire(self.entry.lock_slot, timeout_s, f"topic {self.name!r}")
         try:
             self._take_over()
         except BaseException:
             context.locks.release(self.entry.lock_slot)
             raise
-        self.owned = True
         self.last_used_s = self.last_checkpoint_s = context.clock.monotonic_s()
+        self.owned = True
         context.note_owned()
 
     def _take_over(self) -> None:
         """The lock is ours: recover what needs it, then say durably that the topic is in use."""
         context = self._context
-        entry = self._lookup(self.name)
-        if entry.topic_id != self.entry.topic_id:
-            raise UnknownTopicError(
-                f"topic {self.name!r} was deleted and made anew; this handle is the old one's"
-            )
-        self.update(entry)
+        self.update(self._newest_entry())
         state = topic_state.load(context.fs, context.root, self.name)
         if state is not None and state.topic_id != self.entry.topic_id:
             state = None  # an earlier topic of this name
@@ -139,6 +167,16 @@ class Topic:
         if not self._lease_clean:
             self._recover_all(state)
         self._save_state(clean=False)
+
+    def _newest_entry(self) -> TopicEntry:
+        """The topic as the catalogue has it now. ``UnknownTopicError`` if it was deleted."""
+        entry = self._lookup(self.name)
+        if self._deleted or entry.topic_id != self.entry.topic_id:
+            raise UnknownTopicError(
+                f"topic {self.name!r} was deleted and made anew; this handle is the old one's",
+                hint="ask the store for the topic again",
+            )
+        return entry
 
     def _recover_all(self, state: TopicState | None) -> None:
         same_boot = state is not None and state.boot_id == self._context.clock.boot_id()
@@ -156,19 +194,29 @@ class Topic:
         A poisoned partition cannot be closed in order: the topic is then left as after a power loss, and the
         next owner recovers it.
         """
-        with self._lock:
-            while self._users > 0:
-                self._unused.wait()
-            if not self.owned:
-                return
-            self.pinned = False
+        with self._owning:
             try:
-                self._close_in_order()
+                with self._lock:
+                    if not self.owned:
+                        return
+                    self.pinned = False
+                    self._draining = True
+                    while self._users > 0:
+                        self._unused.wait()
+                    self._leaving = True
+                self._give_up()
             finally:
-                self.owned = False
-                self._context.locks.release(self.entry.lock_slot)
-                for log in self._logs.values():
-                    log.wake_waiters()  # who waits here must look at the next owner's slot instead
+                self._draining = self._leaving = False
+
+    def _give_up(self) -> None:
+        """``_owning`` is held, and nobody is inside or can come in."""
+        try:
+            self._close_in_order()
+        finally:
+            self.owned = False
+            self._context.locks.release(self.entry.lock_slot)
+            for log in self.open_logs():
+                log.wake_waiters()  # who waits here must look at the next owner's slot instead
 
     def _close_in_order(self) -> None:
         """Every partition gets its chance; a failure that nobody was told of yet is raised at the end."""
@@ -197,13 +245,24 @@ class Topic:
 
     def discard(self) -> None:
         """The topic was deleted: forget its logs; what waits for them is woken. The lock stays ours."""
-        with self._lock:
+        with self._opening:
+            self._deleted = True  # from here on no log is opened, and no state written
             self._forget_logs()
+        with self._state_lock:
+            pass  # a state that was being written is in place now, to be removed with all else
+        self.forget_files()
+
+    def forget_files(self) -> None:
+        """The topic was deleted: a later one may have files of the same names."""
+        self._deleted = True
+        with self._lock:
             self._observed.clear()
+        for partition in range(self.entry.partitions):
+            self._context.pool.forget(self._context.partition_directory(self.name, partition))
 
     def give_up_lock(self) -> None:
         """After ``discard``: nothing is saved, the lock goes."""
-        with self._lock:
+        with self._owning:
             self.owned = False
             self._context.locks.release(self.entry.lock_slot)
 
@@ -212,7 +271,10 @@ class Topic:
         for partition in range(self.entry.partitions):
             reader = self.reader(partition)
             bounds = reader.bounds()
-            chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
+            try:
+                chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
+            except OSError as error:
+                raise from_os_error(error, "read", reader.where) from error
             if chunk is not None and any(
                 record.key is not None for record in decode_batches(chunk.data, self.name, partition)
             ):
@@ -227,18 +289,27 @@ class Topic:
 
     def idle_release(self, idle_s: float) -> bool:
         """Release if nobody used the topic for ``idle_s`` and it is not pinned; True if it was released."""
-        with self._lock:
-            idle = self._context.clock.monotonic_s() - self.last_used_s
-            if not self.owned or self.pinned or self._users > 0 or idle < idle_s:
-                return False
-            self.release()
+        if not self._owning.acquire(blocking=False):
+            return False  # it is being taken or given up
+        try:
+            with self._lock:
+                idle = self._context.clock.monotonic_s() - self.last_used_s
+                if not self.owned or self.pinned or self._users > 0 or idle < idle_s:
+                    return False
+                self._leaving = True
+            self._give_up()
             return True
+        finally:
+            self._leaving = False
+            self._owning.release()
 
     # --- state ---
 
     def checkpoint(self) -> None:
         """Make the recovery points durable where they moved (the owner, every few seconds and at rolls)."""
-        with self._lock:
+        if not self._owning.acquire(blocking=False):
+            return  # it is being taken or given up, which writes the state, too
+        try:
             if not self.owned:
                 return
             self.last_checkpoint_s = self._context.clock.monotonic_s()
@@ -250,11 +321,15 @@ class Topic:
                 partition not in saved or saved[partition].recovery_point != log.recovery_point
                 for partition, log in self._logs.items()
             )
-        if moved:
-            self._save_state(clean=False)
+            if moved:
+                self._save_state(clean=False)
+        finally:
+            self._owning.release()
 
     def _save_state(self, *, clean: bool) -> None:
         with self._state_lock:
+            if self._deleted:
+                return
             context = self._context
             rows = dict(self._rows)
             poisoned = False
@@ -287,9 +362,10 @@ class Topic:
         log = self._logs.get(partition)
         if log is not None:
             return log
-        with self._lock:
+        with self._opening:
             log = self._logs.get(partition)
             if log is None:
+                self._newest_entry()
                 log = self._open(partition, clean=True, same_boot=True, known=True)
             return log
 
@@ -307,6 +383,7 @@ class Topic:
             log = self._logs.get(partition)
             if log is not None:
                 return log
+        self._newest_entry()
         with self._lock:
             observed = self._observed.get(partition)
             if observed is None:

@@ -57,6 +57,7 @@ class TopicRegistry:
             if entry is None or entry.topic_id != topic.entry.topic_id:
                 if not topic.owned:
                     del self._open[name]  # deleted by another process, perhaps made anew
+                    topic.forget_files()
             elif entry != topic.entry:
                 topic.update(entry)
 

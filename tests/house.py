@@ -61,9 +61,9 @@ def _caught(kind: ast.expr | None) -> set[str]:
 
 
 def _speaks(handler: ast.ExceptHandler) -> bool:
-    """The handler raises, or does something with the error it bound."""
+    """The handler raises, does something with the error it bound, or logs it with its traceback."""
     for node in (inner for statement in handler.body for inner in ast.walk(statement)):
-        if isinstance(node, ast.Raise):
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Attribute) and node.attr == "exception"):
             return True
         if isinstance(node, ast.Name) and handler.name is not None and node.id == handler.name:
             return True

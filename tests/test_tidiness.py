@@ -77,6 +77,7 @@ def test_swallowed_errors_are_found(swallowed: str) -> None:
     [
         "try:\n    f()\nexcept Exception as error:\n    keep(error)\n",
         "try:\n    f()\nexcept BaseException:\n    undo()\n    raise\n",
+        "try:\n    f()\nexcept Exception:\n    logger.exception('f failed')\n",
         "try:\n    f()\nexcept ValueError:\n    pass  # a foreign name: not ours to read\n",
     ],
 )

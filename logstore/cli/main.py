@@ -83,6 +83,9 @@ class RootGroup(click.Group):
             result = super().invoke(ctx)
             sys.stdout.flush()  # a closed pipe shows here, not at the interpreter's end
             return result
+        except Failure as error:
+            error.as_json = ctx.obj.as_json
+            raise
         except LogStoreError as error:
             raise Failure.of(error, as_json=ctx.obj.as_json) from error
         except BrokenPipeError:

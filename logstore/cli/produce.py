@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from logstore.cli.rows import ByteSource, RowChunk, RowFormat
     from logstore.client.delivery import DeliveryGroup
     from logstore.client.producer import Producer
-    from logstore.store import LogStore
-    from logstore.types import Row
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
 _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
@@ -43,14 +41,6 @@ class Landed:
             low, high, count = self.ranges.get(partition, (start, end, 0))
             self.ranges[partition] = (min(low, start), max(high, end), count + end - start)
         self.records += len(group)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Options:
-    topic: str
-    row_format: RowFormat
-    partition: int | None
-    producer: dict[str, Any]
 
 
 @click.command(
@@ -99,20 +89,22 @@ def produce(
 
     All that was read before a bad line is sent; the line is named, with its file.
     """
-    options = _Options(
-        topic=topic,
-        row_format=_row_format(format_options, target.as_json),
-        partition=partition,
-        producer={
-            "acks": "all" if acks == "all" else cast(Literal[0, 1], int(acks)),
-            "compression": compression,
-            "batch_bytes": batch_bytes,
-        },
-    )
+    row_format = _row_format(format_options, target.as_json)
+    settings = {
+        "acks": "all" if acks == "all" else int(acks),
+        "compression": compression,
+        "batch_bytes": batch_bytes,
+    }
     with target.open(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():
             store.admin.create_topic(topic, partitions=partitions)
-        _run(store, options, files or ("-",), target.as_json)
+        landed = Landed()
+        start_s = time.monotonic()
+        try:
+            with store.producer(**settings) as producer:
+                _send_files(RowSender(producer, topic, partition, landed), files or ("-",), row_format)
+        finally:  # whatever stopped it, what is in is reported
+            _report(topic, landed, time.monotonic() - start_s, target.as_json)
 
 
 def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
@@ -135,73 +127,67 @@ def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
     return RowFormat(name=name, **{option: given[option] for option in only})
 
 
-def _run(store: LogStore, options: _Options, files: tuple[str, ...], as_json: bool) -> None:
-    """Send all files; whatever stops it, what is in is reported."""
-    landed = Landed()
-    start_s = time.monotonic()
-    try:
-        with (
-            store.producer(**options.producer) as producer,
-            progress("sending", _total_bytes(files)) as advance,
-        ):
-            for name in files:
-                with _opened(name, advance) as stream:
-                    _send_file(producer, options, stream, "stdin" if name == "-" else name, landed)
-    finally:
-        _report(options, landed, time.monotonic() - start_s, as_json)
+def _send_files(sender: RowSender, files: tuple[str, ...], row_format: RowFormat) -> None:
+    with progress("sending", _total_bytes(files)) as advance:
+        for name in files:
+            with _opened(name, advance) as stream:
+                sender.send(stream, "stdin" if name == "-" else name, row_format)
 
 
-def _send_file(
-    producer: Producer[bytes, bytes], options: _Options, stream: ByteSource, source: str, landed: Landed
-) -> None:
-    from logstore.cli.rows import read_rows
+class RowSender:
+    """Rows of an input into one topic, a bounded number of chunks ahead of their acknowledgement.
 
-    waiting: deque[DeliveryGroup] = deque()
-    try:
-        for chunk in read_rows(stream, source, options.row_format):
-            for rows, lines, partition in _by_partition(chunk, options.partition):
-                waiting.append(_send(producer, options.topic, rows, lines, partition, source, waiting))
-            while len(waiting) > _GROUPS_IN_FLIGHT:
-                landed.add(waiting.popleft())
-    finally:
-        while waiting:
-            landed.add(waiting.popleft())
+    ``partition``: where all rows go; None: the partitioner's choice. What is in is added to ``landed``.
+    """
 
+    def __init__(
+        self, producer: Producer[bytes, bytes], topic: str, partition: int | None, landed: Landed
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._landed = landed
+        self._waiting: deque[DeliveryGroup] = deque()
 
-def _by_partition(chunk: RowChunk, partition: int | None) -> Iterator[tuple[list[Row], Any, int | None]]:
-    """The rows of a chunk by the partition that they are to go to (None: the partitioner's choice)."""
-    if chunk.partitions is None or partition is not None:
-        yield chunk.rows, chunk.lines, partition
-        return
-    parts: dict[int | None, tuple[list[Row], list[int]]] = {}
-    for row, line, wanted in zip(chunk.rows, chunk.lines, chunk.partitions, strict=True):
-        rows, lines = parts.setdefault(wanted, ([], []))
-        rows.append(row)
-        lines.append(line)
-    for wanted, (rows, lines) in parts.items():
-        yield rows, lines, wanted
+    def send(self, stream: ByteSource, source: str, row_format: RowFormat) -> None:
+        """All rows of ``stream``, acknowledged when it returns. InputError names a bad line of ``source``;
+        what came before it is sent."""
+        from logstore.cli.rows import read_rows
 
+        try:
+            for chunk in read_rows(stream, source, row_format):
+                for part, partition in self._by_partition(chunk):
+                    self._send_chunk(part, partition, source)
+                while len(self._waiting) > _GROUPS_IN_FLIGHT:
+                    self._landed.add(self._waiting.popleft())
+        finally:
+            while self._waiting:
+                self._landed.add(self._waiting.popleft())
 
-def _send(
-    producer: Producer[bytes, bytes],
-    topic: str,
-    rows: list[Row],
-    lines: Any,
-    partition: int | None,
-    source: str,
-    waiting: deque[DeliveryGroup],
-) -> DeliveryGroup:
-    """Send rows; a refused row is named by its line, after those before it were sent."""
-    try:
-        return producer.send_many(topic, rows, partition=partition)
-    except LogStoreError as error:
-        match = _NAMED_ROW.match(error.message)
-        if match is None:
-            raise
-        index = int(match[1])
-        if index:
-            waiting.append(producer.send_many(topic, rows[:index], partition=partition))
-        raise InputError(source, lines[index], _NAMED_ROW.sub("the record ", str(error), count=1)) from error
+    def _by_partition(self, chunk: RowChunk) -> Iterator[tuple[RowChunk, int | None]]:
+        """The rows by the partition that their lines name, if that counts."""
+        if chunk.partitions is None or self._partition is not None:
+            yield chunk, self._partition
+            return
+        for wanted in sorted(set(chunk.partitions), key=lambda number: -1 if number is None else number):
+            places = [place for place, number in enumerate(chunk.partitions) if number == wanted]
+            rows = [chunk.rows[place] for place in places]
+            yield chunk._replace(rows=rows, lines=[chunk.lines[place] for place in places]), wanted
+
+    def _send_chunk(self, chunk: RowChunk, partition: int | None, source: str) -> None:
+        """Send rows; a refused row is named by its line, after those before it were sent."""
+        send_many = self._producer.send_many
+        try:
+            self._waiting.append(send_many(self._topic, chunk.rows, partition=partition))
+        except LogStoreError as error:
+            match = _NAMED_ROW.match(error.message)
+            if match is None:
+                raise
+            index = int(match[1])
+            if index:
+                self._waiting.append(send_many(self._topic, chunk.rows[:index], partition=partition))
+            reason = _NAMED_ROW.sub("the record ", str(error), count=1)
+            raise InputError(source, chunk.lines[index], reason) from error
 
 
 def _total_bytes(files: tuple[str, ...]) -> int | None:
@@ -236,12 +222,12 @@ def _opened(name: str, advance: Callable[[int], None]) -> Iterator[ByteSource]:
         yield _CountedStream(file, advance)
 
 
-def _report(options: _Options, landed: Landed, seconds: float, as_json: bool) -> None:
+def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:
     ranges = sorted(landed.ranges.items())
     if as_json:
         print_json(
             {
-                "topic": options.topic,
+                "topic": topic,
                 "records": landed.records,
                 "seconds": round(seconds, 3),
                 "partitions": [
@@ -252,7 +238,7 @@ def _report(options: _Options, landed: Landed, seconds: float, as_json: bool) ->
         )
         return
     rate = rate_text(landed.records, seconds)
-    note(f"{landed.records:,} records to {options.topic!r} in {seconds:.2f} s ({rate})")
+    note(f"{landed.records:,} records to {topic!r} in {seconds:.2f} s ({rate})")
     for number, (low, high, count) in ranges:
         if low >= 0:
             note(f"  partition {number}: offsets {low} to {high - 1} ({count:,} records)")

@@ -53,22 +53,15 @@ class Target:
         return logstore.open(path, mode="rw" if write or create else "r")
 
 
-def _set_path(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _set_place(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """--path or --bootstrap-server: what the command line says counts, the environment where it says nothing."""
     target = ctx.ensure_object(Target)
-    if value is not None:
-        target.path = value
-        if ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE:
-            target.bootstrap_server = None
-
-
-def _set_bootstrap_server(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    target = ctx.ensure_object(Target)
-    if value is not None:
-        explicit = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
-        if explicit or target.path is None:
-            target.bootstrap_server = value
-        if explicit:
-            target.path = None
+    name = param.name or ""
+    explicit = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    if value is None or not (explicit or (target.path is None and target.bootstrap_server is None)):
+        return
+    target.path = value if name == "path" else None
+    target.bootstrap_server = value if name == "bootstrap_server" else None
 
 
 def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -88,7 +81,7 @@ def target_options(command: _Command) -> _Command:
             metavar="HOST:PORT,..",
             envvar="LOGSTORE_BOOTSTRAP",
             expose_value=False,
-            callback=_set_bootstrap_server,
+            callback=_set_place,
             help="Brokers to talk to (also LOGSTORE_BOOTSTRAP).",
         ),
         click.option(
@@ -97,7 +90,7 @@ def target_options(command: _Command) -> _Command:
             envvar="LOGSTORE_PATH",
             type=click.Path(file_okay=False),
             expose_value=False,
-            callback=_set_path,
+            callback=_set_place,
             help="The store's directory (also LOGSTORE_PATH).",
         ),
     ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,14 +133,8 @@ class Accumulator:
         self, queue: PartitionQueue, row_bytes: int, alone: int, timestamped: bool, now_s: float
     ) -> PendingBatch | None:
         cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
-        batch = PendingBatch(
-            queue,
-            self.driver,
-            cap=cap,
-            reserved=0,
-            created_s=now_s,
-            deadline_s=now_s + self.settings.delivery_timeout_s,
-        )
+        deadline_s = now_s + self.settings.delivery_timeout_s
+        batch = PendingBatch(queue, self.driver, cap, now_s, deadline_s)
         size = batch.size_with(row_bytes, timestamped)
         if size > cap:
             # Larger than a batch should be, or so near the limit that only the exact size tells: it goes
@@ -190,9 +184,7 @@ class Accumulator:
             if batch is not None:
                 self.close_open(queue, full=True)
             deadline_s = now_s + self.settings.delivery_timeout_s
-            batch = PendingBatch(
-                queue, self.driver, cap=max(cap, size), reserved=0, created_s=now_s, deadline_s=deadline_s
-            )
+            batch = PendingBatch(queue, self.driver, max(cap, size), now_s, deadline_s)
             self._set_open(queue, batch)
             batch.rows = rows
             batch.size = more = size
@@ -263,6 +255,14 @@ class Accumulator:
         queue.flying = tuple(flying)
         return queue.flying
 
+    def take_wanted(self, batch: PendingBatch, now_s: float) -> tuple[PendingBatch, ...]:
+        """The flight that takes ``batch``, whose outcome somebody waits for; empty: it is not its turn."""
+        batch.wanted = True
+        queue = batch.queue
+        if queue.flying or queue.retry_at_s > now_s or queue.head() is not batch:
+            return ()
+        return self.take(queue, now_s)
+
     def take_ready(self, now_s: float) -> list[PendingBatch]:
         """All batches that are ready, of all partitions, for one call of the backend."""
         taken: list[PendingBatch] = []
@@ -293,9 +293,9 @@ class Accumulator:
     # --- outcomes ---
 
     def land(
-        self, queue: PartitionQueue, results: Iterable[tuple[PendingBatch, ProduceResult]], now_s: float
+        self, queue: PartitionQueue, results: Sequence[ProduceResult], now_s: float
     ) -> list[PendingBatch]:
-        """The flight is back: ``results`` of its batches in order. Gives the batches that are done.
+        """The queue's flight is back, with a result for each batch. Gives the batches that are done.
 
         A backend tries nothing of a partition behind a batch that failed, so what is behind goes again. What
         is in all the same, or may be, is never sent twice.
@@ -303,13 +303,12 @@ class Accumulator:
         done: list[PendingBatch] = []
         again: list[PendingBatch] = []
         held_up = False
-        for batch, result in results:
+        for batch, result in zip(queue.flying, results, strict=True):
             if batch.done:
                 continue  # given up on while it flew: the answer comes too late
             error = result.error
             if error is None:
-                batch.resolve(result.base_offset, result.append_time_ms)
-                self._count_done(batch)
+                self._succeed(batch, result)
                 done.append(batch)
                 continue
             if held_up and not isinstance(error, UNKNOWN_OUTCOMES):
@@ -330,7 +329,8 @@ class Accumulator:
                 done.append(batch)
                 held_up = True
         queue.flying = ()
-        queue.closed.extendleft(reversed(again))
+        if again:
+            queue.closed.extendleft(reversed(again))
         self._settle(queue)
         return done
 
@@ -339,17 +339,10 @@ class Accumulator:
         middle = batch.count // 2
         parts = []
         for rows in (batch.rows[:middle], batch.rows[middle:]):
-            part = PendingBatch(
-                batch.queue,
-                batch.driver,
-                cap=batch.cap,
-                reserved=batch.reserved * len(rows) // batch.count,
-                created_s=batch.created_s,
-                deadline_s=batch.deadline_s,
-            )
+            part = PendingBatch(batch.queue, batch.driver, batch.cap, batch.created_s, batch.deadline_s)
             part.rows = rows
             part.count = len(rows)
-            part.size = part.reserved
+            part.size = part.reserved = batch.reserved * len(rows) // batch.count
             part.room = -1
             part.attempts = 1
             part.now_ms = batch.now_ms
@@ -401,9 +394,13 @@ class Accumulator:
             self.active.pop(queue, None)
             queue.route.move_on(queue)
 
-    def _count_done(self, batch: PendingBatch) -> None:
-        self.counters.records += batch.count
-        self.counters.batches += 1
+    def _succeed(self, batch: PendingBatch, result: ProduceResult) -> None:
+        counters = self.counters
+        counters.records += batch.count
+        counters.batches += 1
+        if batch.encoded is not None:
+            counters.produced_bytes += len(batch.encoded)
+        batch.resolve(result.base_offset, result.append_time_ms)
         self._release(batch.reserved)
         batch.reserved = 0
 

@@ -12,7 +12,14 @@ from itertools import accumulate
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
-from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, alone_bytes, row_bytes
+from logstore.client.pending import (
+    HEADER_OVERHEAD,
+    HEADERS_OVERHEAD,
+    RECORD_OVERHEAD,
+    TIMESTAMP_OVERHEAD,
+    alone_bytes,
+    row_bytes,
+)
 from logstore.errors import InvalidTimestampError, RecordTooLargeError, RecordTypeError
 from logstore.format.batch import HEADER_SIZE
 from logstore.types import Header
@@ -123,6 +130,28 @@ def check_headers(headers: Any, who: str) -> tuple[Header, ...]:
                 hint='headers are a sequence of (str, bytes or None), as in [("trace", b"7")]',
             )
     return pairs
+
+
+def measured_headers(headers: Any, topic: str) -> tuple[tuple[Header, ...], int]:
+    """``check_headers`` and the headers' part of ``pending.row_bytes``, in one quick pass."""
+    total = HEADERS_OVERHEAD
+    try:
+        pairs = tuple(headers)
+        for pair in pairs:
+            name, content = pair
+            if pair.__class__ is not tuple or name.__class__ is not str:
+                break
+            total += HEADER_OVERHEAD + (len(name) if name.isascii() else len(name.encode()))
+            if content is not None:
+                if content.__class__ is not bytes:
+                    break
+                total += len(content)
+        else:
+            return pairs, total
+    except (TypeError, ValueError):
+        pass  # not pairs: the thorough check says what they are
+    checked = check_headers(headers, f"a record for topic {topic!r}")
+    return checked, row_bytes(None, None, checked)
 
 
 def check_timestamp(timestamp_ms: Any, who: str) -> None:

@@ -67,7 +67,16 @@ class EmbeddedBackend:
         return self._registry.catalogue.revision
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+        self._context.check_writable()
+        if name not in self._registry.catalogue.topics:
+            self._forget_offsets(name)  # a deletion that a crash cut short may have left them
         return _metadata(self._registry.create(name, partitions, config))
+
+    def _forget_offsets(self, topic: str) -> None:
+        """Every group's committed offsets in a topic that is not there."""
+        offsets = self._offsets_topic(create=False)
+        if offsets is not None and offsets.look(lambda machine: machine.decide_delete_topic(topic).records):
+            offsets.decide(lambda machine: machine.decide_delete_topic(topic))
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
@@ -78,9 +87,7 @@ class EmbeddedBackend:
     def delete_topic(self, name: str) -> None:
         """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
         self._registry.delete(name)
-        offsets = self._offsets_topic(create=False)
-        if offsets is not None:
-            offsets.decide(lambda machine: machine.decide_delete_topic(name))
+        self._forget_offsets(name)
 
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)
@@ -108,9 +115,16 @@ class EmbeddedBackend:
         entered: list[Topic] = []
         landed: list[tuple[OwnedLog, int] | None] = []
         results: list[ProduceResult] = []
+        failed: dict[tuple[str, int], LogStoreError] = {}  # what is behind a failed batch is not tried
         try:
             for item in items:
-                result, place = self._append(item, acks, entered)
+                held_up = failed.get(item[:2])
+                if held_up is not None:
+                    result, place = ProduceResult(-1, -1, held_up), None
+                else:
+                    result, place = self._append(item, acks, entered)
+                if result.error is not None:
+                    failed[item[:2]] = result.error
                 results.append(result)
                 landed.append(place)
             self._make_durable(results, landed, acks)

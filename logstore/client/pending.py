@@ -50,70 +50,38 @@ class Driver(Protocol):
 class PendingBatch:
     """See the module. ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
 
-    __slots__ = (
-        "attempts",
-        "base_offset",
-        "callbacks",
-        "cap",
-        "count",
-        "created_s",
-        "deadline_s",
-        "done",
-        "driver",
-        "encoded",
-        "error",
-        "gate",
-        "now_ms",
-        "observed",
-        "overhead",
-        "parts",
-        "queue",
-        "reserved",
-        "room",
-        "rows",
-        "size",
-        "timestamp_ms",
-        "timestamped",
-        "timestamps",
-        "wanted",
-    )
+    # Defaults live on the class: a batch of one record is made for each durable send, so each field set
+    # counts.
+    count = 0  # of rows, once the batch is closed
+    size = HEADER_SIZE
+    overhead = RECORD_OVERHEAD
+    timestamped = False
+    wanted = False  # somebody waits for the outcome: do not linger
+    attempts = 0
+    encoded: bytes | None = None
+    now_ms = -1  # the time of rows without one: when the batch was first encoded
+    # the outcome
+    done = False
+    base_offset = -1
+    timestamp_ms = -1
+    timestamps: list[int] | None = None
+    error: LogStoreError | None = None
+    observed = False  # somebody has been told of the error
+    parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
+    gate: threading.Lock | None = None  # held until done; waiters pass it on
+    callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
 
     def __init__(
-        self,
-        queue: PartitionQueue,
-        driver: Driver | None,
-        *,
-        cap: int,
-        reserved: int,
-        created_s: float,
-        deadline_s: float,
+        self, queue: PartitionQueue, driver: Driver | None, cap: int, created_s: float, deadline_s: float
     ) -> None:
         self.queue = queue
         self.driver = driver
         self.rows: list[Any] = []
-        self.count = 0  # set when the batch is closed
-        self.size = HEADER_SIZE
         self.cap = cap  # the batch is closed before the row that would pass this
-        self.reserved = reserved  # what the batch holds of buffer_bytes
-        self.room = min(cap, reserved)  # the quick path of send() adds up to this
-        self.overhead = RECORD_OVERHEAD
-        self.timestamped = False
+        self.reserved = 0  # what the batch holds of buffer_bytes
+        self.room = 0  # the smaller of the two: the quick path of send() adds up to this
         self.created_s = created_s
         self.deadline_s = deadline_s
-        self.wanted = False  # somebody waits for the outcome: do not linger
-        self.attempts = 0
-        self.encoded: bytes | None = None
-        self.now_ms = -1  # the time of rows without one: when the batch was first encoded
-        # the outcome
-        self.done = False
-        self.base_offset = -1
-        self.timestamp_ms = -1
-        self.timestamps: list[int] | None = None
-        self.error: LogStoreError | None = None
-        self.observed = False  # somebody has been told of the error
-        self.parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
-        self.gate: threading.Lock | None = None  # held until done; waiters pass it on
-        self.callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
 
     def size_with(self, row_bytes: int, timestamped: bool) -> int:
         """The batch's size once a row of ``row_bytes`` (see ``row_bytes``) is in it."""
@@ -137,7 +105,9 @@ class PendingBatch:
 
     def locate(self, index: int) -> tuple[PendingBatch, int]:
         """The batch that the row at ``index`` went with, and its index there."""
-        batch = self
+        if self.parts is None:
+            return self, index
+        batch: PendingBatch = self
         while batch.parts is not None:
             left, right = batch.parts
             if index < left.count:

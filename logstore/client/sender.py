@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import groupby
 from math import inf
 from queue import Empty, SimpleQueue
 
@@ -164,19 +163,19 @@ class Sender:
     def _land(self, batches: Sequence[PendingBatch], results: Sequence[ProduceResult]) -> None:
         accumulator = self._accumulator
         done: list[PendingBatch] = []
-        more = False
+        more = self._stopping
+        # Only errors ask for the time: retries are due later, and not for ever.
+        now_s = 0.0 if all(result.error is None for result in results) else self._clock.monotonic_s()
         with accumulator.lock:
-            now_s = self._clock.monotonic_s()
-            counters = accumulator.counters
-            counters.produce_calls += 1
-            for batch, result in zip(batches, results, strict=True):
-                if result.error is None and batch.encoded is not None:
-                    counters.produced_bytes += len(batch.encoded)
-            pairs = zip(batches, results, strict=True)
-            for queue, landed in groupby(pairs, key=lambda pair: pair[0].queue):
-                done += accumulator.land(queue, landed, now_s)
-                more = more or accumulator.is_ready(queue, now_s) or bool(queue.closed)
-        if (more or self._stopping) and threading.current_thread() is not self._thread:
+            accumulator.counters.produce_calls += 1
+            start = 0
+            while start < len(batches):
+                queue = batches[start].queue
+                end = start + len(queue.flying)  # the batches of a flight stand together
+                done += accumulator.land(queue, results[start:end], now_s)
+                start = end
+                more = more or bool(queue.closed) or (queue.open is not None and queue.open.wanted)
+        if more and threading.current_thread() is not self._thread:
             self.wake()
         self._announce(done)
 
@@ -203,28 +202,25 @@ class Sender:
         """See ``Driver``. ForkedStoreError in a forked child."""
         self.check_process()
         accumulator = self._accumulator
-        clock = self._clock
-        end_s = None if timeout_s is None else clock.monotonic_s() + timeout_s
+        now_s = self._clock.monotonic_s()
+        end_s = None if timeout_s is None else now_s + timeout_s
         while True:
-            flight: Sequence[PendingBatch] = ()
             with accumulator.lock:
                 batch, index = batch.locate(index)
                 if batch.done:
                     return batch, index
-                queue = batch.queue
-                now_s = clock.monotonic_s()
-                batch.wanted = True
-                if queue.head() is batch and accumulator.is_ready(queue, now_s):
-                    flight = accumulator.take(queue, now_s)
-                else:
-                    gate = _gate_of(batch)
+                flight = accumulator.take_wanted(batch, now_s)
+                gate = None if flight else _gate_of(batch)
             left_s = None if end_s is None else end_s - now_s
-            if flight:
+            if gate is None:
                 self._fly(flight, left_s)
+                if batch.done:
+                    return batch, index
             elif left_s is not None and left_s <= 0:
                 return None
             else:
                 self._pass_gate(batch, gate, left_s, now_s)
+            now_s = self._clock.monotonic_s()
 
     def _pass_gate(
         self, batch: PendingBatch, gate: threading.Lock, left_s: float | None, now_s: float

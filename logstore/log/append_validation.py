@@ -75,7 +75,7 @@ def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str
             hint="a new batch has one record per offset",
         )
     if header.codec != config.compression_type != "producer":
-        batch = _parsed(recompress(batch.data, config.compression_type, _level(config)))
+        batch = _parsed(recompress(batch.data, config.compression_type, codec_level(config)))
     if config.timestamp_type == "LogAppendTime":
         batch = _parsed(stamp_log_append_time(batch.data, now_ms))
     else:
@@ -91,7 +91,8 @@ def _parsed(data: bytes) -> CheckedBatch:
     return CheckedBatch(memoryview(data), read_header(data))
 
 
-def _level(config: TopicConfig) -> int | None:
+def codec_level(config: TopicConfig) -> int | None:
+    """The level that the topic sets for its codec; None: the codec has none."""
     return {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,

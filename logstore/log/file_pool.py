@@ -1,9 +1,10 @@
 """One bounded pool of open files and mappings for a whole store.
 
 ``mmap`` duplicates its descriptor and keeps it, so a mapping costs as much as an open file; both count. An
-entry in use (pinned) is never closed under its user. A mapping whose views are still out cannot be closed:
-it stays and counts; when every place is taken by such entries, ``mapping`` answers None and the caller reads
-with ``pread`` instead.
+entry in use (pinned) is never closed under its user. Who asks for a mapping gets a view of its own, so that
+the pool never invalidates one that is out. A mapping whose views are out cannot be closed: it stays and
+counts; when every place is taken by such entries, ``mapping`` answers None and the caller reads with
+``pread`` instead.
 """
 
 from __future__ import annotations
@@ -20,31 +21,33 @@ _Key = tuple[str, str]  # (path, "r" | "rw" | "map")
 
 
 class _Entry:
-    __slots__ = ("doomed", "file", "pins", "view")
+    __slots__ = ("file", "pins", "view")
 
     def __init__(self, file: File | None, view: memoryview | None) -> None:
         self.file = file
         self.view = view
         self.pins = 0
-        self.doomed = False  # forgotten while pinned: closed by the last unpin
 
 
 class PinnedFile:
     """``with pool.pinned(path, writable) as file``: the file stays open inside the block."""
 
-    __slots__ = ("_key", "_pool")
+    __slots__ = ("_file", "_key", "_pool")
 
     def __init__(self, pool: FilePool, key: _Key) -> None:
         self._pool = pool
         self._key = key
+        self._file: File | None = None
 
     def __enter__(self) -> File:
-        return self._pool.pin(self._key[0], self._key[1] == "rw")
+        self._file = file = self._pool.pin(self._key[0], self._key[1] == "rw")
+        return file
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pool.unpin(self._key[0], self._key[1] == "rw")
+        if self._file is not None:
+            self._pool.unpin(self._file, self._key[1] == "rw")
 
 
 class FilePool:
@@ -55,6 +58,7 @@ class FilePool:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._doomed: list[_Entry] = []  # forgotten while pinned: closed by their last unpin, never given out
         self._closed = False
 
     @property
@@ -80,16 +84,20 @@ class FilePool:
             invariant(entry.file is not None, "a pooled file is open")
             return entry.file  # type: ignore[return-value]
 
-    def unpin(self, path: str, writable: bool = False) -> None:
-        key = (path, "rw" if writable else "r")
+    def unpin(self, file: File, writable: bool = False) -> None:
+        """Give back what ``pin`` gave."""
         with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return  # the pool was closed or abandoned meanwhile
-            entry.pins -= 1
-            if entry.doomed and entry.pins <= 0:
-                del self._entries[key]
-                self._close(entry)
+            entry = self._entries.get((file.path, "rw" if writable else "r"))
+            if entry is not None and entry.file is file:
+                entry.pins -= 1
+                return
+            for doomed in self._doomed:
+                if doomed.file is file:
+                    doomed.pins -= 1
+                    if doomed.pins == 0:
+                        self._doomed.remove(doomed)
+                        self._close(doomed)
+                    return
 
     def mapping(self, path: str) -> memoryview | None:
         """A view of a whole closed file, or None when all places are pinned. Raises ``OSError``."""
@@ -98,7 +106,7 @@ class FilePool:
             entry = self._entries.get(key)
             if entry is not None:
                 self._entries.move_to_end(key)
-                return entry.view
+                return None if entry.view is None else memoryview(entry.view)
             self._check_open(path)
             if not self._make_room():
                 return None
@@ -108,7 +116,7 @@ class FilePool:
             finally:
                 file.close()
             self._entries[key] = _Entry(None, view)
-            return view
+            return memoryview(view)
 
     def forget(self, directory: str) -> None:
         """Drop all entries below ``directory`` (it is about to be renamed or removed)."""
@@ -128,34 +136,33 @@ class FilePool:
             raise OSError(errno.EBADF, "the store is closed", path)
 
     def close(self) -> None:
+        """Close all that nobody uses now, and the rest when its user is done; nothing is opened any more."""
         with self._lock:
             self._closed = True
-            entries = list(self._entries.values())
-            self._entries.clear()
-            for entry in entries:
-                self._close(entry)
+            for key in list(self._entries):
+                self._drop(key)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._doomed)
 
     def _drop(self, key: _Key) -> None:
-        entry = self._entries[key]
+        """Never give this entry out again; a pinned one stays open for its user."""
+        entry = self._entries.pop(key)
         if entry.pins > 0:
-            entry.doomed = True
+            self._doomed.append(entry)
         else:
-            del self._entries[key]
             self._close(entry)
 
     def _make_room(self) -> bool:
         """Close least recently used entries until there is a place; False if all are in use."""
-        if len(self._entries) < self._capacity:
+        if len(self) < self._capacity:
             return True
         for key in list(self._entries):
             entry = self._entries[key]
             if entry.pins > 0 or not self._close(entry):
                 continue
             del self._entries[key]
-            if len(self._entries) < self._capacity:
+            if len(self) < self._capacity:
                 return True
         return False
 

@@ -123,6 +123,7 @@ class ObservedLog:
     def _refresh(self, slot: LiveSlot | None) -> None:
         """List the directory again. The lock is held."""
         try:
+            self._fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
             listing = Listing.of(self._fs.listdir(self.directory), self.directory)
         except FileNotFoundError:
             self.segments = SegmentList()  # the directory is made by the first append

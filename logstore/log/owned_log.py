@@ -38,6 +38,7 @@ from logstore.seams.fs import File, replace_file
 from logstore.types import Buffer
 
 _INT32_MAX = 2**31 - 1
+_STORE_ROWS = 256  # index rows kept back before they are written to the file
 _CURSORS = 64  # places where sequential readers will go on, so that they need no index
 
 
@@ -98,8 +99,7 @@ class OwnedLog:
         self._waiters: set[Waiter] = set()
         self._cursors: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._failure: LogStoreError | None = None
-        self._dirty_pin: str | None = None  # the active file, kept open while it has unsynced bytes
-        self._dirty_file: File | None = None
+        self._dirty_file: File | None = None  # the active file, kept open while it has unsynced bytes
         self.segments: SegmentList = loaded.segments
         self.epochs = loaded.epochs
         self.next_offset = loaded.next_offset
@@ -149,16 +149,34 @@ class OwnedLog:
         """As leader: give offsets and the epoch, write, index. One write call for all batches of a segment.
 
         The batches were checked (``append_validation``). Errors: ``DiskFullError`` or ``StorageError`` (the
-        log is as before), ``PartitionPoisonedError``.
+        log is as before), ``PartitionPoisonedError``; ``OutcomeUnknownError`` when batches that take more
+        than one segment got in only in part.
         """
         with self._lock:
             self._check_usable()
             base = self.next_offset
             epoch = self._writing_epoch()
+            self._roll_unless_all_fit(batches)
             start = 0
             while start < len(batches):
-                start = self._append_run(batches, start, epoch)
+                try:
+                    start = self._append_run(batches, start, epoch)
+                except LogStoreError as error:
+                    if start == 0:
+                        raise
+                    raise OutcomeUnknownError(
+                        f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
+                        f"to {self.next_offset - 1}; then: {error.message}"
+                    ) from error
             return Appended(base, self.next_offset)
+
+    def _roll_unless_all_fit(self, batches: Sequence[CheckedBatch]) -> None:
+        """As in Kafka one append lands in one segment, if it fits any: so it fails as a whole, too."""
+        segment = self.segments.active
+        if segment is not None and segment.size > 0 and len(batches) > 1:
+            size = segment.size + sum(len(batch.data) for batch in batches)
+            if size > self.config.segment_bytes:
+                self._roll(segment)
 
     def append_as_follower(self, batches: Sequence[CheckedBatch]) -> Appended:
         """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
@@ -194,9 +212,10 @@ class OwnedLog:
         segment = self._segment_for(batches[start])
         buffers: list[Buffer] = []
         offset, size, number = self.next_offset, segment.size, start
+        first_ms = segment.first_timestamp_ms if size > 0 else batches[start].header.max_timestamp
         while number < len(batches) and (count is None or number - start < count):
             data, header = batches[number]
-            if number > start and self._must_roll(segment, batches[number], size, offset):
+            if number > start and self._must_roll(segment, batches[number], size, offset, first_ms):
                 break
             buffers.append(stamp(data, offset, epoch))
             buffers.append(data[STAMP_SIZE:])
@@ -233,7 +252,7 @@ class OwnedLog:
             file = self._pool.pin(segment.path(), True)
         except OSError as error:
             raise from_os_error(error, "open", segment.path()) from error
-        self._dirty_pin, self._dirty_file = segment.path(), file
+        self._dirty_file = file
         self.dirty_since_s = self._clock.monotonic_s()
         return file
 
@@ -249,28 +268,37 @@ class OwnedLog:
             offset = last + 1
         self.unsynced_records += offset - self.next_offset
         self.next_offset = offset
+        if not was_dirty:
+            self._on_dirty(self)
+        if segment.unstored_rows >= _STORE_ROWS:
+            try:
+                segment.store_indexes()
+            except OSError:
+                pass  # the batches are in; the rows wait in memory for the next try, a checkpoint or a roll
         if self.config.visible_after == "append":
             self._raise_high_watermark(offset)
             self._publish(self)  # else nothing that other processes may see has changed before the sync
-        if not was_dirty:
-            self._on_dirty(self)
 
     # --- roll ---
 
     def _segment_for(self, batch: CheckedBatch) -> Segment:
         segment = self.segments.active
-        if segment is not None and not self._must_roll(segment, batch, segment.size, self.next_offset):
+        if segment is not None and not self._must_roll(
+            segment, batch, segment.size, self.next_offset, segment.first_timestamp_ms
+        ):
             return segment
         return self._roll(segment)
 
-    def _must_roll(self, segment: Segment, batch: CheckedBatch, size: int, offset: int) -> bool:
+    def _must_roll(
+        self, segment: Segment, batch: CheckedBatch, size: int, offset: int, first_ms: int
+    ) -> bool:
         """Kafka's conditions; an empty segment never rolls (it would get the same name again)."""
         if size == 0:
             return False
         config, header = self.config, batch.header
         return (
             size + len(batch.data) > config.segment_bytes
-            or header.max_timestamp - segment.first_timestamp_ms > config.segment_ms - self._roll_jitter_ms
+            or header.max_timestamp - first_ms > config.segment_ms - self._roll_jitter_ms
             or segment.index_bytes + LARGEST_ROW > config.segment_index_bytes
             or offset + header.last_offset_delta - segment.base_offset > _INT32_MAX
         )
@@ -280,8 +308,8 @@ class OwnedLog:
         try:
             if old is not None:
                 self._sync_segment(old)
-                old.store_indexes(sync=True)
                 self._synced_up_to(self.next_offset)
+                self._store_indexes(old)
                 self._drop_dirty_pin()
                 self.recovery_point = self.next_offset
                 self._before_roll(self)
@@ -294,6 +322,16 @@ class OwnedLog:
             old.close_for_appends()
         self.segments = self.segments.with_active(segment)
         return segment
+
+    def _store_indexes(self, segment: Segment) -> None:
+        """Index rows into their files, durably. A failed write may be tried again, a failed sync may not."""
+        segment.store_indexes()
+        try:
+            segment.sync_indexes()
+        except OSError as error:
+            failure = from_os_error(error, "sync the indexes of", segment.path())
+            self._poison(failure)
+            raise PartitionPoisonedError(f"{self.where} accepts nothing more: {failure.message}") from error
 
     def _sync_segment(self, segment: Segment) -> None:
         try:
@@ -311,7 +349,7 @@ class OwnedLog:
         (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
         with self._sync_lock:
             with self._lock:
-                self._check_usable()
+                self._check_durable()
                 target, segment = self.next_offset, self.segments.active
             if target == self.synced_offset or segment is None:
                 return
@@ -332,9 +370,9 @@ class OwnedLog:
             segment, target = self.segments.active, self.synced_offset
             if segment is not None and target > self.recovery_point:
                 try:
-                    segment.store_indexes(sync=True)
+                    self._store_indexes(segment)
                 except OSError as error:
-                    raise from_os_error(error, "sync the indexes of", self.directory) from error
+                    raise from_os_error(error, "write the indexes of", self.directory) from error
             self.recovery_point = max(self.recovery_point, target)
             return self.recovery_point
 
@@ -357,9 +395,9 @@ class OwnedLog:
             self.wake_waiters()
 
     def _drop_dirty_pin(self) -> None:
-        if self._dirty_pin is not None:
-            self._pool.unpin(self._dirty_pin, True)
-            self._dirty_pin = self._dirty_file = None
+        file, self._dirty_file = self._dirty_file, None
+        if file is not None:
+            self._pool.unpin(file, True)
 
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:
@@ -370,6 +408,15 @@ class OwnedLog:
     def _check_usable(self) -> None:
         if self._failure is not None:
             raise PartitionPoisonedError(f"{self.where} accepts nothing more: {self._failure.message}")
+
+    def _check_durable(self) -> None:
+        """Before a sync. What was appended and not synced before the failure may be in all the same."""
+        if self._failure is not None and self.dirty:
+            raise OutcomeUnknownError(
+                f"{self.where}: records from offset {self.synced_offset} on may not be durable: "
+                f"{self._failure.message}"
+            )
+        self._check_usable()
 
     # --- read ---
 
@@ -442,6 +489,7 @@ class OwnedLog:
         active = self.segments.active
         self.next_offset = active.next_offset if active is not None else self.log_start_offset
         self.synced_offset = min(self.synced_offset, self.next_offset)
+        self.unsynced_records = self.next_offset - self.synced_offset
         self.recovery_point = min(self.recovery_point, self.next_offset)
         if self.epochs.truncate(self.next_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from logstore.config import TopicConfig
 from logstore.errors import DataLossError, InvalidArgumentError, OffsetOutOfRangeError, from_os_error
 from logstore.format.batch import decode_batches, encode_batch
-from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
+from logstore.log.append_validation import CheckedBatch, check_leader_append, codec_level, split_checked
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import Appended, Bounds, OwnedLog
 from logstore.log.row_chunks import row_chunks
@@ -88,7 +88,10 @@ class PartitionLog:
         codec = config.compression_type if config.compression_type != "producer" else "none"
         limit = min(config.max_message_bytes, config.segment_bytes)
         encoded = b"".join(
-            [encode_batch(chunk, now_ms=now_ms, codec=codec) for chunk in row_chunks(rows, limit, self.where)]
+            [
+                encode_batch(chunk, now_ms=now_ms, codec=codec, level=codec_level(config))
+                for chunk in row_chunks(rows, limit, self.where)
+            ]
         )
         first = rows[0][3] if len(rows[0]) > 3 else None
         appended, stamped_ms = self.append_checked(split_checked(encoded, self.where), acks)
@@ -162,6 +165,8 @@ class PartitionLog:
         return self.bounds().leader_epoch
 
     def describe(self) -> PartitionDescription:
+        """Offsets, segments and size at one moment."""
+        self._access.check_usable()
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
         if isinstance(reader, ObservedLog):

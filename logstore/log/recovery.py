@@ -170,6 +170,13 @@ class _Recovery:
                 segment.next_offset = segments[number + 1].base_offset
                 self._keep(segment, point)
                 continue
+            if not last and scan.bad is None:
+                raise DamagedStoreError(
+                    f"{segment.path()} ends at offset {scan.next_offset}, but the next segment starts at "
+                    f"{segments[number + 1].base_offset}",
+                    path=segment.path(),
+                    position=scan.position,
+                )
             if scan.bad is not None:
                 self._cut(segment, scan, point, last)
                 for orphan in segments[number + 1 :]:

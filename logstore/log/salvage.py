@@ -28,11 +28,13 @@ from logstore.errors import (
     StorageError,
     UnsupportedStoreVersionError,
 )
-from logstore.format.batch import decode_batches
+from logstore.format.batch import STAMP_SIZE, decode_batches, read_header, stamp
 from logstore.format.control import decode_control_batch
 from logstore.log import checkpoints
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.epochs import Epochs
 from logstore.log.inspect import (
+    INT32_MAX,
     BadSpan,
     PartitionFolder,
     ScannedBatch,
@@ -100,6 +102,8 @@ def salvage(
     target is then no store yet (its catalogue is written last).
     """
     kind = classify_directory(fs, source)
+    if kind in (DirectoryKind.MISSING, DirectoryKind.FILE, DirectoryKind.KAFKA):
+        raise missing_store(kind, source)
     if kind not in (DirectoryKind.STORE, DirectoryKind.HEADLESS) and not partition_folders(fs, source):
         raise missing_store(kind, source)
     require_new(fs, target)
@@ -258,11 +262,13 @@ class _Salvage:
             if folder is None:
                 copy.reason = "the partition's folder is missing"
             else:
-                for base in bases:
-                    copy.segment(folder, base)
+                copy.epochs = self._epochs(folder)
+                limits = [*bases[1:], bases[-1] + INT32_MAX + 1] if bases else []
+                for base, limit in zip(bases, limits, strict=True):
+                    copy.segment(folder, base, limit)
             copy.finish(_known_end(known, clean))
-            if folder is not None:
-                self._keep_epochs(folder, writer)
+            if copy.epochs.latest >= 0:  # it may have no record; it must not be given again
+                writer.epochs.assign(copy.epochs.latest, writer.next_offset)
             writer.finish()
         finally:
             writer.abandon()
@@ -270,18 +276,15 @@ class _Salvage:
         end = writer.next_offset
         return PartitionState(end, min(log_start, end), end, end)
 
-    def _keep_epochs(self, folder: PartitionFolder, writer: PartitionWriter) -> None:
-        """The newest epoch may have no record; it must not be given again."""
+    def _epochs(self, folder: PartitionFolder) -> Epochs:
         path = f"{folder.path}/{EPOCHS_FILE}"
         try:
-            entries = checkpoints.decode_pairs(read_file(self._fs, path), path)
+            return Epochs(checkpoints.decode_pairs(read_file(self._fs, path), path))
         except FileNotFoundError:
-            return
+            return Epochs()
         except (LogStoreError, OSError) as error:
             self.report.notes.append(f"epochs of {folder.path} are those of its batches: {error}")
-            return
-        if entries:
-            writer.epochs.assign(entries[-1][0], writer.next_offset)
+            return Epochs()
 
 
 def _known_end(known: PartitionState | None, clean: bool) -> int:
@@ -306,6 +309,7 @@ class _PartitionCopy:
     ) -> None:
         self.reason = "no segment holds them"
         self.gaps_allowed = False
+        self.epochs = Epochs()
         self._fs = fs
         self._topic = topic
         self._partition = partition
@@ -314,22 +318,53 @@ class _PartitionCopy:
         self._progress = progress
         self._damaged = False  # bad bytes since the last batch that was copied
 
-    def segment(self, folder: PartitionFolder, base_offset: int) -> None:
-        """Copy the readable batches of one segment into one of its own."""
+    def segment(self, folder: PartitionFolder, base_offset: int, limit: int) -> None:
+        """Copy the readable batches of one segment, [base_offset, limit), into one of its own.
+
+        A batch's offset and epoch lie outside its CRC. Between adjacent batches offsets have no gap (unless
+        compaction made it), so there the file's order tells a damaged offset from a right one.
+        """
         path = segment_path(folder.path, base_offset)
         if base_offset > self._writer.next_offset and not self._damaged and not self.gaps_allowed:
             self._lose_to(base_offset)
         rolled = False
+        due: int | None = base_offset
         for span in self._spans(path, base_offset):
             if self._progress is not None:
                 self._progress(span.length if isinstance(span, BadSpan) else span.header.size)
-            bad = span if isinstance(span, BadSpan) else self._unreadable(span)
-            if bad is not None:
-                self.reason = f"{path} at byte {bad.position}: {bad.message}"
+            found = span if isinstance(span, BadSpan) else self._checked(span, path, due, limit)
+            if isinstance(found, BadSpan):
+                self.reason = f"{path} at byte {found.position}: {found.message}"
                 self._damaged = True
-            elif isinstance(span, ScannedBatch):
-                self._batch(span, path, roll=not rolled)
-                rolled = True
+                due = None
+                continue
+            due = found.header.next_offset
+            self._batch(found, roll=not rolled)
+            rolled = True
+
+    def _checked(self, batch: ScannedBatch, path: str, due: int | None, limit: int) -> Span:
+        """The batch as it is to be written, or why it cannot be."""
+        bad = self._unreadable(batch)
+        if bad is not None:
+            return bad
+        header = batch.header
+        base = header.base_offset
+        if due is not None and base != due and not (self.gaps_allowed and due < base < limit):
+            self._report.notes.append(f"{path} at byte {batch.position}: offset {base} put right, to {due}")
+            base = due
+        if not self._writer.next_offset <= base <= limit - 1 - header.last_offset_delta:
+            text = f"offset {base} has no place here, between {self._writer.next_offset} and {limit - 1}"
+            return BadSpan(batch.position, header.size, "offset", text)
+        epoch = self.epochs.epoch_at(base)
+        if epoch >= 0 and epoch != header.leader_epoch:
+            text = f"epoch {header.leader_epoch} put right, to {epoch}"
+            self._report.notes.append(f"{path} at byte {batch.position}: {text}")
+        else:
+            epoch = header.leader_epoch
+        if (base, epoch) == (header.base_offset, header.leader_epoch):
+            return batch
+        data = stamp(batch.data, base, epoch) + bytes(batch.data[STAMP_SIZE:])
+        return ScannedBatch(batch.position, read_header(data), memoryview(data))
 
     def _spans(self, path: str, base_offset: int) -> Iterator[Span]:
         """A segment that cannot be opened is one bad span: the others are still to be copied."""
@@ -338,14 +373,8 @@ class _PartitionCopy:
         except StorageError as error:
             yield BadSpan(0, 0, "unreadable", error.message)
 
-    def _batch(self, batch: ScannedBatch, path: str, *, roll: bool) -> None:
+    def _batch(self, batch: ScannedBatch, *, roll: bool) -> None:
         header, writer = batch.header, self._writer
-        if header.base_offset < writer.next_offset:
-            note = (
-                f"{path} at byte {batch.position}: offsets {header.base_offset} to {header.last_offset} again"
-            )
-            self._report.notes.append(f"{note}; the first copy was kept")
-            return
         if header.base_offset > writer.next_offset and (self._damaged or not self.gaps_allowed):
             self._lose_to(header.base_offset)
         if roll:

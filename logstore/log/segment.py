@@ -28,7 +28,6 @@ from logstore.types import Buffer
 LOG_SUFFIX = ".log"
 _HEAD = struct.Struct(">qi")
 _LOCATE_BYTES = 8192
-_STORE_ROWS = 256  # index rows kept back before they are written to the file
 _STALE_BYTES = 1 << 20  # how far a copied index of somebody else's active segment may lag
 
 
@@ -86,7 +85,8 @@ class Segment:
             view = self._pool.mapping(self.path())
             if view is not None:
                 return view[position : position + length]
-        with self._pool.pinned(self.path(), not self.closed) as file:
+        # The writer's own descriptor if this is its active segment; a reader must not need to be a writer.
+        with self._pool.pinned(self.path(), self.rule is not None) as file:
             return file.pread(length, position)
 
     def locate(self, offset: int) -> int | None:
@@ -116,7 +116,10 @@ class Segment:
         if position + LOG_OVERHEAD > self.size:
             return None
         data = self.bytes_at(position, max(max_bytes, LOG_OVERHEAD))
-        end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
+        try:
+            end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
+        except CorruptBatchError as error:
+            raise self._corrupt(position + max(error.position, 0), error.message) from error
         if count == 0:
             base, length = _HEAD.unpack_from(data, 0)
             if base >= limit_offset:
@@ -259,8 +262,6 @@ class Segment:
                 time_index.ROW.size
             )  # the time index has the larger rows, and no more of them
             self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)  # type: ignore[union-attr]
-            if self._offsets.table.unstored_rows >= _STORE_ROWS:  # type: ignore[union-attr]
-                self.store_indexes()
         if self.first_timestamp_ms < 0:
             self.first_timestamp_ms = max_timestamp_ms
         self.next_offset = last_offset + 1
@@ -271,21 +272,23 @@ class Segment:
         an ``OSError`` the writer cuts the file back to ``size``."""
         write_all(file, buffers, self.size)
 
-    def store_indexes(self, *, sync: bool = False) -> None:
-        """Write the index rows that the files lack; with ``sync`` make them durable."""
+    def store_indexes(self) -> None:
+        """Write the index rows that the files lack."""
         for suffix, index in ((offset_index.SUFFIX, self._offsets), (time_index.SUFFIX, self._times)):
             table = index.table if index is not None else None
             if not isinstance(table, GrowingTable):
                 continue
             rows, position = table.unstored()
-            if not rows and not sync:
-                continue
-            with self._pool.pinned(self.path(suffix), True) as file:
-                if rows:
+            if rows:
+                with self._pool.pinned(self.path(suffix), True) as file:
                     write_all(file, [rows], position)
                     table.mark_stored()
-                if sync:
-                    file.sync()
+
+    def sync_indexes(self) -> None:
+        """Make the index rows that were written durable."""
+        for suffix in (offset_index.SUFFIX, time_index.SUFFIX):
+            with self._pool.pinned(self.path(suffix), True) as file:
+                file.sync()
 
     def sync(self) -> None:
         with self._pool.pinned(self.path(), True) as file:
@@ -298,6 +301,12 @@ class Segment:
         self._offsets = self._times = None
         for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
             self._pool.forget_file(self.path(suffix))
+
+    @property
+    def unstored_rows(self) -> int:
+        """Index rows that the file lacks."""
+        table = self._offsets.table if self._offsets is not None else None
+        return table.unstored_rows if isinstance(table, GrowingTable) else 0
 
     @property
     def index_bytes(self) -> int:

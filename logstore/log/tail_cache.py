@@ -30,12 +30,17 @@ class TailBudget:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
         self.lock = threading.Lock()
+        self.entries = 0  # held by all caches together
         self._order: deque[tuple[TailCache, int]] = deque()  # (cache, number of its entry), oldest first
 
     def added(self, cache: TailCache, number: int, size: int) -> None:
         """Count a new entry and make room for it; the caller holds ``lock``."""
         self.used_bytes += size
+        self.entries += 1
         self._order.append((cache, number))
+        if len(self._order) > 2 * self.entries + 64:
+            # Caches drop entries by themselves, too; what is noted of those must not pile up.
+            self._order = deque(item for item in self._order if item[1] >= item[0].first_number)
         while self.used_bytes > self.limit_bytes and self._order:
             oldest, its_number = self._order.popleft()
             if its_number >= oldest.first_number:  # else the cache dropped it by itself
@@ -74,6 +79,7 @@ class TailCache:
         size = entries[head].size
         self.used_bytes -= size
         self._budget.used_bytes -= size
+        self._budget.entries -= 1
         self.first_number += 1
         head += 1
         if head > 64 and head * 2 > len(bases):
@@ -87,6 +93,7 @@ class TailCache:
             bases, _, head = self._state
             self.first_number += len(bases) - head
             self._budget.used_bytes -= self.used_bytes
+            self._budget.entries -= len(bases) - head
             self.used_bytes = 0
             self._state = ([], [], 0)
 

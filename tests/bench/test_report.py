@@ -23,7 +23,7 @@ def rows() -> list[Row]:
 def made() -> report.Report:
     facts = {
         "processor": "P", "cores": "2", "memory_mb": "1", "system": "S", "python": "Y", "file_system": "ext4",
-        "logstore": "0", "peers": "none",
+        "logstore": "0", "peers": "none", "pace_before": "load 0", "pace_after": "load 1",
     }  # fmt: skip
     when = "2026-01-02 03:04 UTC"
     return report.Report(machine=facts, quick=False, finished=when, seconds=9.0, rows=rows())
@@ -67,6 +67,10 @@ NUMBERS = [(12345.6, "12,346"), (99.94, "99.9"), (9.876, "9.88"), (0.5, "0.5")]
 @pytest.mark.parametrize(("value", "text"), NUMBERS)
 def test_numbers(value: float, text: str) -> None:
     assert report.number(value) == text
+
+
+def test_pace_counts_time() -> None:
+    assert float(machine.pace().split()[-2]) > 0
 
 
 def test_machine_is_named_without_paths(tmp_path: Path) -> None:

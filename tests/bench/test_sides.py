@@ -33,6 +33,7 @@ SIDES: dict[str, tuple[Side, int]] = {
     "sqlite": (peers.sqlite_append(ROWS, 100), 230),
     "sqlite one": (peers.sqlite_one_at_a_time(ROWS, 100), 230),
     "lmdb": (peers.lmdb_append(ROWS, 100), 230),
+    "lmdb put": (peers.lmdb_put(ROWS, 100), 230),
     "rocksdb": (peers.rocksdb_append(ROWS, 100), 230),
     "writev": (peers.bare_writev([(batch,) for batch in BATCHES]), sum(map(len, BATCHES))),
     "sqlite scan": (peers.sqlite_scan(ROWS), 230),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -53,12 +54,10 @@ def put(
     )
 
 
-def good(batches: Any, base: int = 0) -> list[tuple[PendingBatch, ProduceResult]]:
-    pairs = []
-    for batch in batches:
-        pairs.append((batch, ProduceResult(base)))
-        base += batch.count
-    return pairs
+def good(batches: Any, base: int = 0) -> list[ProduceResult]:
+    """The results of a flight that went well."""
+    ends = accumulate((batch.count for batch in batches), initial=base)
+    return [ProduceResult(start) for start, _ in zip(ends, batches, strict=False)]
 
 
 def values(batches: Any) -> list[bytes]:
@@ -126,7 +125,7 @@ def test_a_retriable_error_backs_off_and_keeps_the_order() -> None:
     first = accumulator.take_ready(0.0)
     assert len(first) == 3
     full = DiskFullError("no space")
-    done = accumulator.land(queue, [(batch, ProduceResult(-1, error=full)) for batch in first], 0.0)
+    done = accumulator.land(queue, [ProduceResult(-1, error=full)] * 3, 0.0)
     assert done == []
     assert accumulator.take_ready(0.01) == []
     retried = accumulator.take_ready(0.02)
@@ -144,7 +143,7 @@ def test_back_off_doubles_up_to_a_bound() -> None:
     now_s, waits = 0.0, []
     for _ in range(9):
         taken = accumulator.take_ready(now_s)
-        accumulator.land(queue, [(taken[0], ProduceResult(-1, error=DiskFullError("full")))], now_s)
+        accumulator.land(queue, [ProduceResult(-1, error=DiskFullError("full"))], now_s)
         waits.append(round(queue.retry_at_s - now_s, 6))
         now_s = queue.retry_at_s
     assert waits == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
@@ -165,7 +164,7 @@ def test_behind_a_failed_batch_nothing_is_lost_or_sent_twice() -> None:
         ProduceResult(40),  # in all the same
         ProduceResult(-1, error=poisoned),  # not tried
     ]
-    done = accumulator.land(queue, list(zip(taken, results, strict=True)), 0.0)
+    done = accumulator.land(queue, results, 0.0)
     assert done == taken[:3]
     assert isinstance(taken[0].error, PartitionPoisonedError)
     assert isinstance(taken[1].error, OutcomeUnknownError)
@@ -189,7 +188,7 @@ def test_a_batch_refused_for_one_record_is_cut_until_only_that_one_fails() -> No
             else:
                 result = ProduceResult(len(landed))
                 landed += sent
-            accumulator.land(queue, [(batch, result)], float(now_s))
+            accumulator.land(queue, [result], float(now_s))
     assert landed == [b"0", b"1", b"2", b"3", b"5", b"6"]
     leaves = [spot[0].locate(spot[1]) for spot in placed if spot is not None]
     assert [leaf.error is not None for leaf, _ in leaves] == [False] * 4 + [True] + [False] * 2

@@ -56,7 +56,14 @@ def test_a_sound_segment_is_its_batches() -> None:
     fs = make_store()
     found = spans(fs, segment(1), 24)
     assert not bad(found)
-    assert [span.header.base_offset for span in found if isinstance(span, ScannedBatch)] == [24, 28, 32, 36, 40, 44]
+    assert [span.header.base_offset for span in found if isinstance(span, ScannedBatch)] == [
+        24,
+        28,
+        32,
+        36,
+        40,
+        44,
+    ]
     assert [span.position for span in found] == batch_positions(fs, segment(1))
 
 
@@ -87,7 +94,9 @@ def test_two_bad_batches_in_a_row_are_passed_by_search() -> None:
     flip(fs, segment(0), positions[1] + 70)
     flip(fs, segment(0), positions[2] + 70)
     found = spans(fs, segment(0))
-    assert [(span.position, span.length) for span in bad(found)] == [(positions[1], positions[3] - positions[1])]
+    assert [(span.position, span.length) for span in bad(found)] == [
+        (positions[1], positions[3] - positions[1])
+    ]
 
 
 def test_a_torn_end_and_a_zeroed_end() -> None:
@@ -122,7 +131,9 @@ def test_blocks_that_the_disk_refuses_are_one_bad_span() -> None:
         add(fs, segment(0), encode_batch(rows(offset, 4), now_ms=1, base_offset=offset))
 
     refusing = _RefuseBlock(fs, segment(0), 3)
-    found = [span if isinstance(span, BadSpan) else span.position for span in scan_segment(refusing, segment(0), 0)]
+    found = [
+        span if isinstance(span, BadSpan) else span.position for span in scan_segment(refusing, segment(0), 0)
+    ]
     (span,) = [span for span in found if isinstance(span, BadSpan)]
     assert span.kind == "unreadable"
     assert span.position < 3 * 4096 < 4 * 4096 <= span.position + span.length + 400

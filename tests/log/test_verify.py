@@ -124,7 +124,9 @@ CASES: dict[str, tuple[Damage, str, str, str]] = {
         "offsets 72 to 72 are missing at the end",
     ),
     "more records than the store closed with": (
-        lambda fs: add(fs, segment(3), encode_batch(rows(73, 1), now_ms=2_000_001, base_offset=73, leader_epoch=3)),
+        lambda fs: add(
+            fs, segment(3), encode_batch(rows(73, 1), now_ms=2_000_001, base_offset=73, leader_epoch=3)
+        ),
         segment(3),
         "end",
         "closed with the end at 73",
@@ -172,13 +174,17 @@ CASES: dict[str, tuple[Damage, str, str, str]] = {
         "1 entries point past the end",
     ),
     "time index with a wrong time": (
-        lambda fs: change(fs, segment(0, ".timeindex"), lambda content: content.__setitem__(7, content[7] + 1)),
+        lambda fs: change(
+            fs, segment(0, ".timeindex"), lambda content: content.__setitem__(7, content[7] + 1)
+        ),
         segment(0, ".timeindex"),
         "index",
         "entry 0: timestamp",
     ),
     "time index with an offset inside a batch": (
-        lambda fs: change(fs, segment(0, ".timeindex"), lambda content: content.__setitem__(11, content[11] - 1)),
+        lambda fs: change(
+            fs, segment(0, ".timeindex"), lambda content: content.__setitem__(11, content[11] - 1)
+        ),
         segment(0, ".timeindex"),
         "index",
         "is not the last of a batch",
@@ -195,7 +201,12 @@ CASES: dict[str, tuple[Damage, str, str, str]] = {
         "name",
         "no file of a partition",
     ),
-    "a stray folder in a partition": (lambda fs: fs.mkdir(f"{FOLDER}/x"), f"{FOLDER}/x", "name", "no file of"),
+    "a stray folder in a partition": (
+        lambda fs: fs.mkdir(f"{FOLDER}/x"),
+        f"{FOLDER}/x",
+        "name",
+        "no file of",
+    ),
     "an index without its segment": (
         lambda fs: replace_file(fs, segment(9, ".index"), b""),
         segment(9, ".index"),
@@ -209,7 +220,9 @@ CASES: dict[str, tuple[Damage, str, str, str]] = {
         "nothing in a store",
     ),
     "partition.metadata of another topic": (
-        lambda fs: replace_file(fs, f"{FOLDER}/partition.metadata", encode_metadata("AAAAAAAAAAAAAAAAAAAAAA")),
+        lambda fs: replace_file(
+            fs, f"{FOLDER}/partition.metadata", encode_metadata("AAAAAAAAAAAAAAAAAAAAAA")
+        ),
         f"{FOLDER}/partition.metadata",
         "metadata",
         "belongs to the topic id",

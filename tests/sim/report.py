@@ -140,14 +140,13 @@ def as_markdown(report: Report) -> str:
         "",
         "## Planted bugs",
         "",
-        "| planted | caught by | seeds it took | caught in | as |",
+        "| planted | caught by | runs it took | caught in | as |",
         "|---|---|---|---|---|",
     ]
     for caught in report.plants:
-        where = f"seed {caught.first_seed}" if caught.by == "schedules" else caught.by
         lines.append(
-            f"| {caught.name}: {caught.what} | {where if caught.by else '**not caught**'} |"
-            f" {caught.seeds_taken} | {caught.caught_in} of {caught.seeds_run} | {caught.rule} |"
+            f"| {caught.name}: {caught.what} | {caught.by or '**not caught**'} | {caught.runs_taken} |"
+            f" {caught.caught_in} of {caught.runs} | {caught.rule} |"
         )
     lines += ["", "Seconds: " + ", ".join(f"{part} {spent}" for part, spent in report.seconds.items()), ""]
     return "\n".join(lines)

@@ -81,7 +81,7 @@ class Schedule:
             self._run()
         except Violation as violation:
             self.outcome.violation = violation
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - kept: whatever comes out is the finding
             self.outcome.violation = Violation(rules.CALM, f"{type(error).__name__}: {error}")
             self.outcome.violation.__cause__ = error
         self._collect()

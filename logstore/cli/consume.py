@@ -1,0 +1,224 @@
+"""`logstore consume`: records to stdout, with or without a group that remembers where it was."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from logstore.cli.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
+from logstore.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from logstore.cli.rendering import Renderer
+    from logstore.client.consumer import Consumer
+    from logstore.store import LogStore
+    from logstore.types import Record
+
+_POLL_RECORDS = 500
+_POLL_S = 0.25  # how long Ctrl-C may go unseen
+_COMMIT_EVERY_S = 5.0
+
+
+@click.command(
+    epilog="""\b
+Where to start (-o), in a group only for partitions without a committed offset:
+  start        the oldest record (default)      end    what comes from now on
+  OFFSET       this offset                      -N     the last N records of each partition
+  @TIMESTAMP   the first record at least that new: ms since 1970, or ISO 8601 (UTC if it has no zone)
+
+\b
+Format tokens (-f), as in kcat; nothing is added to them:
+  %t topic  %p partition  %o offset  %T time in ms  %k key  %K its length  %s value  %S its length
+  %h headers (name=value, by commas)  %%  \\n \\t \\r \\\\ \\0 \\xHH     lengths are -1 for null
+Without -f each value is printed with a newline. --json prints what `logstore produce --format json` takes."""
+)
+@click.argument("topics", nargs=-1, required=True)
+@click.option(
+    "-o", "--offset", "start", default="start", show_default=True, help="Where to start; see below."
+)
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end that is there now.")
+@click.option("-f", "--format", "format_text", metavar="TEXT", help="How to print a record; see below.")
+@click.option("-g", "--group", help="Go on where this group was, and commit what was printed.")
+@click.option(
+    "-p", "--partition", "partitions", type=int, multiple=True, help="Only this one; repeat for more."
+)
+@target_options
+@click.pass_obj
+def consume(
+    target: Target,
+    /,
+    topics: tuple[str, ...],
+    start: str,
+    count: int | None,
+    exit_at_end: bool,
+    format_text: str | None,
+    group: str | None,
+    partitions: tuple[int, ...],
+) -> None:
+    """Print the records of TOPICS, and wait for more until Ctrl-C (or -n, -e).
+
+    With --group the position is committed for what was printed, also after Ctrl-C and a closed pipe.
+    """
+    renderer = _renderer(format_text, target.as_json)
+    begin, last = parse_start(start)
+    wanted: Any = [(topic, number) for topic in topics for number in partitions] or list(topics)
+    with Interrupts() as interrupts, target.open(write=group is not None) as store:
+        settings = {"group": group, "start": begin, "until_end": exit_at_end}
+        with _consumer(store, wanted, settings, last) as consumer:
+            _print_records(consumer, renderer, count, group is not None, interrupts)
+    if interrupts.exit_code:
+        raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _renderer(format_text: str | None, as_json: bool) -> Renderer:
+    from logstore.cli.record_json import encode_records
+    from logstore.cli.rendering import compile_format, values
+
+    if format_text is None:
+        return encode_records if as_json else values
+    if as_json:
+        raise click.UsageError("--format and --json exclude each other")
+    try:
+        return compile_format(format_text)
+    except ValueError as error:
+        raise click.UsageError(f"--format {format_text!r}: {error}") from None
+
+
+def parse_start(text: str) -> tuple[Any, int | None]:
+    """``consumer(start=...)`` for what -o says, and N for "-N". UsageError for anything else."""
+    names = {
+        "start": "earliest",
+        "beginning": "earliest",
+        "earliest": "earliest",
+        "end": "latest",
+        "latest": "latest",
+    }
+    if text in names:
+        return names[text], None
+    if text.startswith("@"):
+        return parse_moment(text[1:], "--offset @"), None
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit():
+        return ("earliest", int(digits)) if text.startswith("-") else (int(text), None)
+    raise click.UsageError(f"--offset {text!r} is neither start, end, OFFSET, -N nor @TIMESTAMP")
+
+
+def parse_moment(text: str, option: str) -> datetime:
+    """A time in ms since 1970 or ISO 8601. UsageError names ``option``."""
+    from logstore.cli.rows import parse_timestamp
+
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=parse_timestamp(text))
+    except (ValueError, OverflowError) as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
+def _consumer(store: LogStore, wanted: Any, settings: dict[str, Any], last: int | None) -> Consumer[Any, Any]:
+    """The consumer; for "-N" set back from the ends, where no committed offset says more."""
+    consumer = store.consumer(wanted, **settings)
+    if last is None:
+        return consumer
+    starts, ends = consumer.beginning_offsets(), consumer.end_offsets()
+    for where in consumer.assignment():
+        if settings["group"] is None or consumer.committed(*where) is None:
+            consumer.seek(*where, max(starts[where], ends[where] - last))
+    return consumer
+
+
+def _print_records(
+    consumer: Consumer[Any, Any], renderer: Renderer, count: int | None, commits: bool, interrupts: Interrupts
+) -> None:
+    left = count
+    committed_s = time.monotonic()
+    try:
+        while left != 0 and not interrupts.exit_code:
+            most = _POLL_RECORDS if left is None else min(_POLL_RECORDS, left)
+            records = next(consumer.batches(most, _POLL_S), None)
+            if records is None:
+                break
+            if records:
+                _write(consumer, records, renderer, interrupts)
+                left = None if left is None else left - len(records)
+            if commits and time.monotonic() - committed_s > _COMMIT_EVERY_S:
+                consumer.commit()
+                committed_s = time.monotonic()
+    finally:
+        if commits:
+            consumer.commit()
+
+
+def _write(
+    consumer: Consumer[Any, Any], records: Sequence[Record], renderer: Renderer, interrupts: Interrupts
+) -> None:
+    """Print records; if they do not get out, give them back, so that the position covers only what did."""
+    try:
+        with interrupts.while_writing():
+            sys.stdout.buffer.write(renderer(records))
+            sys.stdout.buffer.flush()
+    except BaseException:
+        first: dict[tuple[str, int], int] = {}
+        for record in records:
+            first.setdefault((record.topic, record.partition), record.offset)
+        for (topic, partition), offset in first.items():
+            consumer.seek(topic, partition, offset)
+        raise
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM noted instead of raised, so that they never fall into the middle of the engine.
+
+    While output is written, which can wait for ever on a full pipe, they raise KeyboardInterrupt. Outside the
+    main thread Python lets nobody set handlers; then nothing changes. ``exit_code``: 0 until one came.
+    """
+
+    def __init__(self) -> None:
+        self.exit_code = 0
+        self._writing = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        again = self.exit_code != 0
+        self.exit_code = EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
+        if self._writing or again:
+            raise KeyboardInterrupt
+
+    def while_writing(self) -> _Writing:
+        return _Writing(self)
+
+    def set_writing(self, writing: bool) -> None:
+        self._writing = writing
+
+
+class _Writing:
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+
+    def __enter__(self) -> None:
+        self._interrupts.set_writing(True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._interrupts.set_writing(False)

@@ -1,0 +1,131 @@
+"""`logstore group`: committed offsets of consumer groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from logstore.cli.output import note, print_json, print_table
+from logstore.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from logstore.client.admin import GroupMove
+
+
+@click.group()
+def group() -> None:
+    """Consumer groups: list, describe, seek, delete."""
+
+
+@group.command("list")
+@target_options
+@click.pass_obj
+def list_(target: Target, /) -> None:
+    """List groups with their members and how far behind they are."""
+    with target.open() as store:
+        found = [store.admin.describe_group(summary.group) for summary in store.admin.list_groups()]
+    if target.as_json:
+        print_json(
+            [
+                {"group": one.group, "member": one.member, "partitions": len(one.partitions), "lag": one.lag}
+                for one in found
+            ]
+        )
+        return
+    rows = [(one.group, len(one.partitions), one.lag, one.member or "nobody") for one in found]
+    print_table(("GROUP", "PARTITIONS", "LAG", "MEMBER"), rows)
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True)
+@target_options
+@click.pass_obj
+def describe(target: Target, /, names: tuple[str, ...]) -> None:
+    """Show the groups NAMES: each partition's committed offset, end and lag."""
+    from dataclasses import asdict
+
+    with target.open() as store:
+        found = [store.admin.describe_group(name) for name in names]
+    if target.as_json:
+        print_json([{**asdict(one), "lag": one.lag} for one in found])
+        return
+    for number, one in enumerate(found):
+        if number:
+            click.echo()
+        click.echo(f"group   {one.group}")
+        click.echo(f"member  {one.member or 'nobody'}")
+        rows = [
+            (row.topic, row.partition, row.committed.offset, row.end_offset, row.lag)
+            for row in one.partitions
+        ]
+        print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows)
+
+
+@group.command()
+@click.argument("name")
+@click.option("--to-earliest", is_flag=True, help="To the oldest record.")
+@click.option("--to-latest", is_flag=True, help="To the end.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="To this offset.")
+@click.option(
+    "--to-timestamp", metavar="TIME", help="To the first record at least that new (ms or ISO 8601)."
+)
+@click.option("--shift", type=int, metavar="N", help="By N records; negative goes back.")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, help="Only this topic, all its partitions; repeat for more."
+)
+@click.option("--execute/--dry-run", default=False, help="Do it. Without --execute it is only shown.")
+@target_options
+@click.pass_obj
+def seek(target: Target, /, name: str, topics: tuple[str, ...], execute: bool, **where: Any) -> None:
+    """Move the committed offsets of the group NAME, kept within what its logs hold.
+
+    Nothing is changed without --execute. A group with a live member is refused.
+    """
+    destination, shift = _destination(where)
+    with target.open(write=True) as store:
+        moves = store.admin.seek_group(
+            name, destination, shift=shift, topics=topics or None, dry_run=not execute
+        )
+    _print_moves(name, moves, execute, target.as_json)
+
+
+def _destination(where: dict[str, Any]) -> tuple[Any, int | None]:
+    from logstore.cli.consume import parse_moment
+
+    given = [option for option, value in where.items() if value is not None and value is not False]
+    if len(given) != 1:
+        options = ", ".join(f"--{option.replace('_', '-')}" for option in where)
+        raise click.UsageError(f"say where to: exactly one of {options}")
+    if given[0] == "shift":
+        return None, where["shift"]
+    if given[0] == "to_timestamp":
+        return parse_moment(where["to_timestamp"], "--to-timestamp"), None
+    if given[0] == "to_offset":
+        return where["to_offset"], None
+    return ("earliest" if given[0] == "to_earliest" else "latest"), None
+
+
+def _print_moves(name: str, moves: list[GroupMove], execute: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    if as_json:
+        print_json({"group": name, "executed": execute, "moves": [asdict(move) for move in moves]})
+        return
+    rows = [(move.topic, move.partition, move.before, move.after) for move in moves]
+    print_table(("TOPIC", "PARTITION", "BEFORE", "AFTER"), rows)
+    note(f"moved group {name!r}" if execute else "nothing was changed: add --execute to do it")
+
+
+@group.command()
+@click.argument("name")
+@target_options
+@click.pass_obj
+def delete(target: Target, /, name: str) -> None:
+    """Forget the committed offsets of the group NAME."""
+    with target.open(write=True) as store:
+        store.admin.delete_group(name)
+    if target.as_json:
+        print_json({"group": name, "deleted": True})
+    else:
+        note(f"deleted group {name!r}")
