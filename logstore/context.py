@@ -18,7 +18,8 @@ from logstore.seams.fs import FileSystem
 
 @dataclass(kw_only=True, slots=True)
 class StoreContext:
-    """``commit``: make logs durable up to their ends, sharing syncs; ``note_dirty``: a log has unsynced
+    """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
+    ``commit``: make logs durable up to their ends, sharing syncs; ``note_dirty``: a log has unsynced
     records from now on; ``note_owned``: some topic was taken (the housekeeper has work)."""
 
     root: str
@@ -30,6 +31,7 @@ class StoreContext:
     tails: TailBudget
     read_only: bool
     lock_timeout_s: float
+    recovery_threads: int
     commit: Callable[[list[tuple[OwnedLog, int]]], None]
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]

@@ -37,6 +37,7 @@ from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, Topic
 
 Mode = Literal["r", "rw"]
 MEMORY = ":memory:"
+_RECOVERY_THREADS = 16
 Client = TypeVar("Client")
 
 _stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
@@ -109,6 +110,7 @@ class LogStore:
             tails=TailBudget(tail_cache_bytes),
             read_only=mode == "r",
             lock_timeout_s=lock_timeout_s,
+            recovery_threads=_RECOVERY_THREADS if threads else 1,
             commit=self._committer.commit,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,

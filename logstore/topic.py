@@ -12,6 +12,7 @@ import logging
 import threading
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from logstore import topic_state
@@ -179,13 +180,24 @@ class Topic:
         return entry
 
     def _recover_all(self, state: TopicState | None) -> None:
-        same_boot = state is not None and state.boot_id == self._context.clock.boot_id()
-        for partition in range(self.entry.partitions):
-            directory = self._context.partition_directory(self.name, partition)
-            if state is None and not folder_is_mine(self._context.fs, directory, self.entry.topic_id):
-                continue
-            if partition in self._rows or folder_is_mine(self._context.fs, directory, self.entry.topic_id):
+        """Every partition that has a folder. Many at a time where threads are allowed: each waits for a few
+        syncs, and the file system commits those of all together."""
+        context = self._context
+        same_boot = state is not None and state.boot_id == context.clock.boot_id()
+
+        def recover(partition: int) -> None:
+            directory = context.partition_directory(self.name, partition)
+            if partition in self._rows or folder_is_mine(context.fs, directory, self.entry.topic_id):
                 self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
+
+        partitions = range(self.entry.partitions)
+        if context.recovery_threads <= 1 or len(partitions) == 1:
+            for partition in partitions:
+                recover(partition)
+            return
+        with ThreadPoolExecutor(context.recovery_threads, "logstore-recovery") as workers:
+            for _ in workers.map(recover, partitions):
+                pass  # the first failure is raised here, when all under way are done
 
     def release(self) -> None:
         """Close in order: everything durable, the state marked clean, the lock given up. Waits for appends

@@ -77,7 +77,9 @@ def test_writing_to_either_side_leaves_the_other_alone(tmp_path: Path) -> None:
     assert values(tmp_path / "copy") == before
     with logstore.open(tmp_path / "copy") as copy:
         fill(copy, 1000, 60)
-    assert values(tmp_path / "store")[60:] == [b"value %d " % number + b"." * 200 for number in range(60, 120)]
+    assert values(tmp_path / "store")[60:] == [
+        b"value %d " % number + b"." * 200 for number in range(60, 120)
+    ]
     assert faults(tmp_path / "store") == []
     assert faults(tmp_path / "copy") == []
 
@@ -215,9 +217,9 @@ def test_a_damaged_batch_stops_the_copy_and_leaves_no_store(tmp_path: Path) -> N
     content = bytearray(log.read_bytes())
     content[100] ^= 1
     log.write_bytes(content)
-    with logstore.open(tmp_path / "store", mode="r") as store:
-        with pytest.raises(DamagedStoreError, match=r"at byte 0, below offset 5: wrong CRC-32C"):
-            run(store, tmp_path / "copy")
+    wrong = r"at byte 0, below offset 5: wrong CRC-32C"
+    with logstore.open(tmp_path / "store", mode="r") as store, pytest.raises(DamagedStoreError, match=wrong):
+        run(store, tmp_path / "copy")
     assert not (tmp_path / "copy" / "topics.json").exists()
 
 

@@ -245,9 +245,8 @@ def _consume(store: LogStore, topic: str, group: str, total: int, say: _Silent) 
         consumer.commit()
         lag = sum(consumer.lag().values())
     say.line(f"4. A new consumer went on where the group was (partition {places})")
-    say.line(
-        f"   and read the other {reading.records - first:,}: lag {lag}. Both together: {rate_text(total, seconds)}."
-    )
+    rate = rate_text(total, half_s + rest_s)
+    say.line(f"   and read the other {reading.records - first:,}: lag {lag}. Both together: {rate}.")
     if reading.records != total:
         raise Failure(f"{total} records were acknowledged, {reading.records} came out")
     say.line(f"   Each of the {total:,} records came out once, in its partition's order.")

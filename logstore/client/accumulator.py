@@ -107,6 +107,19 @@ class Accumulator:
     def has_room_for(self, needed_bytes: int) -> bool:
         return self.buffered_bytes + needed_bytes <= self.settings.buffer_bytes
 
+    def join_room_queue(self) -> threading.Lock:
+        """A lock that is released when bytes of the buffer come back. While somebody waits for that, no
+        open batch lingers."""
+        gate = threading.Lock()
+        gate.acquire()
+        self.room_waiters.append(gate)
+        self.counters.waits_for_room += 1
+        return gate
+
+    def leave_room_queue(self, gate: threading.Lock) -> None:
+        if gate in self.room_waiters:
+            self.room_waiters.remove(gate)
+
     def append(
         self, queue: PartitionQueue, row: object, row_bytes: int, alone: int, timestamped: bool, now_s: float
     ) -> tuple[PendingBatch, int] | None:

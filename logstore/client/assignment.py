@@ -27,7 +27,8 @@ class Assignment:
         self._settings = settings
         self._group = group
         self._version: int | None = None
-        self._missing: set[str] = set()  # named topics that are gone, reported once
+        self._missing: set[str] = set()  # named topics that are gone
+        self._news: list[str] = []  # those that nobody was told of
         self.states: dict[TopicPartition, FetchState] = {}
 
     def start(self) -> list[TopicPartition]:
@@ -75,23 +76,25 @@ class Assignment:
         for where in added:
             point = None if where in again else committed.get(where)
             self._add(where, wanted[where], point, beginnings[where].offset or 0)
+        self._note_missing(topics)
         self._version = version
         return added, lost
 
-    def check_named(self) -> None:
+    def tell_missing(self) -> None:
         """UnknownTopicError, once, for a named topic that was deleted; the others are read on."""
-        named = set(self._subscription.named) | {where.topic for where in self._subscription.partitions}
-        gone = named - {where.topic for where in self.states} if named else set()
-        if gone == self._missing:
-            return
-        gone -= set(self._backend.topics())
-        news = gone - self._missing
-        self._missing = gone
-        if news:
+        if self._news:
+            name = self._news.pop()
             raise UnknownTopicError(
-                f"topic {min(news)!r}, which this consumer reads, was deleted",
+                f"topic {name!r}, which this consumer reads, was deleted",
                 hint="the consumer reads its other topics on, and this one too if it comes back",
             )
+
+    def _note_missing(self, topics: Mapping[str, TopicMetadata]) -> None:
+        subscription = self._subscription
+        named = {*subscription.named, *(where.topic for where in subscription.partitions)}
+        missing = named - set(topics)
+        self._news += sorted(missing - self._missing)
+        self._missing = missing
 
     def _wanted(self, topics: Mapping[str, TopicMetadata]) -> dict[TopicPartition, str]:
         """Partitions to read now, with their topic's id."""

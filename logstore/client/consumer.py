@@ -7,14 +7,13 @@ import os
 import threading
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
 
 from logstore.client.assignment import Assignment
-from logstore.client.backend import Backend, FetchRequest, GroupHold, ListedOffset, Wakeup
+from logstore.client.backend import Backend, GroupHold, ListedOffset
 from logstore.client.consumer_settings import (
     OnPoison,
     OnReset,
@@ -25,6 +24,7 @@ from logstore.client.consumer_settings import (
     timestamp_ms,
 )
 from logstore.client.fetch_state import FetchState
+from logstore.client.fetcher import Fetcher
 from logstore.client.hand_out import Decoder, Loan
 from logstore.client.serializers import Deserializer, K, V
 from logstore.errors import (
@@ -32,8 +32,6 @@ from logstore.errors import (
     ConsumerThreadError,
     ForkedStoreError,
     InvalidArgumentError,
-    LogStoreError,
-    OffsetOutOfRangeError,
     WakeupError,
 )
 from logstore.seams.clock import Clock, SystemClock
@@ -43,9 +41,6 @@ logger = logging.getLogger(__name__)
 
 PartitionsHook = Callable[[list[TopicPartition]], object]
 
-# While some partitions have records at hand, the others are asked again this often: a long backlog in one
-# must not hold up what arrives in another.
-_FAIR_REFETCH_S = 0.01
 # Between two tries after an error that may pass.
 _RETRY_S = 0.02
 # Records lent at once to a `for record in consumer`.
@@ -113,18 +108,14 @@ class Consumer(Generic[K, V]):
         self._clock = clock or SystemClock()
         self._decoder = Decoder(key_deserializer, value_deserializer, on_poison)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
-        self._wakeup = Wakeup()
         self._pid = os.getpid()
         self._owner: threading.Thread | None = None
         self._owner_ident = -1
         self._closed = False
         self._loan: Loan | None = None
-        self._ready: deque[FetchState] = deque()  # those with records at hand; may name some that have none
-        self._last_fetch_s = 0.0
-        self._fetches = 0
-        self._fetched_bytes = 0
         self._handed_out = 0
         self._assignment = Assignment(backend, Subscription(topics), self._settings, group)
+        self._fetcher = Fetcher(backend, self._assignment, self._settings, self._clock)
         self._hold: GroupHold | None = None if group is None else backend.join_group(group)
         try:
             self._assigned_news = self._assignment.start()
@@ -150,16 +141,21 @@ class Consumer(Generic[K, V]):
         if not self._await_records(timeout_s):
             return []
         records: list[Record] = []
-        for _ in range(len(self._ready)):
-            state = self._next_ready()
+        taken: list[tuple[FetchState, int]] = []
+        fetcher = self._fetcher
+        for _ in range(len(fetcher.ready)):
+            state = fetcher.next_ready()
             if state is None:
                 break
             part = self._decoder.decode(state, max_records - len(records), raising=not records)
-            self._ready.rotate(-1)
-            state.advance(part.raw_total)
+            fetcher.ready.rotate(-1)
+            taken.append((state, part.raw_total))
             records = records + part.records if records else part.records
             if len(records) >= max_records:
                 break
+        # Only now: had a hook of the caller's raised, nothing would have been handed out.
+        for state, count in taken:
+            state.advance(count)
         self._handed_out += len(records)
         return records
 
@@ -181,11 +177,11 @@ class Consumer(Generic[K, V]):
         while True:
             self._begin()
             if self._await_records(None):
-                state = self._next_ready()
+                state = self._fetcher.next_ready()
                 if state is None:
                     continue
                 self._loan = Loan(state, self._decoder.decode(state, _LOAN_RECORDS, raising=True))
-                self._ready.rotate(-1)
+                self._fetcher.ready.rotate(-1)
                 yield from self._loan.records
             else:
                 return
@@ -198,129 +194,37 @@ class Consumer(Generic[K, V]):
     def _await_records(self, timeout_s: float | None) -> bool:
         """Wait until there are records to hand out. False: time is up, or the end was reached."""
         clock = self._clock
+        fetcher = self._fetcher
         now_s = clock.monotonic_s()
         end_s = None if timeout_s is None else now_s + timeout_s
         while True:
             self._follow_metadata()
-            if self._wakeup.take():
+            if fetcher.wakeup.take():
                 raise WakeupError("consumer.wakeup() was called")
-            if self._next_ready() is not None:
-                if len(self._ready) < len(self._assignment.states):
-                    self._refetch_others(now_s)
+            if fetcher.next_ready() is not None:
+                fetcher.refetch_others(now_s)
                 return True
             if self._is_finished():
                 return False
             wait_s = self._settings.fetch_max_wait_s
             if end_s is not None:
                 wait_s = max(0.0, min(wait_s, end_s - now_s))
-            passing = self._fetch(wait_s)
+            passing = fetcher.fetch(wait_s)
             now_s = clock.monotonic_s()
-            if end_s is not None and now_s >= end_s and self._next_ready() is None:
+            if end_s is not None and now_s >= end_s and fetcher.next_ready() is None:
                 if passing is not None:
                     raise passing
-                if self._wakeup.take():
+                if fetcher.wakeup.take():
                     raise WakeupError("consumer.wakeup() was called")
                 return False
             if passing is not None:
-                self._nap(_RETRY_S if end_s is None else min(_RETRY_S, end_s - now_s))
-
-    def _next_ready(self) -> FetchState | None:
-        """The partition whose turn it is."""
-        ready = self._ready
-        while ready:
-            state = ready[0]
-            if state.waiting and not state.paused and self._assignment.states.get(state.where) is state:
-                return state
-            ready.popleft()
-        return None
+                fetcher.nap(_RETRY_S if end_s is None else min(_RETRY_S, end_s - now_s))
 
     def _is_finished(self) -> bool:
         """Under until_end: everything not paused was handed out."""
         return self._settings.until_end and all(
             state.at_end or state.paused for state in self._assignment.states.values()
         )
-
-    # --- records in ---
-
-    def _fetch(self, wait_s: float) -> LogStoreError | None:
-        """One fetch for all partitions with nothing at hand. Gives an error that may pass, raises others."""
-        states = [
-            state
-            for state in self._assignment.states.values()
-            if not state.paused and not state.waiting and not state.at_end
-        ]
-        if not states:
-            self._nap(wait_s)
-            return None
-        # Each fetch begins with another partition: the byte limit must not always favour the same.
-        turn = self._fetches % len(states)
-        return self._fetch_for(states[turn:] + states[:turn], wait_s)
-
-    def _fetch_for(self, states: list[FetchState], wait_s: float) -> LogStoreError | None:
-        settings = self._settings
-        requests: list[FetchRequest] = [state.request(settings.max_partition_fetch_bytes) for state in states]
-        results = self._backend.fetch(
-            requests,
-            isolation=settings.isolation,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            max_wait_s=wait_s,
-            wakeup=self._wakeup,
-        )
-        self._fetches += 1
-        self._last_fetch_s = self._clock.monotonic_s()
-        fatal: LogStoreError | None = None
-        passing: LogStoreError | None = None
-        for state, result in zip(states, results, strict=True):
-            self._fetched_bytes += len(result.batches)
-            try:
-                state.take(result)
-            except OffsetOutOfRangeError as error:
-                if settings.on_reset == "error":
-                    fatal = fatal or error
-                else:
-                    self._reset(state, settings.on_reset, error)
-            except LogStoreError as error:
-                if error.retriable:
-                    passing = passing or error
-                else:
-                    fatal = fatal or error
-            if state.waiting:
-                self._ready.append(state)
-        if fatal is not None:
-            raise fatal
-        return passing
-
-    def _refetch_others(self, now_s: float) -> None:
-        """Ask for partitions that ran dry while others have a backlog, without waiting."""
-        if now_s - self._last_fetch_s < _FAIR_REFETCH_S:
-            return
-        states = [
-            state
-            for state in self._assignment.states.values()
-            if not (state.paused or state.waiting or state.at_end or state.failed)
-        ]
-        if states:
-            self._fetch_for(states, 0)
-
-    def _reset(
-        self, state: FetchState, to: Literal["earliest", "latest"], error: OffsetOutOfRangeError
-    ) -> None:
-        found = self._assignment.listed([state.where], to)
-        offset = found[state.where].offset or 0
-        logger.warning("%s; on_reset=%s goes to offset %d", error.message, to, offset)
-        state.seek(offset)
-
-    def _nap(self, seconds: float) -> None:
-        """Wait, unless ``wakeup`` is called."""
-        if seconds <= 0:
-            return
-        woken = threading.Event()
-        self._wakeup.attach(woken.set)
-        try:
-            woken.wait(seconds)
-        finally:
-            self._wakeup.attach(None)
 
     def _follow_metadata(self) -> None:
         added, lost = self._assignment.refresh()
@@ -331,7 +235,7 @@ class Consumer(Generic[K, V]):
             self._on_lost(lost)
         if added and self._on_assigned is not None:
             self._on_assigned(added)
-        self._assignment.check_named()
+        self._assignment.tell_missing()
 
     # --- commits ---
 
@@ -431,8 +335,7 @@ class Consumer(Generic[K, V]):
         self._settle()
         for state in self._states(partitions):
             state.paused = False
-            if state.waiting and state not in self._ready:
-                self._ready.append(state)
+            self._fetcher.offer(state)
 
     def lag(self) -> dict[TopicPartition, int]:
         """Offsets from the position to the end, of each partition."""
@@ -481,14 +384,14 @@ class Consumer(Generic[K, V]):
 
     def wakeup(self) -> None:
         """End a waiting ``poll`` (or the next one) with WakeupError. May be called from any thread."""
-        self._wakeup.trigger()
+        self._fetcher.wakeup.trigger()
 
     def metrics(self) -> dict[str, int]:
         """Totals since the consumer was made."""
         return {
             "records_consumed_total": self._handed_out,
-            "bytes_fetched_total": self._fetched_bytes,
-            "fetches_total": self._fetches,
+            "bytes_fetched_total": self._fetcher.fetched_bytes,
+            "fetches_total": self._fetcher.fetches,
             "records_poisoned_total": self._decoder.poisoned,
         }
 

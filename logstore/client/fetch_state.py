@@ -42,6 +42,7 @@ class FetchState:
         "epoch",
         "failed",
         "paused",
+        "queued",
         "topic_id",
         "where",
     )
@@ -51,6 +52,7 @@ class FetchState:
         self.topic_id = topic_id
         self.end_offset: int | None = None
         self.paused = False
+        self.queued = False  # in the fetcher's queue of those that may have a turn
         self.failed = False  # its last fetch gave an error; asked again when nothing else is there
         self.committed: tuple[int, int] | None = None  # position and epoch of the last commit we know
         self.seek(position, epoch)

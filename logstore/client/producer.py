@@ -12,14 +12,11 @@ from typing import Any, Generic
 from logstore.client.accumulator import Accumulator, PartitionQueue
 from logstore.client.backend import Backend
 from logstore.client.bulk import (
-    CheckedRows,
-    Chunk,
     check_alone,
     check_headers,
     check_rows,
     check_sizes,
     check_timestamp,
-    cut,
     measured_headers,
     row_sizes,
 )
@@ -28,20 +25,17 @@ from logstore.client.lifetime import unwatch, watch
 from logstore.client.partitioner import (
     POSITIVE,
     Partitioner,
-    bucket_by_murmur3,
-    checked_partition,
     murmur3_hash,
 )
-from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, row_bytes
+from logstore.client.pending import RECORD_OVERHEAD, row_bytes
 from logstore.client.producer_settings import settings_of
 from logstore.client.route import TopicRoute
+from logstore.client.router import PlannedChunk, Router, closed_error
 from logstore.client.sender import Sender
 from logstore.client.serializers import K, Serializer, V
 from logstore.errors import (
     BufferFullError,
-    ClientClosedError,
     DeliveryTimeoutError,
-    InvalidArgumentError,
     LogStoreError,
     NotAvailableYetError,
     RecordTypeError,
@@ -108,17 +102,13 @@ class Producer(Generic[K, V]):
         )
         self._backend = backend
         self._clock = clock or SystemClock()
-        self._partitioner = partitioner
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._plain = key_serializer is None and value_serializer is None
         self._accumulator = Accumulator(self._settings)
         self._sender = Sender(backend, self._accumulator, self._clock)
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._routes: dict[str, TopicRoute] = {}
-        # Topics whose partition the quick path may choose. Emptied at close and after a fork, so that the
-        # quick path need not ask about either.
-        self._quick_routes: dict[str, TopicRoute] = {}
+        self._router = Router(backend, self._accumulator, self._clock, partitioner)
+        self._quick_routes = self._router.quick
         self._closed = False
         self._pid = os.getpid()
         self._set_lock(self._accumulator.lock)
@@ -217,7 +207,8 @@ class Producer(Generic[K, V]):
         partition: int | None,
     ) -> Delivery:
         """Whatever the quick path leaves: serializers, timestamps, a new batch, a full buffer."""
-        route = self._route(topic)
+        self._check_usable()
+        route = self._router.route(topic)
         key, value = self._serialized(topic, key, value)
         who = f"a record for topic {topic!r}"
         checked = check_headers(headers, who) if headers else None
@@ -225,16 +216,16 @@ class Producer(Generic[K, V]):
         if timestamp_ms is not None:
             check_timestamp(timestamp_ms, who)
             row = (key, value, checked, timestamp_ms)
-        alone = check_alone("a record", topic, row, *self._limit(route))
+        alone = check_alone("a record", topic, row, *self._router.limit(route))
         size = row_bytes(key, value, checked)
         timestamped = timestamp_ms is not None
-        chosen = self._chosen(route, key, value, partition)
+        chosen = self._router.partition_of(route, key, value, partition)
         end_s = self._clock.monotonic_s() + self._settings.max_block_s
         accumulator = self._accumulator
         while True:
             with self._lock:
                 if self._closed:
-                    raise _closed_error()
+                    raise closed_error()
                 now_s = self._clock.monotonic_s()
                 if chosen is None:
                     queue = accumulator.sticky_queue(route, size, timestamped)
@@ -244,7 +235,8 @@ class Producer(Generic[K, V]):
                 if placed is not None:
                     self._sender.notice(queue, now_s)
                     return Delivery(*placed)
-            self._wait_for_room(alone, end_s, "the record was not queued")
+                gate = accumulator.join_room_queue()
+            self._await_room(gate, alone, end_s, "the record was not queued")
 
     def send_many(self, topic: str, rows: Iterable[Any], *, partition: int | None = None) -> DeliveryGroup:
         """Queue rows ``(key, value[, headers[, timestamp_ms]])``; much cheaper than a ``send`` for each.
@@ -253,80 +245,28 @@ class Producer(Generic[K, V]):
         index. Rows of one partition keep their order. A call larger than a quarter of ``buffer_bytes`` is
         queued in parts, each when there is room: BufferFullError says how many rows were queued before.
         """
-        route = self._route(topic)
+        self._check_usable()
+        route = self._router.route(topic)
         if not self._plain:
             rows = [self._serialized_row(topic, row) for row in rows]
         checked = check_rows(topic, rows)
         sizes = row_sizes(checked, checked.rows)
-        check_sizes(topic, checked, *self._limit(route), sizes)
-        parts = self._parts(checked, sizes)
+        check_sizes(topic, checked, *self._router.limit(route), sizes)
+        parts = self._router.parts(checked, sizes)
         pieces: list[Piece] = []
         queued = 0
         for rows_of_part in parts:
             end = queued + len(rows_of_part)
             part = checked._replace(rows=rows_of_part)
-            plan = self._plan(route, part, sizes[queued:end], partition)
+            plan = self._router.plan(route, part, sizes[queued:end], partition)
             pieces += self._queue_plan(route, plan, checked.timestamped, (queued, len(checked.rows)))
             queued = end
         return DeliveryGroup(pieces)
 
-    def _parts(self, checked: CheckedRows, sizes: list[int]) -> list[list[Any]]:
-        """The rows in parts that the buffer can take whole, by estimate."""
-        most = self._settings.buffer_bytes // 4
-        if sum(sizes) + len(sizes) * (RECORD_OVERHEAD + TIMESTAMP_OVERHEAD) <= most:
-            return [checked.rows]
-        chunks = cut(checked.rows, sizes, checked.timestamped, most, self._settings.buffer_bytes)
-        return [chunk.rows for chunk in chunks]
-
-    def _plan(
-        self, route: TopicRoute, checked: CheckedRows, sizes: list[int], partition: int | None
-    ) -> list[tuple[int | None, Chunk]]:
-        """The batches to be, each with its partition (None: sticky)."""
-        cap = min(self._settings.batch_bytes, route.max_message_bytes)
-
-        def chunks(rows: list[Any], sizes: list[int]) -> Iterable[Chunk]:
-            return cut(rows, sizes, checked.timestamped, cap, route.max_message_bytes)
-
-        rows = checked.rows
-        if partition is not None:
-            chosen = checked_partition(partition, route.name, len(route.queues), "send_many()")
-            return [(chosen, chunk) for chunk in chunks(rows, sizes)]
-        by_row = self._partitioner is not None or route.round_robin
-        if not checked.some_keys and not by_row:
-            return [(None, chunk) for chunk in chunks(rows, sizes)]
-        if route.murmur3 and not checked.null_keys and not by_row:
-            buckets = bucket_by_murmur3(rows, len(route.queues))
-        else:
-            buckets = self._buckets(route, rows, sizes, cap)
-        plan: list[tuple[int | None, Chunk]] = []
-        for place, bucket in enumerate(buckets):
-            if bucket:
-                plan += [(place, chunk) for chunk in chunks(bucket, row_sizes(checked, bucket))]
-        return plan
-
-    def _buckets(
-        self, route: TopicRoute, rows: list[Any], sizes: list[int], batch_bytes: int
-    ) -> list[list[Any]]:
-        """Rows by partition, in order. Those without a key go on to another partition with each batchful."""
-        count = len(route.queues)
-        buckets: list[list[Any]] = [[] for _ in range(count)]
-        sticky = route.sticky.partition
-        filled = 0
-        for row, size in zip(rows, sizes, strict=True):
-            chosen = self._chosen(route, row[0], row[1], None)
-            if chosen is None:
-                filled += size
-                if filled > batch_bytes:
-                    filled = size
-                    sticky = (sticky + 1) % count
-                chosen = sticky
-            buckets[chosen].append(row)
-        return buckets
-
     def _queue_plan(
         self,
         route: TopicRoute,
-        plan: list[tuple[int | None, Chunk]],
+        plan: list[PlannedChunk],
         timestamped: bool,
         queued_of: tuple[int, int],
     ) -> list[Piece]:
@@ -338,7 +278,7 @@ class Producer(Generic[K, V]):
         while True:
             with self._lock:
                 if self._closed:
-                    raise _closed_error()
+                    raise closed_error()
                 # A part is a quarter of the buffer; many partitions' batch heads may take it past the bound,
                 # and then it goes when there is nothing else.
                 if accumulator.has_room_for(needed) or not accumulator.buffered_bytes:
@@ -352,91 +292,30 @@ class Producer(Generic[K, V]):
                         pieces.append(Piece(batch, start, len(chunk.rows)))
                         self._sender.notice(queue, now_s)
                     return pieces
-            self._wait_for_room(needed, end_s, f"{queued_of[0]} of {queued_of[1]} rows were queued")
+                gate = accumulator.join_room_queue()
+            self._await_room(gate, needed, end_s, f"{queued_of[0]} of {queued_of[1]} rows were queued")
 
-    def _wait_for_room(self, needed: int, end_s: float, outcome: str) -> None:
-        """Help to send, or wait until something was delivered; the caller looks again.
-
-        BufferFullError when ``end_s`` has come; ``outcome`` says what became of the rows.
-        """
-        left_s = end_s - self._clock.monotonic_s()
+    def _await_room(self, gate: threading.Lock, needed: int, end_s: float, outcome: str) -> None:
+        """Help to send, or wait for ``gate``, which is released when something was delivered; the caller
+        looks again. BufferFullError when ``end_s`` has come; ``outcome`` says what became of the rows."""
         settings = self._settings
         accumulator = self._accumulator
-        if left_s <= 0:
-            raise BufferFullError(
-                f"buffer_bytes={settings.buffer_bytes} had no room for {needed} bytes within "
-                f"max_block_ms={settings.max_block_s * 1000:g} ({accumulator.buffered_bytes} bytes wait for "
-                f"delivery): {outcome}"
-            )
-        if self._sender.help(left_s):
-            return
-        gate = threading.Lock()
-        gate.acquire()
-        with self._lock:
-            if self._closed or accumulator.has_room_for(needed):
-                return
-            accumulator.room_waiters.append(gate)
-            accumulator.counters.waits_for_room += 1
-        self._sender.wake()
-        # Now and then the waiter looks for late batches itself: the thread may hang in the store.
-        if not gate.acquire(timeout=min(left_s, _LOOK_AGAIN_S)):
+        try:
+            left_s = end_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                raise BufferFullError(
+                    f"buffer_bytes={settings.buffer_bytes} had no room for {needed} bytes within "
+                    f"max_block_ms={settings.max_block_s * 1000:g} ({accumulator.buffered_bytes} bytes wait "
+                    f"for delivery): {outcome}"
+                )
+            if not self._sender.help(left_s):
+                self._sender.wake()
+                # Now and then the waiter looks for late batches itself: the thread may hang in the store.
+                if not gate.acquire(timeout=min(left_s, _LOOK_AGAIN_S)):
+                    self._sender.expire()
+        finally:
             with self._lock:
-                if gate in accumulator.room_waiters:
-                    accumulator.room_waiters.remove(gate)
-            self._sender.expire()
-
-    # --- where to ---
-
-    def _route(self, topic: str) -> TopicRoute:
-        """The topic's route, as new as the backend's metadata. UnknownTopicError."""
-        version = self._backend.metadata_version()
-        route = self._routes.get(topic) if isinstance(topic, str) else None
-        if route is not None and route.version == version:
-            return route
-        self._check_usable()
-        if not isinstance(topic, str):
-            raise InvalidArgumentError(f"a topic is named by text, not by {type(topic).__name__}")
-        metadata = self._backend.topic(topic)
-        first = self._clock.wall_ms()  # short-lived producers should not all begin with partition 0
-        new = TopicRoute(metadata, version, self._settings.compression, first)
-        with self._lock:
-            if self._closed:
-                raise _closed_error()
-            queues = []
-            for partition in range(metadata.partitions):
-                queue = self._queues.get((topic, partition))
-                if queue is None:
-                    queue = self._queues[topic, partition] = PartitionQueue(new, partition)
-                queue.route = new
-                queues.append(queue)
-            new.set_queues(queues, first if route is None else route.sticky.partition)
-            self._routes[topic] = new
-            if self._partitioner is None and not new.round_robin:
-                self._quick_routes[topic] = new
-            else:
-                self._quick_routes.pop(topic, None)
-        return new
-
-    def _chosen(
-        self, route: TopicRoute, key: bytes | None, value: bytes | None, partition: int | None
-    ) -> int | None:
-        """The record's partition; None: wherever null keys go now."""
-        count = len(route.queues)
-        if partition is not None:
-            return checked_partition(partition, route.name, count, "send()")
-        if self._partitioner is not None:
-            chosen = self._partitioner(route.name, key, value, count)
-            return checked_partition(chosen, route.name, count, "the partitioner")
-        if key is None and not route.round_robin:
-            return None
-        with self._lock:
-            return route.choose(key)
-
-    def _limit(self, route: TopicRoute) -> tuple[int, str]:
-        """The largest batch a single record may make, and the setting that says so."""
-        if self._settings.buffer_bytes < route.max_message_bytes:
-            return self._settings.buffer_bytes, "buffer_bytes"
-        return route.max_message_bytes, "max.message.bytes"
+                accumulator.leave_room_queue(gate)
 
     # --- serializers ---
 
@@ -476,8 +355,7 @@ class Producer(Generic[K, V]):
             if self._closed:
                 return
             self._closed = True
-            self._routes = {}
-            self._quick_routes = {}
+            self._router.forget()
             self._accumulator.draining = True
         unwatch(self, self._dropped)
         try:
@@ -545,20 +423,15 @@ class Producer(Generic[K, V]):
     def _check_usable(self) -> None:
         self._sender.check_process()
         if self._closed:
-            raise _closed_error()
+            raise closed_error()
 
     def refuse_in_child(self) -> None:
         """After a fork, in the child: wait for no lock of the parent's, and refuse every call."""
         self._accumulator.lock = threading.Lock()
         self._set_lock(self._accumulator.lock)
-        self._routes = {}
-        self._quick_routes = {}
+        self._router.forget()
         self._dropped.detach()
 
 
 def _wrong_type(topic: str, field: str, content: object) -> RecordTypeError:
     return RecordTypeError(f"a record for topic {topic!r}: the {field} is {type(content).__name__}")
-
-
-def _closed_error() -> ClientClosedError:
-    return ClientClosedError("this producer is closed", hint="make another one: store.producer()")

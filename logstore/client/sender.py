@@ -214,8 +214,6 @@ class Sender:
             left_s = None if end_s is None else end_s - now_s
             if gate is None:
                 self._fly(flight, left_s)
-                if batch.done:
-                    return batch, index
             elif left_s is not None and left_s <= 0:
                 return None
             else:

@@ -18,6 +18,7 @@ from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
     PartitionPoisonedError,
+    StorageError,
     from_os_error,
 )
 from logstore.format.batch import STAMP_SIZE, stamp
@@ -149,8 +150,8 @@ class OwnedLog:
         """As leader: give offsets and the epoch, write, index. One write call for all batches of a segment.
 
         The batches were checked (``append_validation``). Errors: ``DiskFullError`` or ``StorageError`` (the
-        log is as before), ``PartitionPoisonedError``; ``OutcomeUnknownError`` when batches that take more
-        than one segment got in only in part.
+        log is as before), ``PartitionPoisonedError``; ``StorageError`` or ``OutcomeUnknownError`` that say so
+        when batches that take more than one segment got in only in part.
         """
         with self._lock:
             self._check_usable()
@@ -164,9 +165,10 @@ class OwnedLog:
                 except LogStoreError as error:
                     if start == 0:
                         raise
-                    raise OutcomeUnknownError(
+                    kind = OutcomeUnknownError if self.poisoned else StorageError  # neither may be tried again
+                    raise kind(
                         f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
-                        f"to {self.next_offset - 1}; then: {error.message}"
+                        f"to {self.next_offset - 1}, then: {error.message}"
                     ) from error
             return Appended(base, self.next_offset)
 
@@ -283,7 +285,7 @@ class OwnedLog:
 
     def _segment_for(self, batch: CheckedBatch) -> Segment:
         segment = self.segments.active
-        if segment is not None and not self._must_roll(
+        if segment is not None and not segment.closed and not self._must_roll(
             segment, batch, segment.size, self.next_offset, segment.first_timestamp_ms
         ):
             return segment
@@ -304,22 +306,25 @@ class OwnedLog:
         )
 
     def _roll(self, old: Segment | None) -> Segment:
-        """Close ``old`` durably, make the recovery point durable, then create the next segment."""
+        """Close ``old`` durably, make the recovery point durable, then create the next segment.
+
+        Once ``old`` is closed nothing goes into it, even if the next one could not be made: files of that may
+        be there, and recovery would take them for the end of the log.
+        """
         try:
-            if old is not None:
+            if old is not None and not old.closed:
                 self._sync_segment(old)
                 self._synced_up_to(self.next_offset)
                 self._store_indexes(old)
                 self._drop_dirty_pin()
                 self.recovery_point = self.next_offset
                 self._before_roll(self)
+                old.close_for_appends()
             segment = create_segment(
                 self._pool, self.directory, self.next_offset, self.config.index_interval_bytes
             )
         except OSError as error:
             raise from_os_error(error, "roll a segment of", self.directory) from error
-        if old is not None:
-            old.close_for_appends()
         self.segments = self.segments.with_active(segment)
         return segment
 

@@ -28,7 +28,7 @@ from logstore.log.listing import Listing
 from logstore.log.mapped_table import MappedTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.scan import BadBatch, SegmentScan
-from logstore.log.segment import LOG_SUFFIX, Segment
+from logstore.log.segment import LOG_SUFFIX, Segment, file_name
 from logstore.log.segment_list import SegmentList
 from logstore.log.time_index import TimeIndex
 from logstore.seams.fs import exists, read_file, replace_file, write_all
@@ -114,6 +114,9 @@ class _Recovery:
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
             self.fs.remove(f"{self.directory}/{name}")
+        for base, suffix in sorted(listing.indexes):
+            if base not in listing.bases and suffix in (offset_index.SUFFIX, time_index.SUFFIX):
+                self.fs.remove(f"{self.directory}/{file_name(base, suffix)}")  # of a roll that was cut short
         segments = self._segments(listing)
         point = rules.recovery_point
         if point is None:

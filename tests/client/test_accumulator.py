@@ -142,7 +142,7 @@ def test_back_off_doubles_up_to_a_bound() -> None:
     put(accumulator, queue, b"v")
     now_s, waits = 0.0, []
     for _ in range(9):
-        taken = accumulator.take_ready(now_s)
+        accumulator.take_ready(now_s)
         accumulator.land(queue, [ProduceResult(-1, error=DiskFullError("full"))], now_s)
         waits.append(round(queue.retry_at_s - now_s, 6))
         now_s = queue.retry_at_s
