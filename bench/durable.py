@@ -50,7 +50,7 @@ def run(bench: Bench) -> Iterator[Row]:
                 "LMDB": enter(peers.lmdb_durable, value),
                 "RocksDB": enter(peers.rocksdb_durable, value),
             }
-            figures = latencies(calls, rounds=bench.size(15, 7), each=bench.size(200, 80))  # type: ignore[arg-type]  # as above
+            figures = latencies(calls, rounds=bench.size(9, 5), each=bench.size(150, 60))  # type: ignore[arg-type]  # as above
         for name, verb in (("producer", "send().result()"), ("partition", "append()")):
             for peer in ("write + fdatasync", "SQLite", "LMDB", "RocksDB"):
                 yield compared(

@@ -50,7 +50,7 @@ def together(call: Callable[[], object], threads: int, seconds: float) -> float:
 
 def run(bench: Bench) -> Iterator[Row]:
     (value,) = values(1, 100)
-    seconds = 1.0 if bench.quick else 2.0
+    seconds = 0.5 if bench.quick else 1.0
     figures: dict[str, list[float]] = {name: [] for name in (*map(str, THREADS), "bare")}
     with bench.scratch() as folder, bench.scratch() as other, logstore.open(folder) as store:
         store.create_topic(ours.TOPIC)

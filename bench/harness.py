@@ -57,7 +57,7 @@ class Bench:
 
     @property
     def rounds(self) -> int:
-        return 3 if self.quick else 7
+        return 3 if self.quick else 5
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full

@@ -72,8 +72,8 @@ class SharedTopic(Generic[Machine]):
         Errors: those of ``decide``, ``TopicLockedError``, ``DiskFullError``, ``OutcomeUnknownError``.
         """
         context = self._context
-        context.check_writable()
         with self._mutex:
+            context.check_writable()
             context.locks.acquire(
                 self._entry.lock_slot, context.lock_timeout_s, f"internal topic {self._entry.name!r}"
             )
@@ -87,17 +87,22 @@ class SharedTopic(Generic[Machine]):
                     log.sync()
                     self._replay(log.next_offset)
                 return decision.reply
+            except OSError as error:
+                raise from_os_error(error, "read", self._directory) from error
             finally:
                 context.locks.release(self._entry.lock_slot)
 
     def look(self, look: Callable[[Machine], Reply]) -> Reply:
         """Replay what others have appended and synced, and read the state; needs no lock of the store."""
-        self._context.check_usable()
         with self._mutex:
-            end = self._observed.bounds().high_watermark
-            if end < self._applied:
-                self._start_over()
-            self._replay(end)
+            self._context.check_usable()
+            try:
+                end = self._observed.bounds().high_watermark
+                if end < self._applied:
+                    self._start_over()
+                self._replay(end)
+            except OSError as error:
+                raise from_os_error(error, "read", self._directory) from error
             return look(self._machine)
 
     def _start_over(self) -> None:
@@ -142,10 +147,13 @@ class SharedTopic(Generic[Machine]):
             return False
         if slot.end_position == 0:
             return True
+        path = f"{self._directory}/{slot.segment_base:020d}{LOG_SUFFIX}"
         try:
-            size = self._context.fs.stat(f"{self._directory}/{slot.segment_base:020d}{LOG_SUFFIX}").size
+            size = self._context.fs.stat(path).size
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
         return size == slot.end_position
 
     def _load(self, slot: LiveSlot | None) -> OwnedLog:

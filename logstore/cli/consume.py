@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from logstore.cli.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
+from logstore.cli.record_out import RecordOut
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -71,10 +71,17 @@ def consume(
     renderer = _renderer(format_text, target.as_json)
     begin, last = parse_start(start)
     wanted: Any = [(topic, number) for topic in topics for number in partitions] or list(topics)
-    with Interrupts() as interrupts, target.open(write=group is not None) as store:
-        settings = {"group": group, "start": begin, "until_end": exit_at_end}
-        with _consumer(store, wanted, settings, last) as consumer:
-            _print_records(consumer, renderer, count, group is not None, interrupts)
+    settings = {"group": group, "start": begin, "until_end": exit_at_end}
+    with Interrupts() as interrupts:
+        try:
+            with (
+                target.open(write=group is not None) as store,
+                _consumer(store, wanted, settings, last) as consumer,
+            ):
+                _print_records(consumer, renderer, count, group is not None, interrupts)
+        except KeyboardInterrupt:
+            if not interrupts.exit_code:
+                raise
     if interrupts.exit_code:
         raise click.exceptions.Exit(interrupts.exit_code)
 
@@ -138,6 +145,7 @@ def _print_records(
     consumer: Consumer[Any, Any], renderer: Renderer, count: int | None, commits: bool, interrupts: Interrupts
 ) -> None:
     left = count
+    out = RecordOut()
     committed_s = time.monotonic()
     try:
         while left != 0 and not interrupts.exit_code:
@@ -146,7 +154,7 @@ def _print_records(
             if records is None:
                 break
             if records:
-                _write(consumer, records, renderer, interrupts)
+                _write(consumer, records, renderer, out, interrupts)
                 left = None if left is None else left - len(records)
             if commits and time.monotonic() - committed_s > _COMMIT_EVERY_S:
                 consumer.commit()
@@ -157,32 +165,48 @@ def _print_records(
 
 
 def _write(
-    consumer: Consumer[Any, Any], records: Sequence[Record], renderer: Renderer, interrupts: Interrupts
+    consumer: Consumer[Any, Any],
+    records: Sequence[Record],
+    renderer: Renderer,
+    out: RecordOut,
+    interrupts: Interrupts,
 ) -> None:
-    """Print records; if they do not get out, give them back, so that the position covers only what did."""
+    """Print records; those that do not get out are given back, so that the position covers only what did."""
+    data = renderer(records)
     try:
-        with interrupts.while_writing():
-            sys.stdout.buffer.write(renderer(records))
-            sys.stdout.buffer.flush()
-    except BaseException:
-        first: dict[tuple[str, int], int] = {}
-        for record in records:
-            first.setdefault((record.topic, record.partition), record.offset)
-        for (topic, partition), offset in first.items():
-            consumer.seek(topic, partition, offset)
-        raise
+        out.write(data, lambda: interrupts.exit_code != 0)
+    finally:
+        if out.written < len(data):
+            _give_back(consumer, records[_printed(records, renderer, out.written) :])
+
+
+def _printed(records: Sequence[Record], renderer: Renderer, written: int) -> int:
+    """How many records lie whole in the first ``written`` bytes."""
+    for number, record in enumerate(records):
+        written -= len(renderer([record]))
+        if written < 0:
+            return number
+    return len(records)
+
+
+def _give_back(consumer: Consumer[Any, Any], records: Sequence[Record]) -> None:
+    first: dict[tuple[str, int], int] = {}
+    for record in records:
+        first.setdefault((record.topic, record.partition), record.offset)
+    for (topic, partition), offset in first.items():
+        consumer.seek(topic, partition, offset)
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM noted instead of raised, so that they never fall into the middle of the engine.
+    """Ctrl-C and SIGTERM noted instead of raised, so that they never fall into the middle of the engine; a
+    second one is raised all the same.
 
-    While output is written, which can wait for ever on a full pipe, they raise KeyboardInterrupt. Outside the
-    main thread Python lets nobody set handlers; then nothing changes. ``exit_code``: 0 until one came.
+    Outside the main thread Python lets nobody set handlers; then nothing changes. ``exit_code``: 0 until one
+    came.
     """
 
     def __init__(self) -> None:
         self.exit_code = 0
-        self._writing = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -201,24 +225,5 @@ class Interrupts:
         del frame
         again = self.exit_code != 0
         self.exit_code = EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
-        if self._writing or again:
+        if again:
             raise KeyboardInterrupt
-
-    def while_writing(self) -> _Writing:
-        return _Writing(self)
-
-    def set_writing(self, writing: bool) -> None:
-        self._writing = writing
-
-
-class _Writing:
-    def __init__(self, interrupts: Interrupts) -> None:
-        self._interrupts = interrupts
-
-    def __enter__(self) -> None:
-        self._interrupts.set_writing(True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._interrupts.set_writing(False)

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -130,16 +131,19 @@ class _Aloud(_Silent):
         key, count = reading.keys.most_common(1)[0]
         if count < 2:
             return
-        found = [
-            (record.offset, record.timestamp_ms, record.value)
+        of_key = (
+            record
             for partition in reading.next_offsets
             for record in store.partition(topic, partition).records(0)
             if record.key == key
-        ]
+        )
         self.line(
             f"One key stays in one partition and in order. {key.decode('utf-8', 'replace')}, {count} records:"
         )
-        rows = [(offset, time_text(at), _flight(value)) for offset, at, value in found[:6]]
+        rows = [
+            (record.offset, time_text(record.timestamp_ms), _flight(record.value))
+            for record in islice(of_key, 6)
+        ]
         self.table(("OFFSET", "TIME", "RECORD"), rows)
 
     def next_steps(self, path: str, topic: str) -> None:

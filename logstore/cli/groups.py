@@ -10,7 +10,7 @@ from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from logstore.client.admin import GroupMove
+    from logstore.client.admin import GroupDescription, GroupMove
 
 
 @click.group()
@@ -23,7 +23,7 @@ def group() -> None:
 @click.pass_obj
 def list_(target: Target, /) -> None:
     """List groups with their members and how far behind they are."""
-    with target.open() as store:
+    with target.open_to_look() as store:
         found = [store.admin.describe_group(summary.group) for summary in store.admin.list_groups()]
     if target.as_json:
         print_json(
@@ -43,12 +43,10 @@ def list_(target: Target, /) -> None:
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the groups NAMES: each partition's committed offset, end and lag."""
-    from dataclasses import asdict
-
-    with target.open() as store:
+    with target.open_to_look() as store:
         found = [store.admin.describe_group(name) for name in names]
     if target.as_json:
-        print_json([{**asdict(one), "lag": one.lag} for one in found])
+        print_json([_description_json(one) for one in found])
         return
     for number, one in enumerate(found):
         if number:
@@ -60,6 +58,23 @@ def describe(target: Target, /, names: tuple[str, ...]) -> None:
             for row in one.partitions
         ]
         print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows)
+
+
+def _description_json(found: GroupDescription) -> dict[str, Any]:
+    partitions = [
+        {
+            "topic": row.topic,
+            "partition": row.partition,
+            "committed_offset": row.committed.offset,
+            "leader_epoch": row.committed.leader_epoch,
+            "metadata": row.committed.metadata,
+            "log_start_offset": row.log_start_offset,
+            "end_offset": row.end_offset,
+            "lag": row.lag,
+        }
+        for row in found.partitions
+    ]
+    return {"group": found.group, "member": found.member, "lag": found.lag, "partitions": partitions}
 
 
 @group.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,11 +49,8 @@ def dump(target: Target, /, what: str | None, view: str, limit: int | None) -> N
     """Show what segments hold. WHAT is a segment file, a partition's folder, a store's directory, or with
     --path a topic or TOPIC-PARTITION. Damage is shown between what is intact; exit code 1 if there is any."""
     places = list(_places(target, what))
-    rows: Iterable[dict[str, Any]] = {
-        "batches": _batch_rows,
-        "records": _record_rows,
-        "indexes": _index_rows,
-    }[view](places)
+    views = {"batches": _batch_rows, "indexes": _index_rows}
+    rows = _record_rows(places, target.as_json) if view == "records" else views[view](places)
     damaged = False
     shown = islice(rows, limit)
     while page := list(islice(shown, _TABLE_ROWS)):
@@ -163,18 +160,16 @@ def _batch_rows(places: list[_Place]) -> Iterator[dict[str, Any]]:
                 yield {"segment": place.path, **row._asdict()}
 
 
-def _record_rows(places: list[_Place]) -> Iterator[dict[str, Any]]:
+def _record_rows(places: list[_Place], as_json: bool) -> Iterator[dict[str, Any]]:
+    from logstore.cli.record_json import record_fields
     from logstore.log.inspect import BadSpan, dump_records
     from logstore.seams.fs import OsFileSystem
 
-    as_json = click.get_current_context().find_object(Target)
     for place in places:
         for records in dump_records(OsFileSystem(), place.folder, place.path, place.base_offset):
             if isinstance(records, BadSpan):
                 yield _damage_row(place, records)
-            elif as_json is not None and as_json.as_json:
-                from logstore.cli.record_json import record_fields
-
+            elif as_json:
                 yield from ({"segment": place.path, **record_fields(record)} for record in records)
             else:
                 yield from ({"segment": place.path, **_record_row(record)} for record in records)

@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-from logstore.errors import LogStoreError
-
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -115,7 +113,3 @@ def progress(label: str, total: int | None, *, unit_bytes: bool = True) -> Itera
 
 def _nowhere(step: int) -> None:
     """No terminal, no bar."""
-
-
-def error_text(error: LogStoreError) -> str:
-    return f"{type(error).__name__}: {error}"

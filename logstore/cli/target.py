@@ -52,6 +52,16 @@ class Target:
                 raise missing_store(kind, path)
         return logstore.open(path, mode="rw" if write or create else "r")
 
+    def open_to_look(self) -> LogStore:
+        """The store, to show who holds what. Only a store opened for writing looks at its locks; a user who
+        may not write sees the rest."""
+        from logstore.errors import PermissionDeniedError
+
+        try:
+            return self.open(write=True)
+        except PermissionDeniedError:
+            return self.open()
+
 
 def _set_place(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """--path or --bootstrap-server: what the command line says counts, the environment where it says nothing."""

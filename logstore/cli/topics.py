@@ -108,7 +108,7 @@ def list_(target: Target, /, internal: bool) -> None:
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the topics NAMES: id, settings, owner, and each partition's offsets and files."""
-    with target.open() as store:
+    with target.open_to_look() as store:
         found = [store.admin.describe_topic(name) for name in names]
     if target.as_json:
         print_json([description_json(description) for description in found])

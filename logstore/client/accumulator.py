@@ -178,7 +178,7 @@ class Accumulator:
     def _reserve(self, batch: PendingBatch, more: int) -> None:
         self.buffered_bytes += more
         batch.reserved += more
-        batch.room = min(batch.cap, batch.reserved)
+        batch.room = -1 if batch.timestamped else min(batch.cap, batch.reserved)
 
     def extend(
         self, queue: PartitionQueue, rows: list[Any], size: int, timestamped: bool, now_s: float

@@ -145,8 +145,8 @@ class Consumer(Generic[K, V]):
         fetcher = self._fetcher
         for _ in range(len(fetcher.ready)):
             state = fetcher.next_ready()
-            if state is None:
-                break
+            if state is None or (taken and state is taken[0][0]):
+                break  # once round
             part = self._decoder.decode(state, max_records - len(records), raising=not records)
             fetcher.ready.rotate(-1)
             taken.append((state, part.raw_total))

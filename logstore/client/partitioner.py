@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import mmh3
 
@@ -96,13 +96,26 @@ def key_partitioner(name: str, partitions: int, first: int = 0) -> KeyPartitione
     return lambda key: choose(key, partitions)  # type: ignore[arg-type]
 
 
-def bucket_by_murmur3(rows: Sequence[Any], partitions: int) -> list[list[Any]]:
-    """``rows`` (tuples whose first field is a key, never None) by partition, each in the order given."""
-    buckets: list[list[Any]] = [[] for _ in range(partitions)]
-    appends = [bucket.append for bucket in buckets]
+class Bucket(NamedTuple):
+    """Rows of one partition, in the order given, and the size of each."""
+
+    rows: list[Any]
+    sizes: list[int]
+
+
+def empty_buckets(partitions: int) -> list[Bucket]:
+    return [Bucket([], []) for _ in range(partitions)]
+
+
+def bucket_by_murmur3(rows: Sequence[Any], sizes: Sequence[int], partitions: int) -> list[Bucket]:
+    """``rows`` (tuples whose first field is a key, never None) with their ``sizes``, by partition."""
+    buckets = empty_buckets(partitions)
+    adds = [(bucket.rows.append, bucket.sizes.append) for bucket in buckets]
     hash_of = murmur3_hash
-    for row in rows:
-        appends[(hash_of(row[0], 0) & POSITIVE) % partitions](row)
+    for row, size in zip(rows, sizes, strict=True):
+        add_row, add_size = adds[(hash_of(row[0], 0) & POSITIVE) % partitions]
+        add_row(row)
+        add_size(size)
     return buckets
 
 

@@ -53,7 +53,6 @@ class PendingBatch:
     # Defaults live on the class: a batch of one record is made for each durable send, so each field set
     # counts.
     count = 0  # of rows, once the batch is closed
-    size = HEADER_SIZE
     overhead = RECORD_OVERHEAD
     timestamped = False
     wanted = False  # somebody waits for the outcome: do not linger
@@ -77,9 +76,12 @@ class PendingBatch:
         self.queue = queue
         self.driver = driver
         self.rows: list[Any] = []
+        self.size = HEADER_SIZE
         self.cap = cap  # the batch is closed before the row that would pass this
         self.reserved = 0  # what the batch holds of buffer_bytes
-        self.room = 0  # the smaller of the two: the quick path of send() adds up to this
+        # The smaller of the two: up to this the quick path of send() adds, which reckons RECORD_OVERHEAD a
+        # row. -1 in a batch with timestamps, and in one that is closed.
+        self.room = 0
         self.created_s = created_s
         self.deadline_s = deadline_s
 
@@ -101,6 +103,7 @@ class PendingBatch:
 
     def mark_timestamped(self) -> None:
         self.timestamped = True
+        self.room = -1
         self.overhead = RECORD_OVERHEAD + TIMESTAMP_OVERHEAD
 
     def locate(self, index: int) -> tuple[PendingBatch, int]:

@@ -104,11 +104,11 @@ class Producer(Generic[K, V]):
         self._clock = clock or SystemClock()
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
-        self._plain = key_serializer is None and value_serializer is None
         self._accumulator = Accumulator(self._settings)
         self._sender = Sender(backend, self._accumulator, self._clock)
         self._router = Router(backend, self._accumulator, self._clock, partitioner)
-        self._quick_routes = self._router.quick
+        plain = key_serializer is None and value_serializer is None
+        self._quick_routes = self._router.quick if plain else {}
         self._closed = False
         self._pid = os.getpid()
         self._set_lock(self._accumulator.lock)
@@ -138,57 +138,59 @@ class Producer(Generic[K, V]):
         InvalidTimestampError, UnknownTopicError, UnknownPartitionError, BufferFullError, ClientClosedError,
         ForkedStoreError. Timestamps default to the time the batch leaves.
         """
-        # The quick path. Every step counts here: a typed cast alone would cost a tenth of it.
+        # The quick path: bytes into an open batch. Every step counts here; whatever is unusual (a wrong type
+        # too) is left to the slow one, and so is everything once `_quick_routes` is empty.
         content: Any = value
         name: Any = key
-        if content.__class__ is bytes and partition is None and timestamp_ms is None and self._plain:
-            row: Any = (name, content)
-            size = len(content)
+        if (
+            content.__class__ is bytes
+            and (name is None or name.__class__ is bytes)
+            and partition is None
+            and timestamp_ms is None
+        ):
+            size = len(content) + RECORD_OVERHEAD
             if name is not None:
-                if name.__class__ is not bytes:
-                    raise _wrong_type(topic, "key", name)
                 size += len(name)
+            row: Any = (name, content)
             if headers:
                 checked, more = measured_headers(headers, topic)
                 row = (name, content, checked)
                 size += more
             self._acquire()
             try:
-                route = self._quick_routes.get(topic)
-                if route is not None:
-                    if name is None:
-                        queue = route.sticky
-                    elif route.murmur3:
-                        queues = route.queues
-                        queue = queues[(murmur3_hash(name, 0) & POSITIVE) % len(queues)]
-                    else:
-                        queue = route.queues[route.choose(name)]
-                    batch = queue.open
-                    if batch is not None:
-                        size += batch.size + batch.overhead
-                        if size <= batch.room:
-                            rows = batch.rows
-                            rows.append(row)
-                            batch.size = size
-                            return Delivery(batch, len(rows) - 1)
-                        size -= batch.size + batch.overhead
-                    delivery = self._open_quickly(route, queue, row, size, name is None)
-                    if delivery is not None:
-                        return delivery
+                route = self._quick_routes[topic]
+                if name is None:
+                    queue = route.sticky
+                elif route.murmur3:
+                    queues = route.queues
+                    queue = queues[(murmur3_hash(name, 0) & POSITIVE) % len(queues)]
+                else:
+                    queue = route.queues[route.choose(name)]
+                batch = queue.open
+                if batch is not None:
+                    total = batch.size + size
+                    if total <= batch.room:
+                        rows = batch.rows
+                        rows.append(row)
+                        batch.size = total
+                        return Delivery(batch, len(rows) - 1)
+                delivery = self._open_quickly(route, queue, row, size - RECORD_OVERHEAD)
+                if delivery is not None:
+                    return delivery
+            except KeyError:
+                pass  # a topic not met before, or one whose partition is not chosen here
             finally:
                 self._release()
         return self._send_slowly(topic, value, key, headers, timestamp_ms, partition)
 
-    def _open_quickly(
-        self, route: TopicRoute, queue: PartitionQueue, row: Any, size: int, sticky: bool
-    ) -> Delivery | None:
+    def _open_quickly(self, route: TopicRoute, queue: PartitionQueue, row: Any, size: int) -> Delivery | None:
         """A plain row that needs a new batch or more of the buffer (lock held). None: the slow path's."""
         if size + _ALONE_MOST_BYTES > route.max_message_bytes:
             return None
         if route.version != self._backend.metadata_version():
             return None
         accumulator = self._accumulator
-        if sticky:
+        if row[0] is None:
             queue = accumulator.sticky_queue(route, size, False)
         now_s = self._clock.monotonic_s()
         placed = accumulator.append(queue, row, size, size + _ALONE_MOST_BYTES, False, now_s)
@@ -247,7 +249,7 @@ class Producer(Generic[K, V]):
         """
         self._check_usable()
         route = self._router.route(topic)
-        if not self._plain:
+        if self._key_serializer is not None or self._value_serializer is not None:
             rows = [self._serialized_row(topic, row) for row in rows]
         checked = check_rows(topic, rows)
         sizes = row_sizes(checked, checked.rows)

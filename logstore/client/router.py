@@ -7,8 +7,14 @@ from typing import Any, NamedTuple
 
 from logstore.client.accumulator import Accumulator, PartitionQueue
 from logstore.client.backend import Backend
-from logstore.client.bulk import CheckedRows, Chunk, cut, row_sizes
-from logstore.client.partitioner import Partitioner, bucket_by_murmur3, checked_partition
+from logstore.client.bulk import CheckedRows, Chunk, cut
+from logstore.client.partitioner import (
+    Bucket,
+    Partitioner,
+    bucket_by_murmur3,
+    checked_partition,
+    empty_buckets,
+)
 from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
 from logstore.client.route import TopicRoute
 from logstore.errors import ClientClosedError, InvalidArgumentError
@@ -123,22 +129,22 @@ class Router:
         if not checked.some_keys and not by_row:
             return [PlannedChunk(None, chunk) for chunk in chunks(rows, sizes)]
         if route.murmur3 and not checked.null_keys and not by_row:
-            buckets = bucket_by_murmur3(rows, len(route.queues))
+            buckets = bucket_by_murmur3(rows, sizes, len(route.queues))
         else:
             buckets = self._buckets(route, rows, sizes, cap)
         return [
             PlannedChunk(partition, chunk)
             for partition, bucket in enumerate(buckets)
-            if bucket
-            for chunk in chunks(bucket, row_sizes(checked, bucket))
+            if bucket.rows
+            for chunk in chunks(bucket.rows, bucket.sizes)
         ]
 
     def _buckets(
         self, route: TopicRoute, rows: list[Any], sizes: list[int], batch_bytes: int
-    ) -> list[list[Any]]:
+    ) -> list[Bucket]:
         """Rows by partition, in order. Those without a key go on to another partition with each batchful."""
         count = len(route.queues)
-        buckets: list[list[Any]] = [[] for _ in range(count)]
+        buckets = empty_buckets(count)
         sticky = route.sticky.partition
         filled = 0
         for row, size in zip(rows, sizes, strict=True):
@@ -149,7 +155,8 @@ class Router:
                     filled = size
                     sticky = (sticky + 1) % count
                 chosen = sticky
-            buckets[chosen].append(row)
+            buckets[chosen].rows.append(row)
+            buckets[chosen].sizes.append(size)
         return buckets
 
 

@@ -92,10 +92,10 @@ def _parsed(data: bytes) -> CheckedBatch:
 
 
 def codec_level(config: TopicConfig) -> int | None:
-    """The level that the topic sets for its codec; None: the codec has none."""
+    """The level that the topic sets for its codec; None: the codec has none, or shall choose."""
     return {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
+        "gzip": None if config.compression_gzip_level < 0 else config.compression_gzip_level,
+        "lz4": min(config.compression_lz4_level, 16),  # Kafka's library has a 17th, ours stops here
         "zstd": config.compression_zstd_level,
     }.get(config.compression_type)
 

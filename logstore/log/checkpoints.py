@@ -37,7 +37,8 @@ def decode_pairs(content: bytes, path: str) -> list[tuple[int, int]]:
 
 
 def encode_metadata(topic_id: str) -> bytes:
-    return f"version: 0\ntopic_id: {topic_id}\n".encode("ascii")
+    """As Kafka's ``PartitionMetadata.encode``: no line end behind the last line."""
+    return f"version: 0\ntopic_id: {topic_id}".encode("ascii")
 
 
 def decode_metadata(content: bytes, path: str) -> str:

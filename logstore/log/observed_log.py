@@ -86,20 +86,22 @@ class ObservedLog:
             return state.log_start_offset if state is not None else 0
         if self._scanned is None or self._scanned[0] != active.base_offset:
             point = state.recovery_point if state is not None else active.base_offset
-            position = active.locate(point) if point > active.base_offset else 0
+            # The last durable batch is there, whatever follows it may be torn.
+            position = active.locate(point - 1) if point > active.base_offset else 0
             if position is None:
                 position = active.size
-            self._scanned = (active.base_offset, position, max(point, active.base_offset))
+            self._scanned = (active.base_offset, position, active.base_offset)
         base, position, next_offset = self._scanned
-        scan = SegmentScan(active.bytes_at, start=position, end=active.size, next_offset=base)
+        point = state.recovery_point if state is not None else base
+        scan = SegmentScan(
+            active.bytes_at, start=position, end=active.size, next_offset=next_offset, gapless_from=point
+        )
         for _ in scan:
             pass
-        if scan.position > position:
-            next_offset = scan.next_offset
-        self._scanned = (base, scan.position, next_offset)
+        self._scanned = (base, scan.position, scan.next_offset)
         active.size = scan.position
-        active.next_offset = next_offset
-        return next_offset
+        active.next_offset = max(scan.next_offset, point)
+        return active.next_offset
 
     def epoch_table(self) -> Epochs:
         """The epoch table as the writer last wrote it (empty before the first record)."""

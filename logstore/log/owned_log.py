@@ -165,7 +165,9 @@ class OwnedLog:
                 except LogStoreError as error:
                     if start == 0:
                         raise
-                    kind = OutcomeUnknownError if self.poisoned else StorageError  # neither may be tried again
+                    kind = (
+                        OutcomeUnknownError if self.poisoned else StorageError
+                    )  # neither may be tried again
                     raise kind(
                         f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
                         f"to {self.next_offset - 1}, then: {error.message}"
@@ -285,8 +287,12 @@ class OwnedLog:
 
     def _segment_for(self, batch: CheckedBatch) -> Segment:
         segment = self.segments.active
-        if segment is not None and not segment.closed and not self._must_roll(
-            segment, batch, segment.size, self.next_offset, segment.first_timestamp_ms
+        if (
+            segment is not None
+            and not segment.closed
+            and not self._must_roll(
+                segment, batch, segment.size, self.next_offset, segment.first_timestamp_ms
+            )
         ):
             return segment
         return self._roll(segment)

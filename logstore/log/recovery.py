@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from logstore.errors import DamagedStoreError, LogStoreError
+from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError
 from logstore.format.batch import HEADER_SIZE, check_crc, read_header
 from logstore.log import offset_index, time_index
 from logstore.log.checkpoints import decode_pairs, encode_pairs
@@ -169,24 +169,37 @@ class _Recovery:
             segment = segments[number]
             last = number == len(segments) - 1
             scan = self._scan(segment, point)
-            if not last and scan.bad is None and scan.next_offset <= segments[number + 1].base_offset:
+            bad = scan.bad
+            if bad is None and not last:
+                bad = self._seam(segment, scan, segments[number + 1].base_offset, point)
+            if bad is None and not last:
                 segment.next_offset = segments[number + 1].base_offset
                 self._keep(segment, point)
                 continue
-            if not last and scan.bad is None:
-                raise DamagedStoreError(
-                    f"{segment.path()} ends at offset {scan.next_offset}, but the next segment starts at "
-                    f"{segments[number + 1].base_offset}",
-                    path=segment.path(),
-                    position=scan.position,
-                )
-            if scan.bad is not None:
-                self._cut(segment, scan, point, last)
-                for orphan in segments[number + 1 :]:
+            if bad is not None:
+                self._check_cut(segment, bad, scan.next_offset, point, last)
+                # Newest first, the cut last: wherever this is cut short, what is left shows no hole.
+                for orphan in reversed(segments[number + 1 :]):
                     self._set_aside(orphan)
+                self._cut(segment, bad)
             self._keep(segment, point)
             return segments[: number + 1], scan.next_offset
         return segments, segments[-1].next_offset
+
+    def _seam(self, segment: Segment, scan: SegmentScan, following: int, point: int) -> BadBatch | None:
+        """Whether the next segment goes on where this one ends. Compaction leaves gaps, but only below the
+        recovery point."""
+        due = scan.next_offset
+        if due == following or due < min(following, point):
+            return None
+        if due > following:
+            raise DamagedStoreError(
+                f"{segment.path()} ends at offset {due}, but the next segment starts at {following}",
+                path=segment.path(),
+                position=scan.position,
+            )
+        error = CorruptBatchError(f"the next segment starts at offset {following}, {due} was due")
+        return BadBatch(scan.position, incomplete=False, zeros=True, error=error)
 
     def _scan(self, segment: Segment, point: int) -> SegmentScan:
         """Check all batches from the newest trusted index entry on and make the index rows anew from there."""
@@ -201,6 +214,7 @@ class _Recovery:
             end=segment.size,
             next_offset=segment.base_offset,
             max_batch_bytes=max(self.rules.max_batch_bytes, 1 << 20),
+            gapless_from=point,
         )
         for position, header, _ in scan:
             if first_timestamp < 0:
@@ -264,6 +278,8 @@ class _Recovery:
         return offsets, times
 
     def _confirms(self, segment: Segment, position: int, last_offset: int) -> bool:
+        if not 0 <= position <= segment.size - HEADER_SIZE:
+            return False
         head = segment.bytes_at(position, HEADER_SIZE)
         try:
             header = read_header(head)
@@ -313,12 +329,10 @@ class _Recovery:
                 write_all(file, [part], position)
                 position += len(part)
 
-    def _cut(self, segment: Segment, scan: SegmentScan, point: int, last: bool) -> None:
-        bad = scan.bad
-        if bad is None:
-            return
+    def _check_cut(self, segment: Segment, bad: BadBatch, next_offset: int, point: int, last: bool) -> None:
+        """``DamagedStoreError`` unless a crash can explain what is there."""
         where = f"{segment.path()} at byte {bad.position}"
-        if scan.next_offset < point:
+        if next_offset < point:
             raise DamagedStoreError(
                 f"{where}, below the durable recovery point {point}: {bad.error.message}",
                 path=segment.path(),
@@ -331,6 +345,8 @@ class _Recovery:
                 path=segment.path(),
                 position=bad.position,
             )
+
+    def _cut(self, segment: Segment, bad: BadBatch) -> None:
         self._keep_aside(segment, bad)
         self.cut_reason = f"byte {bad.position}: {bad.error.message}"
         with self.pool.pinned(segment.path(), True) as file:

@@ -26,7 +26,8 @@ class SegmentScan:
     """Iterate ``(position, header, batch bytes)`` over [start, end); afterwards ``bad`` and ``position`` tell.
 
     ``read(position, length)`` gives up to ``length`` bytes. With ``check`` every CRC is verified. Offsets
-    must not go back below ``next_offset``.
+    must not go back below ``next_offset``; from ``gapless_from`` on they must not jump either: a checksum does
+    not cover them, and only compaction, which comes later, leaves gaps.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class SegmentScan:
         next_offset: int,
         check: bool = True,
         max_batch_bytes: int | None = None,
+        gapless_from: int | None = None,
     ) -> None:
         self._read = read
         self._end = end
         self._check = check
         self._max_batch_bytes = max_batch_bytes
+        self._gapless_from = gapless_from
         self.position = start  # end of the last good batch
         self.next_offset = next_offset
         self.bad: BadBatch | None = None
@@ -100,17 +103,24 @@ class SegmentScan:
     def _head_fits(self, chunk: memoryview, at: int) -> bool:
         """Whether the head of a cut-off batch is the one that was due here, not damage that looks like it."""
         base_offset = int.from_bytes(chunk[at : at + 8], "big", signed=True)
-        return base_offset >= self.next_offset and chunk[at + 16] == 2
+        return self._may_follow(base_offset) and chunk[at + 16] == 2
+
+    @property
+    def _gapless(self) -> bool:
+        return self._gapless_from is not None and self.next_offset >= self._gapless_from
+
+    def _may_follow(self, base_offset: int) -> bool:
+        due = self.next_offset
+        return base_offset == due if self._gapless else base_offset >= due
 
     def _checked(self, chunk: memoryview, at: int) -> BatchHeader | None:
         try:
             header = read_header(chunk, at)
             if self._check:
                 check_crc(chunk, at, header)
-            if header.base_offset < self.next_offset:
-                raise CorruptBatchError(
-                    f"offset {header.base_offset} where {self.next_offset} or more was due"
-                )
+            if not self._may_follow(header.base_offset):
+                more = "" if self._gapless else " or more"
+                raise CorruptBatchError(f"offset {header.base_offset} where {self.next_offset}{more} was due")
         except LogStoreError as error:
             self._stop(self.position, error, incomplete=False)
             return None

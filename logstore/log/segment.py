@@ -93,6 +93,8 @@ class Segment:
         """Position of the first batch whose last offset is >= ``offset``; None if the segment has none."""
         entry = self.offsets().entry_before(offset)
         position = 0 if entry is None else entry[1]
+        if not 0 <= position <= self.size - HEADER_SIZE:
+            position, entry = 0, None
         while position + HEADER_SIZE <= self.size:
             chunk = self.bytes_at(position, _LOCATE_BYTES)
             if entry is not None and not _confirms(chunk, entry[0]):

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +63,3 @@ def filled(shell: Shell) -> Shell:
     lines = "".join(f"k{number % 7}:value {number}\n" for number in range(30))
     shell.run("produce", "t", "--format", "kv", "-s", ":", stdin=lines)
     return shell
-
-
-Lines = Callable[[str], list[str]]

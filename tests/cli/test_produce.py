@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -51,7 +52,7 @@ def test_partition_and_codec_and_acks(shell: Shell) -> None:
     assert [batch["codec"] for batch in batches] == ["gzip", "snappy", "lz4", "zstd"]
     quiet = shell.json("produce", "t", "--format", "lines", "--acks", "0", stdin="y\n")
     assert quiet["records"] == 1
-    assert "has no partition 7" in shell.run("produce", "t", "-p", "7", stdin="x\n", code=1).stderr
+    assert "names partition 7" in shell.run("produce", "t", "-p", "7", stdin="x\n", code=1).stderr
 
 
 def test_create(shell: Shell) -> None:
@@ -160,3 +161,45 @@ def test_what_a_person_types_arrives_at_once(filled: Shell) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_ctrl_c_sends_what_was_read_and_reports_it(filled: Shell) -> None:
+    process = filled.process("produce", "t", stdin=subprocess.PIPE)
+    try:
+        assert process.stdin is not None
+        process.stdin.write(b"typed\n")
+        process.stdin.flush()
+        deadline = time.monotonic() + 30
+        while not any(record["value"] == "typed" for record in records(filled)):
+            assert time.monotonic() < deadline
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=60)
+        assert (process.returncode, out) == (130, b"")
+        assert errors.startswith(b"1 records to 't'")
+        assert b"Traceback" not in errors
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_kill_in_the_middle_loses_nothing_that_was_acknowledged(shell: Shell) -> None:
+    """kill -9 with batches in flight: the log holds an unbroken start of the input, and verifies."""
+    shell.run("topic", "create", "t", "-c", "segment.bytes=100000")
+    process = shell.process("produce", "t", "--batch-bytes", "2000", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    number = 0
+    deadline = time.monotonic() + 60
+    while not records(shell):
+        assert time.monotonic() < deadline
+        process.stdin.write(b"".join(b"%d\n" % value for value in range(number, number + 2000)))
+        process.stdin.flush()
+        number += 2000
+    process.kill()
+    process.communicate()
+    assert shell.json("log", "verify")["clean"]
+    found = [record["value"] for record in records(shell)]
+    assert found == [str(value) for value in range(len(found))]
+    shell.run("produce", "t", stdin="after\n")
+    found = [record["value"] for record in records(shell)]
+    assert found == [*map(str, range(len(found) - 1)), "after"]
+    assert shell.json("log", "verify")["clean"]

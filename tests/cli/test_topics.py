@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+import logstore
 from tests.cli.conftest import Shell
 
 
@@ -74,3 +77,11 @@ def test_delete_needs_consent(filled: Shell) -> None:
     assert filled.json("topic", "delete", "t", "--yes") == {"topic": "t", "deleted": True, "records": 30}
     assert filled.json("topic", "list") == []
     assert "there is no topic" in filled.run("topic", "delete", "t", "--yes", code=1).stderr
+
+
+def test_describe_names_the_owner(filled: Shell) -> None:
+    assert filled.json("topic", "describe", "t")[0]["owner"] is None
+    with logstore.open(filled.store) as store:
+        store.partition("t", 0).append([(None, b"x")])
+        assert f"pid {os.getpid()}" in filled.json("topic", "describe", "t")[0]["owner"]
+        assert f"owner     pid {os.getpid()}" in filled.run("topic", "describe", "t").stdout

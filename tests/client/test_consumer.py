@@ -306,8 +306,10 @@ def test_a_deleted_topic_is_told_once_and_the_others_go_on(backend: Backend) -> 
 
 def test_a_topic_made_anew_is_another_log(backend: Backend) -> None:
     fill(backend)
-    with Consumer(backend, "events") as consumer:
-        take(consumer, 10)
+    with Consumer(backend, "events", group="g") as consumer:
+        take(consumer, 2)
+        consumer.commit()
+        take(consumer, 8)
         backend.delete_topic("events")
         backend.create_topic("events", 1, {})
         fill(backend, count=3, base=70)

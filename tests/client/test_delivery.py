@@ -58,6 +58,23 @@ def test_result_joins_the_next_batch_while_one_is_out(fake: FakeBackend) -> None
     assert fake.calls == [[("events", 0, 1)], [("events", 0, 5)]]
 
 
+def test_who_waits_behind_a_callers_flight_is_served_when_it_lands(fake: FakeBackend) -> None:
+    fake.gate.clear()
+    with Producer(fake, linger_ms=60_000) as producer:
+        first = producer.send("events", b"1")
+        flying = threading.Thread(target=first.result)
+        flying.start()
+        assert fake.entered.acquire(timeout=10)
+        second = producer.send("events", b"2")
+        waiting = threading.Thread(target=second.result)
+        waiting.start()
+        until(lambda: second._batch.gate is not None, "the second one waits")
+        fake.gate.set()
+        waiting.join(20)
+        assert not waiting.is_alive()
+        flying.join(20)
+
+
 def test_a_result_that_is_late_leaves_the_record_on_its_way(fake: FakeBackend) -> None:
     fake.gate.clear()
     with Producer(fake, linger_ms=0) as producer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from aiokafka.partitioner import murmur2 as kafka_murmur2
 from hypothesis import given, settings
@@ -85,10 +83,11 @@ def test_key_partitioners_by_name() -> None:
 
 def test_buckets_hold_what_the_single_choice_says_in_order() -> None:
     rows = [(b"key-%d" % (number % 50), b"%d" % number) for number in range(1000)]
-    buckets = bucket_by_murmur3(rows, 7)
+    buckets = bucket_by_murmur3(rows, list(range(1000)), 7)
     for partition, bucket in enumerate(buckets):
-        assert bucket == [row for row in rows if murmur3_partition(row[0], 7) == partition]
-    assert Counter(map(len, buckets)).total() == 7
+        assert [rows[size] for size in bucket.sizes] == bucket.rows
+        assert bucket.rows == [row for row in rows if murmur3_partition(row[0], 7) == partition]
+    assert sum(len(bucket.rows) for bucket in buckets) == 1000
 
 
 @pytest.mark.parametrize("chosen", [-1, 3, "1", None, True, 1.0])

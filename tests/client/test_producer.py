@@ -231,6 +231,15 @@ def test_batches_never_pass_the_topics_limit(backend: Backend, size: int) -> Non
     assert len(values_of(backend, "small")) == 400
 
 
+def test_far_apart_timestamps_do_not_outgrow_the_limit(backend: Backend) -> None:
+    backend.create_topic("small", 1, {"max.message.bytes": "1000"})
+    with Producer(backend, linger_ms=10_000) as producer:
+        for number in range(400):
+            # The first of each batch has a time of its own; those after it are a 9-byte delta away.
+            producer.send("small", b"v", timestamp_ms=0 if number % 30 == 0 else None)
+    assert len(values_of(backend, "small")) == 400
+
+
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "lz4", "snappy"])
 def test_what_does_not_compress_is_sent_plain(backend: Backend, codec: str) -> None:
     backend.create_topic("small", 1, {"max.message.bytes": "1000"})

@@ -19,6 +19,7 @@ import logstore.catalogue as catalogue_module
 import logstore.log.recovery as recovery_module
 import logstore.log.scan as scan_module
 import logstore.topic as topic_module
+import logstore.topic_state as topic_state_module
 from logstore.errors import OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery import Loaded, LoadRules, _Recovery
@@ -144,7 +145,7 @@ def _(patch: Patch) -> None:
 
 
 def _replace_everywhere(patch: Patch, wrong: Callable[[FileSystem, str, bytes], None]) -> None:
-    for module in (catalogue_module, recovery_module, topic_module.topic_state, fs_module):
+    for module in (catalogue_module, recovery_module, topic_state_module, fs_module):
         patch.setattr(module, "replace_file", wrong)
 
 
@@ -179,7 +180,7 @@ def _(patch: Patch) -> None:
 
 @plant("state in place", "a topic's state file is overwritten in place")
 def _(patch: Patch) -> None:
-    patch.setattr(topic_module.topic_state, "replace_file", _write_in_place)
+    patch.setattr(topic_state_module, "replace_file", _write_in_place)
 
 
 # --- order -------------------------------------------------------------------------------------------

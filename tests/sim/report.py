@@ -70,8 +70,16 @@ def chunks(items: Iterable[Item], size: int) -> list[list[Item]]:
     return [listed[start : start + size] for start in range(0, len(listed), size)]
 
 
-def build(first_seed: int, seeds: int, longest: int, say: Callable[[str], None]) -> Report:
-    """Run every part on all processors."""
+def build(
+    first_seed: int,
+    seeds: int,
+    longest: int,
+    say: Callable[[str], None],
+    *,
+    fault_cases: Iterable[Case] | None = None,
+    plants: Sequence[str] | None = None,
+) -> Report:
+    """Run every part on all processors; ``fault_cases`` and ``plants`` default to all of them."""
     report = Report(first_seed, seeds, longest)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
 
@@ -83,24 +91,26 @@ def build(first_seed: int, seeds: int, longest: int, say: Callable[[str], None])
             return results
 
         for counts in run("exhaustive", explore, chunks(workloads(longest), 60)):
-            _merge(report, report.exhaustive, counts)
+            merge(report, report.exhaustive, counts)
         for totals in run("schedules", schedule, chunks(range(first_seed, first_seed + seeds), 250)):
-            _merge_totals(report, totals)
-        for fault_counts in run("faults", disturb, chunks(cases(), 100)):
-            _merge(report, report.faults, fault_counts)
-        for caught in run("plants", plant, chunks(PLANTS, 1)):
+            merge_totals(report, totals)
+        for fault_counts in run(
+            "faults", disturb, chunks(cases() if fault_cases is None else fault_cases, 100)
+        ):
+            merge(report, report.faults, fault_counts)
+        for caught in run("plants", plant, chunks(PLANTS if plants is None else plants, 1)):
             report.plants += caught
     return report
 
 
-def _merge(report: Report, total: Any, counts: Any) -> None:
+def merge(report: Report, total: Any, counts: Any) -> None:
     if isinstance(counts, str):
         report.violations.append(counts)
     else:
         total.add(counts)
 
 
-def _merge_totals(report: Report, totals: Totals) -> None:
+def merge_totals(report: Report, totals: Totals) -> None:
     mine = report.schedules
     for name in ("schedules", "calls", "crashes", "kills", "amid", "recrashed", "records"):
         setattr(mine, name, getattr(mine, name) + getattr(totals, name))
@@ -143,11 +153,11 @@ def as_markdown(report: Report) -> str:
         "| planted | caught by | runs it took | caught in | as |",
         "|---|---|---|---|---|",
     ]
-    for caught in report.plants:
-        lines.append(
-            f"| {caught.name}: {caught.what} | {caught.by or '**not caught**'} | {caught.runs_taken} |"
-            f" {caught.caught_in} of {caught.runs} | {caught.rule} |"
-        )
+    lines += [
+        f"| {caught.name}: {caught.what} | {caught.by or '**not caught**'} | {caught.runs_taken} |"
+        f" {caught.caught_in} of {caught.runs} | {caught.rule} |"
+        for caught in report.plants
+    ]
     lines += ["", "Seconds: " + ", ".join(f"{part} {spent}" for part, spent in report.seconds.items()), ""]
     return "\n".join(lines)
 

@@ -1,0 +1,47 @@
+"""Names in a partition's folder, sorted out."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore.errors import UnsupportedStoreVersionError
+from logstore.log.listing import Listing
+
+
+def name(base: int, suffix: str) -> str:
+    return f"{base:020d}{suffix}"
+
+
+def test_segments_indexes_and_leftovers() -> None:
+    found = Listing.of(
+        [
+            name(20, ".log"),
+            name(0, ".log"),
+            name(0, ".index"),
+            name(0, ".timeindex"),
+            name(0, ".txnindex"),
+            name(20, ".snapshot"),
+            name(0, ".log") + ".cut-1700000000000",
+            name(5, ".log") + ".deleted",
+            name(5, ".index") + ".tmp",
+            "leader-epoch-checkpoint",
+            "leader-epoch-checkpoint.tmp",
+            "partition.metadata",
+            "0.log",
+            "notes.txt",
+        ],
+        "/t-0",
+    )
+    assert found.bases == [0, 20]
+    assert found.indexes == {(0, ".index"), (0, ".timeindex"), (0, ".txnindex"), (20, ".snapshot")}
+    assert found.leftovers == [name(5, ".index") + ".tmp", "leader-epoch-checkpoint.tmp"]
+
+
+@pytest.mark.parametrize("suffix", [".log.swap", ".log.cleaned", ".index.swap"])
+def test_an_unfinished_compaction_is_refused(suffix: str) -> None:
+    with pytest.raises(UnsupportedStoreVersionError, match="/t-0/0{20}.*compacts"):
+        Listing.of([name(0, suffix)], "/t-0")
+
+
+def test_an_empty_folder() -> None:
+    assert Listing.of([], "/t-0") == Listing()

@@ -1,0 +1,45 @@
+"""Every workload of up to three calls, at every I/O boundary, with bounded kept subsets; four by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.exhaustive import Explorer, boundaries, workloads
+from tests.sim.workload import ALPHABET, Append
+
+CHUNKS = 12
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_up_to_three_calls(chunk: int) -> None:
+    chosen = list(workloads(3))
+    size = len(chosen) // CHUNKS + 1
+    counts = Explorer().explore(chosen[chunk * size : (chunk + 1) * size])
+    assert counts.workloads == len(chosen[chunk * size : (chunk + 1) * size])
+    assert counts.distinct > 100
+
+
+def test_every_recovery_of_single_calls_is_cut_off_everywhere() -> None:
+    """Up to one call, and every recovery cut off before each of its changes, with what that may leave."""
+    counts = Explorer(recrash_every=1).explore(workloads(1))
+    assert counts.workloads == 1 + len(ALPHABET)
+    assert counts.crashed_recoveries > 5_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("chunk", range(100))
+def test_up_to_four_calls(chunk: int) -> None:
+    chosen = list(workloads(4))
+    size = len(chosen) // 100 + 1
+    Explorer(limit=200, recrash_every=50).explore(chosen[chunk * size : (chunk + 1) * size])
+
+
+def test_boundaries_lie_before_each_change_and_behind_the_last() -> None:
+    found = list(boundaries((Append("all"),)))
+    names = [boundary.operation.name for boundary in found if boundary.operation is not None]
+    assert names == ["pwritev", "sync"]
+    assert found[-1].operation is None
+    before_write, before_sync, after = (len(list(boundary.fs.crash_states())) for boundary in found)
+    assert before_write == after == 1
+    assert before_sync > 2

@@ -1,0 +1,24 @@
+"""Each planted bug is caught; without plants nothing is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.plants import PLANTS, hunt, planted
+from tests.sim.schedules import run_schedule
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_plant_is_caught(name: str) -> None:
+    caught = hunt(PLANTS[name], runs_after=0)
+    assert caught.by == PLANTS[name].hunted_by, f"{name}: not caught in {caught.runs} runs"
+
+
+def test_there_are_enough() -> None:
+    assert len(PLANTS) >= 12
+
+
+def test_a_plant_is_gone_afterwards() -> None:
+    with planted(PLANTS["ack before sync"]):
+        assert any(run_schedule(seed).violation is not None for seed in range(5))
+    assert all(run_schedule(seed).violation is None for seed in range(5))
