@@ -321,7 +321,10 @@ class LogStore:
         failures = []
         for client in list(self._children):
             try:
-                client.close()
+                if isinstance(client, Consumer):
+                    client.close_with_store()
+                else:
+                    client.close()
             except LogStoreError as error:
                 failures.append(error)
         return failures

@@ -160,7 +160,11 @@ class Backend(Protocol):
 
     # --- data ---
     def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:
-        """Append each batch; under ``acks="all"`` return when all are durable (one shared sync)."""
+        """Append each batch; under ``acks="all"`` return when all are durable (one shared sync).
+
+        After a failed item of a partition, later items of that partition are not tried: they get the same
+        error, so that a retry of all of them keeps the order.
+        """
         ...
 
     def fetch(

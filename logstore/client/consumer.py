@@ -412,6 +412,19 @@ class Consumer(Generic[K, V]):
                 self._dropped.detach()
             self._release_group()
 
+    def close_with_store(self) -> None:
+        """The store that lent this consumer closes, perhaps in another thread than the consumer's own: then
+        its waiting poll ends, its next call gets ClientClosedError, and the group is free at once. What it
+        has not committed will be read again."""
+        try:
+            self.close()
+        except ConsumerThreadError:
+            self._closed = True
+            if self._dropped is not None:
+                self._dropped.detach()
+            self.wakeup()
+            self._release_group()
+
     def _release_group(self) -> None:
         hold, self._hold = self._hold, None
         if hold is not None:

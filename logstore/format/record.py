@@ -54,6 +54,7 @@ _BYTES_TYPE = frozenset((bytes,))
 _NULLABLE_BYTES = frozenset((bytes, type(None)))
 _NULLABLE_INT = frozenset((int, type(None)))
 
+_ONE_RECORD_BYTES = TWO_BYTE_END - 16  # key and value of a single record whose lengths are all in VARINTS
 # Ready-made tables over 0 .. 8191, each with the null's entry last (see varint.py); about 2 MB in all, with
 # those of ``_heads``.
 _SIZES = [length + (1 if length < ONE_BYTE_END else 2) for length in range(TWO_BYTE_END)]
@@ -91,6 +92,8 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     count = len(rows)
     if not count:
         raise InvalidRecordError("cannot encode a batch of no rows", hint="send at least one record")
+    if count == 1 and (one := _encode_one(rows[0], now_ms)) is not None:
+        return one
     keys, values, headers, timestamps = _columns(rows)
     deltas, delta_sizes = _offset_deltas(count)
     value = _payload_column(values, "value")
@@ -111,6 +114,27 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
         columns = [deltas, key.lengths, key.payloads, value.lengths, value.payloads]
         fixed = 3
     return EncodedRows(_join(sizes, fixed, columns, stamps, tails), base_ms, max_ms, count)
+
+
+def _encode_one(row: Row, now_ms: int) -> EncodedRows | None:
+    """The batch of one record that a durable send makes, without columns; None if it is not of the plain kind
+    (headers, large or odd fields), which the general way encodes or refuses."""
+    if type(row) is not tuple or not 2 <= len(row) <= 4 or (len(row) > 2 and row[2]):
+        return None
+    key, value = row[0], row[1]
+    stamp_ms = row[3] if len(row) > 3 and row[3] is not None else now_ms
+    if type(stamp_ms) is not int or not INT64_MIN <= stamp_ms <= INT64_MAX:
+        return None
+    if not {type(key), type(value)} <= _NULLABLE_BYTES:
+        return None
+    key_length = -1 if key is None else len(key)
+    value_length = -1 if value is None else len(value)
+    if key_length + value_length >= _ONE_RECORD_BYTES:
+        return None
+    body = b"".join(
+        (b"\0\0\0", VARINTS[key_length], key or b"", VARINTS[value_length], value or b"", b"\0")
+    )
+    return EncodedRows(VARINTS[len(body)] + body, stamp_ms, stamp_ms, 1)
 
 
 def _join(

@@ -242,6 +242,33 @@ def test_the_buffer_is_bounded_and_never_overdrawn() -> None:
     assert accumulator.buffered_bytes == 0
 
 
+def test_who_waits_for_room_is_let_go_when_bytes_come_back() -> None:
+    accumulator, route = made(linger_s=100.0), route_of(1)
+    queue = route.queues[0]
+    put(accumulator, queue, b"v")
+    left, waiting = accumulator.join_room_queue(), accumulator.join_room_queue()
+    accumulator.leave_room_queue(left)
+    taken = accumulator.take_ready(0.0)  # nothing lingers while somebody waits
+    assert values(taken) == [b"v"]
+    accumulator.land(queue, good(taken), 0.0)
+    assert waiting.acquire(blocking=False)
+    assert not left.acquire(blocking=False)
+    assert not accumulator.room_waiters
+
+
+def test_the_quick_path_has_no_room_in_batches_with_timestamps_or_closed() -> None:
+    accumulator, route = made(), route_of(2)
+    timed, plain = route.queues
+    accumulator.append(timed, (None, b"v", None, 5), 1, 70, True, 0.0)
+    put(accumulator, plain, b"v")
+    assert timed.open is not None
+    assert timed.open.room == -1
+    assert plain.open is not None
+    assert plain.open.room == 65536
+    accumulator.close_open(plain)
+    assert plain.closed[0].room == -1
+
+
 def test_a_flight_takes_a_backlog_up_to_its_bound() -> None:
     accumulator, route = made(), route_of(1)
     queue = route.queues[0]

@@ -180,3 +180,18 @@ def test_check_records() -> None:
         check_records(half.records, 2, need_key=True)
     with pytest.raises(CorruptBatchError):
         check_records(half.records[:-1], 2, need_key=False)
+
+
+@given(
+    key=st.one_of(st.none(), st.binary(max_size=80), st.just(b"k" * 8180)),
+    value=st.one_of(st.none(), st.binary(max_size=80), st.just(b"v" * 9000)),
+    more=st.sampled_from([(), (None,), ([],), ((), 7), (None, None), (None, -3)]),
+)
+@CALM
+def test_a_batch_of_one_is_encoded_as_the_general_way_would(
+    key: bytes | None, value: bytes | None, more: tuple[object, ...]
+) -> None:
+    one = encode_rows([(key, value, *more)], 99)  # type: ignore[list-item]
+    two = encode_rows([(key, value, *more), (None, None)], 99)  # type: ignore[list-item]
+    assert two.records.startswith(one.records)
+    assert (one.count, one.base_timestamp) == (1, two.base_timestamp)

@@ -39,7 +39,7 @@ def test_segments_indexes_and_leftovers() -> None:
 
 @pytest.mark.parametrize("suffix", [".log.swap", ".log.cleaned", ".index.swap"])
 def test_an_unfinished_compaction_is_refused(suffix: str) -> None:
-    with pytest.raises(UnsupportedStoreVersionError, match="/t-0/0{20}.*compacts"):
+    with pytest.raises(UnsupportedStoreVersionError, match=r"/t-0/0{20}.*compacts"):
         Listing.of([name(0, suffix)], "/t-0")
 
 

@@ -18,7 +18,7 @@ from tests.format.batches import CALM, NOW_MS, row_lists
 @given(row_lists, st.integers(200, 20_000))
 def test_every_run_fits_and_nothing_is_lost(rows: list[Any], limit: int) -> None:
     if any(61 + row_size_bound(row) > limit for row in rows):
-        with pytest.raises(RecordTooLargeError, match="append to t-0: row [0-9]+ takes"):
+        with pytest.raises(RecordTooLargeError, match=r"append to t-0: row [0-9]+ takes"):
             list(row_chunks(rows, limit, "t-0"))
         return
     chunks = list(row_chunks(rows, limit, "t-0"))

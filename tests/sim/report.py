@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 import time
@@ -23,6 +24,7 @@ from tests.sim.model import Violation
 from tests.sim.plants import PLANTS, Caught, hunt
 from tests.sim.schedules import Totals, run_schedules
 
+_SUMS = ("schedules", "calls", "crashes", "kills", "amid", "recrashed", "records")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -81,7 +83,7 @@ def build(
 ) -> Report:
     """Run every part on all processors; ``fault_cases`` and ``plants`` default to all of them."""
     report = Report(first_seed, seeds, longest)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
 
         def run(part: str, work: Callable[[list[Item]], Result], split: list[list[Item]]) -> list[Result]:
             began = time.monotonic()
@@ -112,15 +114,29 @@ def merge(report: Report, total: Any, counts: Any) -> None:
 
 def merge_totals(report: Report, totals: Totals) -> None:
     mine = report.schedules
-    for name in ("schedules", "calls", "crashes", "kills", "amid", "recrashed", "records"):
+    for name in _SUMS:
         setattr(mine, name, getattr(mine, name) + getattr(totals, name))
     for outcome in totals.violations:
         report.violations.append(f"seed {outcome.seed}: {outcome.violation}")
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    fields = asdict(report)
-    fields["schedules"].pop("violations")
+    fields: dict[str, Any] = {
+        "first_seed": report.first_seed,
+        "seeds": report.seeds,
+        "longest_workload": report.longest_workload,
+        "exhaustive": asdict(report.exhaustive),
+        "faults": {
+            "planned": report.faults.planned,
+            "fired": dict(report.faults.fired),
+            "errors": dict(report.faults.errors),
+            "poisoned": report.faults.poisoned,
+        },
+        "schedules": {name: getattr(report.schedules, name) for name in _SUMS},
+        "plants": [asdict(caught) for caught in report.plants],
+        "violations": report.violations,
+        "seconds": report.seconds,
+    }
     return fields
 
 

@@ -1,0 +1,35 @@
+"""Closing a store ends what it lent, whichever thread that belongs to."""
+
+from __future__ import annotations
+
+import threading
+
+import logstore
+from logstore.errors import ClientClosedError, LogStoreError, StoreClosedError
+
+
+def test_a_consumer_waiting_in_its_own_thread_ends_and_frees_its_group(tmp_path: object) -> None:
+    path = f"{tmp_path}/store"
+    store = logstore.open(path)
+    store.create_topic("t")
+    polling = threading.Event()
+    ended: list[LogStoreError] = []
+
+    def wait_for_records() -> None:
+        consumer = store.consumer("t", group="g")
+        polling.set()
+        try:
+            while True:
+                consumer.poll(timeout_s=30)
+        except LogStoreError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait_for_records)
+    thread.start()
+    assert polling.wait(10)
+    store.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert isinstance(ended[0], StoreClosedError | ClientClosedError | logstore.errors.WakeupError)
+    with logstore.open(path) as again, again.consumer("t", group="g", until_end=True) as consumer:
+        assert consumer.poll() == []
