@@ -33,6 +33,7 @@ from crc32c import crc32c
 
 from logstore.errors import StorageError, StoreClosedError, from_os_error
 from logstore.invariants import invariant
+from logstore.seams.fs import open_regular
 
 MAGIC: Final = b"LSLIVE\r\n"
 VERSION: Final = 1
@@ -225,7 +226,7 @@ class LiveFile:
         """A descriptor of the file at ``path`` if it is of this boot and version, else -1."""
         access = os.O_RDWR if self._writable else os.O_RDONLY
         try:
-            fd = os.open(self.path, access | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = open_regular(self.path, access)
         except FileNotFoundError:
             return -1
         try:
@@ -295,7 +296,7 @@ def _replace(path: str, header: bytes, mode_bits: int) -> int:
         os.unlink(temporary)
     except FileNotFoundError:
         pass  # the usual case: no earlier attempt was cut short
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode_bits)
+    fd = open_regular(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode_bits)
     try:
         os.fchmod(fd, mode_bits)  # the umask must not undo what the caller asked for
         if os.pwrite(fd, header, 0) != HEADER_BYTES:

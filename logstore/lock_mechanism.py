@@ -8,6 +8,8 @@ import struct
 import sys
 from typing import Final, Protocol
 
+from logstore.seams.fs import open_regular
+
 if sys.platform != "win32":
     import fcntl
 
@@ -31,11 +33,10 @@ class LockMechanism(Protocol):
 
 
 def _open(path: str, mode_bits: int) -> int:
-    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(path, flags)
+        return open_regular(path, os.O_RDWR)
     except FileNotFoundError:
-        fd = os.open(path, flags | os.O_CREAT, mode_bits)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT, mode_bits)
         if os.fstat(fd).st_uid == os.geteuid():
             os.fchmod(fd, mode_bits)  # the umask must not undo what the caller asked for
         return fd
@@ -114,7 +115,7 @@ class WholeFileLocks:
         """flock has no question: try a shared lock and drop it. Somebody who tries at that very moment
         fails once, and tries again after its pause."""
         try:
-            fd = os.open(self._slot_path(slot), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = open_regular(self._slot_path(slot), os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:

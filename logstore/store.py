@@ -234,6 +234,7 @@ class LogStore:
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
+        self._context.check_usable()
         held = self._registry.get(topic)
         if partition >= held.entry.partitions:
             self._registry.look_for_changes()  # another process may have added partitions to what we own

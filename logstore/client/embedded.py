@@ -64,7 +64,7 @@ class EmbeddedBackend:
         return _metadata(self._registry.entry(name))
 
     def metadata_version(self) -> int:
-        return self._registry.catalogue.revision
+        return self._registry.recent_revision()
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
         self._context.check_writable()

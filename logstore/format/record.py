@@ -23,7 +23,7 @@ so that Python's own work per record stays small.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
@@ -31,6 +31,7 @@ from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from logstore.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTypeError
+from logstore.format.alike import join_alike, split_alike
 from logstore.format.varint import (
     INT64_MAX,
     INT64_MIN,
@@ -95,6 +96,8 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     if count == 1 and (one := _encode_one(rows[0], now_ms)) is not None:
         return one
     keys, values, headers, timestamps = _columns(rows)
+    if headers is None and timestamps is None and (alike := join_alike(keys, values)) is not None:
+        return EncodedRows(alike, now_ms, now_ms, count)
     deltas, delta_sizes = _offset_deltas(count)
     value = _payload_column(values, "value")
     stamps = tails = None
@@ -131,9 +134,7 @@ def _encode_one(row: Row, now_ms: int) -> EncodedRows | None:
     value_length = -1 if value is None else len(value)
     if key_length + value_length >= _ONE_RECORD_BYTES:
         return None
-    body = b"".join(
-        (b"\0\0\0", VARINTS[key_length], key or b"", VARINTS[value_length], value or b"", b"\0")
-    )
+    body = b"".join((b"\0\0\0", VARINTS[key_length], key or b"", VARINTS[value_length], value or b"", b"\0"))
     return EncodedRows(VARINTS[len(body)] + body, stamp_ms, stamp_ms, 1)
 
 
@@ -344,6 +345,11 @@ def decode_rows(
             f"the batch at offset {base_offset} says {count} records, its records section has only "
             f"{len(section)} bytes"
         )
+    offsets: Sequence[int] = range(base_offset, base_offset + count)
+    alike = split_alike(section, count)
+    if alike is not None:
+        time_ms = base_timestamp if log_append_ms is None else log_append_ms
+        return _records(topic, partition, offsets, repeat(time_ms), *alike, repeat(()))
     try:
         columns = _decode_columns(section, count)
     except IndexError:
@@ -353,7 +359,6 @@ def decode_rows(
             f"a header's name in the batch at offset {base_offset} is not UTF-8: {error}"
         ) from None
     keys, values, headers, deltas, shifts = columns
-    offsets: Sequence[int] = range(base_offset, base_offset + count)
     if deltas is not None:
         if any(delta < 0 for delta in deltas) or sorted(set(deltas)) != deltas:
             raise CorruptBatchError(f"the offsets in the batch at offset {base_offset} do not grow")
@@ -363,7 +368,11 @@ def decode_rows(
         times = [base_timestamp + (raw >> 1 ^ -(raw & 1)) for raw in shifts]
         if min(times) < INT64_MIN or max(times) > INT64_MAX:
             raise CorruptBatchError(f"a timestamp in the batch at offset {base_offset} does not fit 64 bits")
-    fields = zip(repeat(topic), repeat(partition), offsets, times, keys, values, headers, strict=False)
+    return _records(topic, partition, offsets, times, keys, values, headers)
+
+
+def _records(topic: str, partition: int, *columns: Iterable[Any]) -> list[Record]:
+    fields = zip(repeat(topic), repeat(partition), *columns, strict=False)
     make: Any = tuple.__new__  # three times cheaper than calling Record(...)
     return list(map(make, repeat(Record), fields))
 

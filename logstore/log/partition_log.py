@@ -225,9 +225,17 @@ class PartitionLog:
 
     # --- read ---
 
-    def fetch(self, offset: int, max_bytes: int, isolation: Isolation, leader_epoch: int = -1) -> Fetched:
+    def fetch(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation: Isolation,
+        leader_epoch: int = -1,
+        end: int | None = None,
+    ) -> Fetched:
         """Whole batches from the one that holds ``offset`` (or the next survivor) on, at least one if there
-        is any. ``leader_epoch``: under which the position was reached, -1 unknown.
+        is any; none that starts at ``end`` or later. ``leader_epoch``: under which the position was reached,
+        -1 unknown.
 
         Errors: ``OffsetOutOfRangeError``; ``DataLossError`` when the position lies past the end of its epoch;
         ``SegmentVanishedError``; ``CorruptBatchError`` when the files are damaged there.
@@ -237,6 +245,8 @@ class PartitionLog:
         bounds = reader.bounds()
         self._check_position(reader, bounds, offset, leader_epoch)
         limit = limit_of(bounds, isolation)
+        if end is not None:
+            limit = min(limit, end)
         if offset >= limit:
             return Fetched(b"", offset, bounds)
         try:
@@ -287,7 +297,10 @@ class PartitionLog:
         return self._records(start, end, isolation)
 
     def _range_end(self, start: int, end_exclusive: int | None, isolation: Isolation) -> int:
-        bounds = self.fetch(start, 1, isolation).bounds
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        bounds = reader.bounds()
+        self._check_position(reader, bounds, start, -1)
         limit = limit_of(bounds, isolation)
         return limit if end_exclusive is None else min(end_exclusive, limit)
 
@@ -298,7 +311,7 @@ class PartitionLog:
     def _chunks(self, start: int, end: int, isolation: Isolation) -> Iterator[tuple[int, Buffer]]:
         offset = start
         while offset < end:
-            fetched = self.fetch(offset, _SCAN_BYTES, isolation)
+            fetched = self.fetch(offset, _SCAN_BYTES, isolation, end=end)
             if not fetched.data:
                 return
             yield offset, fetched.data

@@ -14,6 +14,7 @@ All methods raise ``OSError``; callers translate with ``errors.from_os_error``. 
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat as stat_module
@@ -25,6 +26,8 @@ from logstore.types import Buffer
 OpenMode = Literal["r", "rw", "create"]  # read only; read-write, must exist; read-write, must not exist
 
 _IOV_MAX = 1024
+# The largest file that is read at a stroke has some megabytes; one far beyond that is garbage, not memory's due.
+_LARGEST_WHOLE_BYTES = 256 << 20
 
 
 class FileStat(NamedTuple):
@@ -108,9 +111,13 @@ def exists(fs: FileSystem, path: str) -> bool:
 
 
 def read_file(fs: FileSystem, path: str) -> bytes:
+    """The whole of a small file: an index, a checkpoint, a document."""
     file = fs.open(path, "r")
     try:
-        return file.pread(file.size(), 0)
+        size = file.size()
+        if size > _LARGEST_WHOLE_BYTES:
+            raise OSError(errno.EFBIG, f"{size} bytes are more than such a file can have", path)
+        return file.pread(size, 0)
     finally:
         file.close()
 
@@ -130,6 +137,25 @@ def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
         file.close()
     fs.rename(temporary, path)
     fs.sync_dir(os.path.dirname(path))
+
+
+def open_regular(path: str, flags: int, mode_bits: int = 0o600) -> int:
+    """A descriptor of the regular file at ``path``; ``OSError`` for anything else: a link could lead out of the
+    store, and a pipe would be waited for."""
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode_bits)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _no_link(path) from None
+        raise
+    if not stat_module.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return fd
+
+
+def _no_link(path: str) -> OSError:
+    return OSError(errno.ELOOP, "symbolic links are refused inside a store", path)
 
 
 class OsFile:
@@ -200,11 +226,10 @@ class OsFileSystem:
         self._dir_bits = mode_bits | ((mode_bits & 0o444) >> 2)
 
     def open(self, path: str, mode: OpenMode) -> OsFile:
-        flags = os.O_CLOEXEC | os.O_NOFOLLOW
-        flags |= os.O_RDONLY if mode == "r" else os.O_RDWR
+        flags = os.O_RDONLY if mode == "r" else os.O_RDWR
         if mode == "create":
             flags |= os.O_CREAT | os.O_EXCL
-        fd = os.open(path, flags, self._file_bits)
+        fd = open_regular(path, flags, self._file_bits)
         if mode == "create":
             os.fchmod(fd, self._file_bits)  # the umask must not undo what the caller asked for
         return OsFile(fd, path)
@@ -212,7 +237,7 @@ class OsFileSystem:
     def stat(self, path: str) -> FileStat:
         found = os.lstat(path)
         if stat_module.S_ISLNK(found.st_mode):
-            raise OSError(40, "symbolic links are refused inside a store", path)
+            raise _no_link(path)
         return FileStat(found.st_size, found.st_mtime_ns, found.st_ino, stat_module.S_ISDIR(found.st_mode))
 
     def listdir(self, path: str) -> list[str]:

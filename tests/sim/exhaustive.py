@@ -191,6 +191,8 @@ def recovered(
     machine.recover(power_loss=power_loss or since)
     rows = {place: list(mine.rows) for place, mine in machine.model.partitions.items()}
     machine.prove_usable()
+    if not power_loss:
+        machine.lose_all_unsynced()
     return rows
 
 

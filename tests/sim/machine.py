@@ -18,6 +18,7 @@ from logstore.locks import MemoryLocks
 from logstore.log.partition_log import PartitionLog
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import SimulatedCrash
+from logstore.seams.memory_crash import KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -140,6 +141,7 @@ class Machine:
             self._look(place)
             raise
         mine.appended(placed.offset, log.leader_epoch, call.acks)
+        self.model.unsure.discard(place.topic)
         self.lines.append(f"  offset {placed.offset} epoch {log.leader_epoch}")
         self._look(place)
 
@@ -236,16 +238,21 @@ class Machine:
         with opens():
             self.start()
             self.model.check_topics(name for name in self.store.list_topics() if not name.startswith("__"))
-            self._adopt_creation()
+            self._adopt_creation(power_loss=power_loss)
             for place, mine in sorted(self.model.partitions.items()):
                 self._recover_partition(place, mine, power_loss=power_loss)
             self._check_commits()
 
-    def _adopt_creation(self) -> None:
-        """A topic whose creation was cut short is there whole, or not at all."""
+    def _adopt_creation(self, *, power_loss: bool) -> None:
+        """A topic whose creation was cut short is there whole, or not at all. After a kill it may still go
+        with the power, until something was appended to it: nobody was told that it exists."""
         name = self.model.creating
         if name is not None and name in self.store.list_topics():
             self.model.created(name, self.settings.partitions if name == TOPIC else 1)
+            if not power_loss:
+                self.model.unsure.add(name)
+        if power_loss:
+            self.model.unsure.clear()  # what is seen now is on the disk
         self.model.creating = None
 
     def _recover_partition(self, place: Place, mine: PartitionModel, *, power_loss: bool) -> None:
@@ -313,6 +320,12 @@ class Machine:
             folder = f"{ROOT}/{place.topic}-{place.partition}"
             if place.topic in self.model.topics and self.model.partitions[place].rows:
                 check_indexes(self.fs, folder, interval)
+
+    def lose_all_unsynced(self) -> None:
+        """After a close in order nothing is left to be lost, whatever a killed process left unsynced."""
+        self.lose_power(self.fs.crash(KeepNothing()))
+        self.recover(power_loss=True)
+        self.abandon()
 
 
 @contextmanager

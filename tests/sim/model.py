@@ -223,6 +223,7 @@ class Model:
 
     partitions: dict[Place, PartitionModel] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)  # seen after a kill, never acknowledged
     creating: str | None = None
     committed: dict[Place, int] = field(default_factory=dict)
     committing: dict[Place, int] = field(default_factory=dict)
@@ -233,6 +234,7 @@ class Model:
         return Model(
             {place: partition.copy() for place, partition in self.partitions.items()},
             set(self.topics),
+            set(self.unsure),
             self.creating,
             dict(self.committed),
             dict(self.committing),
@@ -253,11 +255,19 @@ class Model:
 
     def check_topics(self, found: Iterable[str]) -> None:
         names = set(found)
+        for name in self.unsure - names:
+            self._forget(name)
         if not self.topics <= names:
             raise Violation(TOPICS_SURVIVE, f"{sorted(self.topics - names)} are gone")
         invented = names - self.topics - {self.creating}
         if invented:
             raise Violation(NOTHING_INVENTED, f"topics {sorted(invented)}")
+
+    def _forget(self, topic: str) -> None:
+        self.unsure.discard(topic)
+        self.topics.discard(topic)
+        for place in [place for place in self.partitions if place.topic == topic]:
+            del self.partitions[place]
 
     def check_commits(self, found: dict[Place, int]) -> None:
         for place in self.committed.keys() | self.committing.keys() | found.keys():
@@ -270,7 +280,12 @@ class Model:
 
     def signature(self) -> int:
         """Equal for models that hold the next start to the same promises."""
-        parts: list[object] = [sorted(self.topics), self.creating, sorted(self.committed.items())]
+        parts: list[object] = [
+            sorted(self.topics),
+            sorted(self.unsure),
+            self.creating,
+            sorted(self.committed.items()),
+        ]
         parts.append(sorted(self.committing.items()))
         for place, partition in sorted(self.partitions.items()):
             parts += [place, tuple(partition.rows), partition.durable, partition.shown, partition.epoch]

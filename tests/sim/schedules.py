@@ -99,6 +99,7 @@ class Schedule:
                 crashed = self._live()
             self._fall()
         self.machine.prove_usable()
+        self.machine.lose_all_unsynced()
 
     def _live(self) -> bool:
         """Some calls, a crash planned at some I/O call from one of them on; whether it came."""

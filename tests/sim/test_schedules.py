@@ -16,6 +16,9 @@ SEEDS, CHUNK = 10_000, 250
 FOUND = {
     1: "indexes without their log stayed after a roll that was cut short",
     33: "flushes came in the order of addresses, so that a run was no function of its seed",
+    2666: "a folder left by a killed process was taken over without its name being synced",
+    3093: "a torn index of one row of zeros was trusted",
+    3140: "a root left by a killed process was taken over without its name being synced",
     143: "a reader took a zeroed tail behind the recovery point for damage",
 }
 

@@ -1,0 +1,149 @@
+"""What the tests of several processes run in the others: ``python -m tests.workers JOB ARGUMENTS``.
+
+Each job prints one line per thing that its parent waits for, and ends when told to on standard input, or when
+it is done.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+
+from logstore.client.backend import FetchRequest
+from logstore.errors import LogStoreError
+from logstore.store import LogStore
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def stop_asked() -> threading.Event:
+    """Set when standard input ends."""
+    event = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        event.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return event
+
+
+def write(root: str, topic: str, count: str, batch: str) -> None:
+    """Append ``count`` numbered records, ``batch`` at a time, acks by turns; say each durable end."""
+    with LogStore(root) as store:
+        log = store.partition(topic, 0)
+        number = 0
+        while number < int(count):
+            rows = [(None, b"%s %d" % (topic.encode(), n)) for n in range(number, number + int(batch))]
+            number += int(batch)
+            durable = number % (4 * int(batch)) == 0 or number >= int(count)
+            log.append(rows, acks="all" if durable else 1)
+            if durable:
+                say("durable", number)
+    say("closed")
+
+
+def write_until_killed(root: str, topic: str) -> None:
+    """Append records of 2 KiB one after the other, acks="all"; say each offset once it is acknowledged."""
+    store = LogStore(root)
+    log = store.partition(topic, 0)
+    say("ready", log.log_end_offset)
+    while True:
+        number = log.log_end_offset
+        placed = log.append([(None, b"%d " % number + b"." * 2_000)])
+        say("acked", placed.offset)
+
+
+def follow(root: str, topic: str, count: str) -> None:
+    """Read from the start beside the writer until ``count`` records are seen: each once, in order, none past
+    the high watermark."""
+    with LogStore(root, "r") as store:
+        say("ready")
+        offset, waits = 0, 0
+        while offset < int(count):
+            (found,) = store.backend.fetch(
+                [FetchRequest(topic, 0, offset, -1, 1 << 16)],
+                isolation="read_committed",
+                min_bytes=1,
+                max_bytes=1 << 16,
+                max_wait_s=5.0,
+            )
+            if found.error is not None:
+                raise found.error
+            if not len(found.batches):
+                waits += 1
+                if waits > 6:
+                    say("stuck at", offset, found.high_watermark)
+                    return
+                continue
+            for record in store.partition(topic, 0).records(offset, found.next_offset):
+                if (record.offset, record.value) != (offset, b"%s %d" % (topic.encode(), offset)):
+                    say("wrong", record)
+                    return
+                offset += 1
+            if offset > found.high_watermark:
+                say("past the high watermark", offset, found.high_watermark)
+                return
+        say("all", offset)
+
+
+def own(root: str, topic: str) -> None:
+    """Hold the topic until told to stop."""
+    stop = stop_asked()
+    with LogStore(root) as store:
+        store.partition(topic, 0).append([(None, b"mine")])
+        store.pin(topic)
+        say("owned")
+        stop.wait(60)
+    say("closed")
+
+
+def obey(root: str, topic: str) -> None:
+    """Own the topic, and say when a setting of it changes here."""
+    stop = stop_asked()
+    with LogStore(root) as store:
+        store.partition(topic, 0).append([(None, b"mine")])
+        store.pin(topic)
+        held = store._registry.get(topic)
+        say("owned")
+        while not stop.wait(0.02):
+            if held.config.max_message_bytes != 1_048_588:
+                say("changed", held.config.max_message_bytes, store.partition(topic, 1).log_end_offset)
+                return
+
+
+def commit(root: str, topic: str, group: str, count: str) -> None:
+    """Commit the offsets 1, 2, ... ``count`` for a group."""
+    with LogStore(root) as store:
+        say("ready")
+        for offset in range(1, int(count) + 1):
+            place = TopicPartition(topic, 0)
+            store.commit_offsets(group, {place: OffsetAndMetadata(offset, 0, f"by {group}")})
+    say("closed")
+
+
+def take_turns(root: str, first: str, second: str, count: str) -> None:
+    """Append to two topics by turns, giving them up in between, so that another can do the same."""
+    with LogStore(root, lock_timeout_s=30) as store:
+        for number in range(int(count)):
+            for topic in (first, second):
+                store.partition(topic, 0).append([(None, b"%d" % number)])
+                store.release(topic)
+    say("closed")
+
+
+JOBS: dict[str, Callable[..., None]] = {
+    job.__name__: job
+    for job in (write, write_until_killed, follow, own, obey, commit, take_turns)
+}
+
+if __name__ == "__main__":
+    try:
+        JOBS[sys.argv[1]](*sys.argv[2:])
+    except LogStoreError as error:
+        say("failed", type(error).__name__, error)
+        raise
