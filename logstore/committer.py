@@ -8,12 +8,15 @@ looks alone: the members of a group come back one after the other, and the first
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
 from logstore.seams.clock import Clock
+
+logger = logging.getLogger(__name__)
 
 _CROWD_MEMORY_S = 0.003
 
@@ -100,11 +103,12 @@ class Committer:
                     self._crowded_until_s = self._clock.monotonic_s() + _CROWD_MEMORY_S
             try:
                 _sync_group(group)
-            except BaseException as error:
-                # Nothing but a fault of this program gets here. Nobody may wait for ever for that.
+            except Exception as error:
+                # Nothing but a fault of this program gets here. Those who wait are told, and the thread lives
+                # on: whoever queues next must not wait for ever.
+                logger.exception("a group commit failed")
                 for ticket in group:
                     ticket.error = OutcomeUnknownError(f"the group commit failed: {error!r}")
-                raise
             finally:
                 for ticket in group:
                     ticket.lock.release()

@@ -258,6 +258,10 @@ class _Recovery:
         count = offset_table.floor(point - 1 - base) + 1
         if count == 0 or offset_table.first_break() is not None:
             return None
+        if offset_table.row(0)[1] == 0:
+            # A segment's first batch never gets an entry. A row of zeros that a power loss left can look like
+            # one, and that batch would even bear it out.
+            return None
         last_offset, start = offset_table.row(count - 1)
         if not self._confirms(segment, start, base + last_offset):
             return None
