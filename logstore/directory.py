@@ -83,6 +83,7 @@ def make_root(fs: FileSystem, root: str) -> None:
         while _is_missing(fs, path):
             lacking.append(path)
             path = _parent(path)
+        _sync_name(fs, path)
         for made in reversed(lacking):
             try:
                 fs.mkdir(made)
@@ -91,6 +92,14 @@ def make_root(fs: FileSystem, root: str) -> None:
             fs.sync_dir(_parent(made))
     except OSError as error:
         raise from_os_error(error, "create the directory", root) from error
+
+
+def _sync_name(fs: FileSystem, path: str) -> None:
+    """A directory that is there may have been made by a process that was killed before it synced the name."""
+    try:
+        fs.sync_dir(_parent(path))
+    except PermissionError:
+        pass  # somebody else's directory, which no store of this user made
 
 
 def _parent(path: str) -> str:
