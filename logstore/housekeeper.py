@@ -43,7 +43,7 @@ class Housekeeper:
         self._topics = topics
         self._threads = threads
         self._idle_release_s = idle_release_s
-        self._dirty: set[OwnedLog] = set()
+        self._dirty: dict[OwnedLog, None] = {}  # in the order in which they became so: a set has none
         self._dirty_lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -56,7 +56,7 @@ class Housekeeper:
     def note_dirty(self, log: OwnedLog) -> None:
         """``log`` has unsynced records; called under its lock, so it must stay cheap."""
         with self._dirty_lock:
-            self._dirty.add(log)
+            self._dirty[log] = None
         if log.dirty_since_s + log.config.flush_ms / 1000 < self._next_wake_s:
             self._wake.set()
 
@@ -89,7 +89,7 @@ class Housekeeper:
         for log in logs:
             with self._dirty_lock:
                 if not log.dirty or log.poisoned:
-                    self._dirty.discard(log)
+                    self._dirty.pop(log, None)
                     continue
             left = log.dirty_since_s + log.config.flush_ms / 1000 - now_s
             if left <= 0:

@@ -10,6 +10,7 @@ from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, check_
 from logstore.types import Buffer
 
 _CHUNK_BYTES = 1 << 20
+_INT32_MAX = 2**31 - 1
 
 
 class BadBatch(NamedTuple):
@@ -47,7 +48,7 @@ class SegmentScan:
         self._max_batch_bytes = max_batch_bytes
         self._gapless_from = gapless_from
         self.position = start  # end of the last good batch
-        self.next_offset = next_offset
+        self.next_offset = self._first_offset = next_offset
         self.bad: BadBatch | None = None
 
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, memoryview]]:
@@ -118,6 +119,8 @@ class SegmentScan:
             header = read_header(chunk, at)
             if self._check:
                 check_crc(chunk, at, header)
+            if header.last_offset - self._first_offset > _INT32_MAX:
+                raise CorruptBatchError(f"offset {header.last_offset} is too far from the segment's start")
             if not self._may_follow(header.base_offset):
                 more = "" if self._gapless else " or more"
                 raise CorruptBatchError(f"offset {header.base_offset} where {self.next_offset}{more} was due")
