@@ -12,7 +12,6 @@ The catalogue is written last: a copy that was interrupted is no store, and is n
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,7 +22,6 @@ from logstore.config import parse_topic_config
 from logstore.directory import make_root
 from logstore.errors import (
     DamagedStoreError,
-    InvalidArgumentError,
     LogStoreError,
     SegmentVanishedError,
     from_os_error,
@@ -32,7 +30,7 @@ from logstore.log import checkpoints, offset_index, time_index
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.inspect import LOG_SUFFIX, BadSpan, scan_segment, segment_base_offsets, segment_path
-from logstore.log.salvage import require_new
+from logstore.log.salvage import require_new, require_outside
 from logstore.log.segment_writer import SegmentWriter, write_texts
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem, read_file, write_all
@@ -81,9 +79,7 @@ def backup(
     target is not empty), InvalidArgumentError (it lies inside the store), DamagedStoreError (a batch to be
     copied is bad: salvage first), StorageError, DiskFullError.
     """
-    source, place = os.path.abspath(root), os.path.abspath(target)
-    if place == source or place.startswith(source + os.sep):
-        raise InvalidArgumentError(f"{target} lies inside the store {root}", hint="back up to another place")
+    require_outside(target, root)
     require_new(fs, target)
     return _Backup(fs, root, target, clock, partition_of, link, progress).run()
 

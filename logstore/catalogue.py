@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from logstore import topic_state
+from logstore.arguments import shown
 from logstore.directory import DirectoryKind, classify_directory, missing_store
 from logstore.errors import (
     InvalidPartitionsError,
@@ -123,9 +124,9 @@ class Catalogue:
 
     def topic(self, name: str) -> TopicEntry:
         """UnknownTopicError if there is none of that name."""
-        entry = self.topics.get(name)
+        entry = self.topics.get(name) if isinstance(name, str) else None
         if entry is None:
-            raise UnknownTopicError(f"there is no topic {name!r}")
+            raise UnknownTopicError(f"there is no topic {shown(name)}")
         return entry
 
     def with_topic(

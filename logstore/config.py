@@ -8,14 +8,17 @@ happens anyway: accepting a limit that nobody enforces would be a silent lie.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from logstore.arguments import mapping
 from logstore.errors import InvalidConfigError, NotAvailableYetError
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONERS = ("murmur3", "murmur2", "crc32", "round_robin")
+_NUMBER = re.compile(r"-?[0-9]{1,20}")  # int() also takes 1_000 and other scripts' digits
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -59,6 +62,8 @@ class Setting:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
+        if not _NUMBER.fullmatch(text):
+            raise ValueError("must be a whole number")
         value = int(text)
         if not low <= value <= high:
             raise ValueError(f"must be between {low} and {high}")
@@ -153,10 +158,10 @@ def parse_topic_config(config: Mapping[str, str]) -> TopicConfig:
     """Typed settings from text. InvalidConfigError names the key, the value and what it may be; a key that
     does not exist suggests the nearest; NotAvailableYetError for a feature that is still to come."""
     fields: dict[str, Any] = {}
-    for key, text in config.items():
+    for key, text in mapping(config, "config", "settings, text to text").items():
         row = SETTINGS.get(key)
         if row is None:
-            near = difflib.get_close_matches(key, SETTINGS, n=1)
+            near = difflib.get_close_matches(str(key), SETTINGS, n=1)
             advice = f"did you mean {near[0]}?" if near else "see `logstore topic create --help` for the keys"
             raise InvalidConfigError(f"unknown topic setting {key!r}", hint=advice)
         if not isinstance(text, str):
@@ -177,7 +182,7 @@ def parse_topic_config(config: Mapping[str, str]) -> TopicConfig:
 
 def changed_config(config: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:
     """``config`` with ``change`` applied (None removes a key), validated as a whole."""
-    for key in change:
+    for key in mapping(change, "config", "settings, text to text or None"):
         if key not in SETTINGS:
             parse_topic_config({key: ""})
     merged = dict(config) | {key: text for key, text in change.items() if text is not None}

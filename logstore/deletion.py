@@ -13,22 +13,16 @@ import logging
 from logstore import topic_state
 from logstore.catalogue import Catalogue, TopicEntry, is_uuid
 from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
-from logstore.partition_folder import folder_is_mine
+from logstore.partition_folder import DELETION_NOTE, deletion_note_path, folder_is_mine
 from logstore.seams.fs import FileSystem, exists, read_file, replace_file
 
 logger = logging.getLogger(__name__)
-
-_NOTE = ".deleting"
-
-
-def _note_path(root: str, topic_id: str) -> str:
-    return f"{root}/{topic_state.DIRECTORY}/{topic_id}{_NOTE}"
 
 
 def announce(fs: FileSystem, root: str, entry: TopicEntry) -> None:
     """Write the note, durably. Raises ``StorageError`` or ``DiskFullError``."""
     content = json.dumps({"topic": entry.name, "topic_id": entry.topic_id, "partitions": entry.partitions})
-    path = _note_path(root, entry.topic_id)
+    path = deletion_note_path(root, entry.topic_id)
     try:
         if not exists(fs, f"{root}/{topic_state.DIRECTORY}"):
             topic_state.make_directory(fs, root)
@@ -46,8 +40,9 @@ def finish(fs: FileSystem, root: str, topic: str, topic_id: str, partitions: int
                 fs.rename(directory, f"{directory}.{topic_id}-delete")
         fs.sync_dir(root)
         sweep_folders(fs, root)
+        fs.sync_dir(root)  # before the note goes: without it nobody would sweep what a power loss brings back
         _remove_state(fs, root, topic, topic_id)
-        fs.remove(_note_path(root, topic_id))
+        fs.remove(deletion_note_path(root, topic_id))
         fs.sync_dir(f"{root}/{topic_state.DIRECTORY}")
     except OSError as error:
         raise from_os_error(error, "remove the files of topic", f"{root}/{topic}") from error
@@ -77,7 +72,7 @@ def resume(fs: FileSystem, root: str, catalogue: Catalogue) -> None:
     except OSError as error:
         raise from_os_error(error, "list", directory) from error
     for name in names:
-        if not name.endswith(_NOTE):
+        if not name.endswith(DELETION_NOTE):
             continue
         path = f"{directory}/{name}"
         try:

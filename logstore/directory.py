@@ -71,7 +71,7 @@ def missing_store(kind: DirectoryKind, root: str) -> LogStoreError:
     found = "does not exist" if kind is DirectoryKind.MISSING else "is empty"
     return StoreNotFoundError(
         f"there is no log store at {root}: the directory {found}",
-        hint="open it with mode='rw' to create one, or check the path",
+        hint="check the path; `logstore topic create`, or open() with mode='rw', makes a new one",
     )
 
 

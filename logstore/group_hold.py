@@ -12,6 +12,7 @@ from typing import Final
 from logstore.context import StoreContext
 from logstore.errors import GroupBusyError
 from logstore.groups.offsets import validate_group
+from logstore.lock_view import LockView
 from logstore.locks import FileLocks, LockHolder, Locks
 
 _MEMORY_SLOTS: Final = 1 << 60  # far from the slots that the catalogue gives to topics
@@ -52,8 +53,11 @@ def group_holder(context: StoreContext, group: str) -> LockHolder | None:
 
 def _lock_of(context: StoreContext, group: str) -> tuple[Locks, int, Callable[[], None]]:
     digest = hashlib.sha256(group.encode()).digest()
+    path = f"{context.root}/.locks/group-{digest[:16].hex()}"
+    if isinstance(context.locks, LockView):
+        view = LockView(path)
+        return view, 0, view.close
     if isinstance(context.locks, FileLocks):
-        path = f"{context.root}/.locks/group-{digest[:16].hex()}"
         locks = FileLocks(path, clock=context.clock, mode_bits=context.locks.mode_bits)
         return locks, 0, locks.close
     return context.locks, _MEMORY_SLOTS + int.from_bytes(digest[:7], "big"), lambda: None

@@ -144,7 +144,9 @@ class Housekeeper:
                 self._wake.wait(wait)
 
     def close(self) -> None:
-        self._closing = True
+        with self._start_lock:  # a thread that is just being made is started, then joined
+            self._closing = True
+            thread = self._thread
         self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        if thread is not None:
+            thread.join()

@@ -49,8 +49,8 @@ def _range(kind: int, slot: int) -> bytes:
 class RangeLocks:
     """One file; slot n is byte 256 * n, locked for the open file description (Linux)."""
 
-    def __init__(self, path: str, mode_bits: int) -> None:
-        self._fd = _open(path, mode_bits)
+    def __init__(self, path: str, mode_bits: int, *, writable: bool = True) -> None:
+        self._fd = _open(path, mode_bits) if writable else open_regular(path, os.O_RDONLY)
 
     def lock(self, slot: int) -> bool:
         try:
@@ -132,12 +132,22 @@ class WholeFileLocks:
         os.pwrite(self._fds[slot], record, 0)
 
     def read_record(self, slot: int) -> bytes:
-        with open(self._slot_path(slot), "rb") as file:
-            return file.read(SLOT_BYTES)
+        fd = open_regular(self._slot_path(slot), os.O_RDONLY)
+        try:
+            return os.pread(fd, SLOT_BYTES, 0)
+        finally:
+            os.close(fd)
 
     def close(self) -> None:
         while self._fds:
             os.close(self._fds.popitem()[1])
+
+
+def choose_view(path: str) -> LockMechanism:
+    """The same to look only: nothing is made or written. Raises ``OSError``, FileNotFoundError among it."""
+    if sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK"):
+        return RangeLocks(path, 0, writable=False)
+    return WholeFileLocks(path, 0)
 
 
 def choose_mechanism(path: str, mode_bits: int) -> LockMechanism:

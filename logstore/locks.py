@@ -222,7 +222,7 @@ class FileLocks:
         try:
             if not mechanism.locked_by_other(slot):
                 return None
-            return _decode_holder(mechanism.read_record(slot))
+            return decode_holder(mechanism.read_record(slot))
         except OSError as error:
             raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 
@@ -290,7 +290,8 @@ def _encode_holder(holder: LockHolder) -> bytes:
     return (head + host + command).ljust(_HOLDER_FIXED_BYTES, b"\0")
 
 
-def _decode_holder(record: bytes) -> LockHolder | None:
+def decode_holder(record: bytes) -> LockHolder | None:
+    """The holder that a slot's region names; None if it is no whole record."""
     if len(record) != SLOT_BYTES:
         return None
     since_ms, crc = _HOLDER_TAIL.unpack_from(record, _HOLDER_FIXED_BYTES)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from logstore import deletion
+from logstore import arguments, deletion
 from logstore.catalogue import CatalogueFile, encode_uuid
 from logstore.client.admin import Admin
 from logstore.client.consumer import Consumer
@@ -22,6 +22,7 @@ from logstore.directory import DirectoryKind, classify_directory, make_root, mis
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
 from logstore.housekeeper import Housekeeper
 from logstore.live import LiveBoard, LiveFile, MemoryLive
+from logstore.lock_view import LockView
 from logstore.locks import FileLocks, Locks, MemoryLocks, refuse_network_file_system
 from logstore.log.file_pool import FilePool
 from logstore.log.owned_log import OwnedLog
@@ -76,11 +77,17 @@ class LogStore:
         live: LiveBoard | None = None,
         threads: bool = True,
     ) -> None:
-        if mode not in ("r", "rw"):
+        if not isinstance(mode, str) or mode not in ("r", "rw"):
             raise InvalidArgumentError(f"mode={mode!r} is not known", hint="use 'r' or 'rw'")
         self.mode: Mode = mode
         self._clock = SystemClock() if clock is None else clock
-        in_memory = os.fspath(path) == MEMORY
+        path = arguments.directory(path)
+        lock_timeout_s = arguments.seconds(lock_timeout_s, "lock_timeout_s")
+        lock_idle_release_s = arguments.seconds(lock_idle_release_s, "lock_idle_release_s")
+        mode_bits = arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
+        max_open_files = arguments.whole(max_open_files, "max_open_files", 1)
+        tail_cache_bytes = arguments.whole(tail_cache_bytes, "tail_cache_bytes")
+        in_memory = path == MEMORY
         self.root = "/store" if in_memory else os.path.realpath(path)
         if in_memory or fs is not None:
             fs = MemoryFileSystem() if fs is None else fs
@@ -139,9 +146,9 @@ class LogStore:
     def _open_locks(self, locks: Locks | None, mode_bits: int) -> Locks:
         if locks is not None:
             return locks
-        if self.mode == "r":
-            return MemoryLocks(clock=self._clock)  # never taken: a reader changes nothing
         directory = f"{self.root}/.locks"
+        if self.mode == "r":
+            return LockView(f"{directory}/topics")
         try:
             self.fs.mkdir(directory)
         except FileExistsError:
@@ -212,7 +219,7 @@ class LogStore:
     ) -> TopicHandle:
         """Make a topic, durably. ``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``,
         ``InvalidConfigError`` (an unknown key names the nearest)."""
-        self._backend.create_topic(name, partitions, config or {})
+        self._backend.create_topic(name, partitions, {} if config is None else config)
         return self.topic(name)
 
     def delete_topic(self, name: str) -> None:
@@ -236,6 +243,8 @@ class LogStore:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
         self._context.check_usable()
         held = self._registry.get(topic)
+        if type(partition) is not int:
+            partition = arguments.whole(partition, "partition", high=2**31 - 1)
         if partition >= held.entry.partitions:
             self._registry.look_for_changes()  # another process may have added partitions to what we own
         held.entry.live_slot(partition)

@@ -19,13 +19,19 @@ from logstore import topic_state
 from logstore.catalogue import TopicEntry
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, TopicLockedError, UnknownTopicError, from_os_error
+from logstore.errors import (
+    DamagedStoreError,
+    LogStoreError,
+    TopicLockedError,
+    UnknownTopicError,
+    from_os_error,
+)
 from logstore.format.batch import decode_batches
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.tail_cache import TailCache
-from logstore.partition_folder import ensure_folder, folder_is_mine
+from logstore.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
 from logstore.topic_state import PartitionState, TopicState
 
 logger = logging.getLogger(__name__)
@@ -189,6 +195,8 @@ class Topic:
             directory = context.partition_directory(self.name, partition)
             if partition in self._rows or folder_is_mine(context.fs, directory, self.entry.topic_id):
                 self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
+            elif state is None:
+                self._refuse_lost(partition, directory)
 
         partitions = range(self.entry.partitions)
         if context.recovery_threads <= 1 or len(partitions) == 1:
@@ -198,6 +206,16 @@ class Topic:
         with ThreadPoolExecutor(context.recovery_threads, "logstore-recovery") as workers:
             for _ in workers.map(recover, partitions):
                 pass  # the first failure is raised here, when all under way are done
+
+    def _refuse_lost(self, partition: int, directory: str) -> None:
+        """``DamagedStoreError`` if the running boot knows of records that neither a state nor a folder shows."""
+        slot = self._context.live.read(self.entry.live_slot(partition))
+        if slot is not None and slot.log_end_offset > slot.log_start_offset:
+            raise DamagedStoreError(
+                f"{directory} and the state of topic {self.name!r} are gone, with the records up to offset "
+                f"{slot.log_end_offset}",
+                path=directory,
+            )
 
     def release(self) -> None:
         """Close in order: everything durable, the state marked clean, the lock given up. Waits for appends
@@ -399,13 +417,15 @@ class Topic:
         with self._lock:
             observed = self._observed.get(partition)
             if observed is None:
+                directory = self._context.partition_directory(self.name, partition)
                 observed = self._observed[partition] = ObservedLog(
                     where=f"{self.name}-{partition}",
-                    directory=self._context.partition_directory(self.name, partition),
+                    directory=directory,
                     pool=self._context.pool,
                     live=self._context.live,
                     live_slot=self.entry.live_slot(partition),
                     state=lambda: self._row_of(partition),
+                    is_anothers=lambda: folder_is_anothers(self._context.fs, directory, self.entry.topic_id),
                 )
             return observed
 
@@ -433,6 +453,8 @@ class Topic:
         try:
             if row.recovery_point == 0:
                 ensure_folder(context.fs, context.root, directory, self.entry.topic_id)
+            elif folder_is_anothers(context.fs, directory, self.entry.topic_id):
+                raise DamagedStoreError(f"{directory} holds another topic's records", path=directory)
             loaded = load(context.pool, directory, self.name, partition, rules)
         except OSError as error:
             raise from_os_error(error, "open", directory) from error

@@ -78,7 +78,7 @@ class TopicRegistry:
 
     def get(self, name: str) -> Topic:
         """The topic, from memory if it was used before. ``UnknownTopicError``."""
-        topic = self._open.get(name)
+        topic = self._open.get(name) if isinstance(name, str) else None
         if topic is not None and topic.owned:
             return topic  # nobody else can delete it or make it anew
         with self._lock:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from logstore.committer import Committer
 from logstore.errors import LogStoreError, OutcomeUnknownError
@@ -93,7 +92,7 @@ def test_many_share_one_sync() -> None:
         assert log.synced_offset >= offset
         done.append(offset)
 
-    others = in_threads([lambda offset=offset: commit(offset) for offset in range(2, 10)])
+    others = in_threads([partial(commit, offset) for offset in range(2, 10)])
     while committer._inside < 9:
         log.entered.acquire(timeout=0.002)
     log.gate.set()
@@ -199,7 +198,7 @@ def test_sixteen_threads_on_a_real_disk_share_syncs_and_lose_nothing(tmp_path: P
                 assert log.high_watermark > offset
                 placed.append((offset, value))
 
-        threads = in_threads([lambda number=number: work(number) for number in range(16)])
+        threads = in_threads([partial(work, number) for number in range(16)])
         for thread in threads:
             thread.join(2 * DEADLINE_S)
         metrics = store.metrics()

@@ -38,10 +38,14 @@ from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 CASES = 240
-LONGEST_CASE_S = 20
+LONGEST_CASE_S = 10
 NEW = b"appended after the garbage"
 
 Seen = dict[tuple[str, int], dict[int, bytes | None]]
+
+
+class Hang(BaseException):
+    """No ``Exception``: nothing may catch it on the way."""
 
 
 class RebootedClock(SystemClock):
@@ -155,6 +159,8 @@ def _other_kind(path: Path, chance: random.Random) -> str:
 
 def _swap(path: Path, chance: random.Random, root: Path) -> str:
     other = chance.choice(_files(root))
+    if path.suffix == other.suffix == ".log":
+        return "nothing"  # two logs in each other's place: nothing in Kafka's format would tell
     mine, theirs = path.read_bytes(), other.read_bytes()
     path.write_bytes(theirs)
     other.write_bytes(mine)
@@ -163,6 +169,8 @@ def _swap(path: Path, chance: random.Random, root: Path) -> str:
 
 def _copy_of_other(path: Path, chance: random.Random, root: Path) -> str:
     other = chance.choice(_files(root))
+    if path.suffix == other.suffix == ".log" and path.parent != other.parent:
+        return "nothing"  # as above
     path.write_bytes(other.read_bytes())
     return f"a copy of {other.relative_to(root)}"
 
@@ -204,6 +212,8 @@ def _spoil_folder(root: Path, chance: random.Random) -> str:
     kind = chance.choice(("removed", "file", "fifo", "link", "emptied", "swapped"))
     if kind == "swapped":
         other = chance.choice(sorted(path for path in root.iterdir() if path.is_dir() and path != folder))
+        if folder.name[:-1] == other.name[:-1]:
+            return "nothing"  # two partitions of a topic: as with their logs, nothing would tell
         spare = root.with_name(root.name + "-spare")
         folder.rename(spare)
         other.rename(folder)
@@ -255,6 +265,7 @@ class Case:
         self.written = written
         self.clock = RebootedClock() if rebooted else SystemClock()
         self.closed = closed
+        self.what = ""
         self.errors: list[tuple[str, LogStoreError]] = []
 
     @contextmanager
@@ -274,6 +285,7 @@ class Case:
         with self.step("open r"), logstore.LogStore(self.root, "r", clock=self.clock) as store:
             self.look(store, "r")
         self.salvage()
+        appended: dict[tuple[str, int], int] = {}
         with (
             self.step("open rw"),
             logstore.LogStore(self.root, lock_timeout_s=0.5, clock=self.clock) as store,
@@ -282,7 +294,7 @@ class Case:
             appended = self.append(store)
             self.look(store, "after", appended)
         with self.step("open again"), logstore.LogStore(self.root, "r", clock=self.clock) as store:
-            self.look(store, "again", appended if "appended" in locals() else {})
+            self.look(store, "again", appended)
 
     def look(
         self, store: logstore.LogStore, when: str, appended: dict[tuple[str, int], int] | None = None
@@ -322,9 +334,10 @@ class Case:
             raise AssertionError(f"{when}: {where}: offsets {sorted(missing)} are gone without a word")
 
     def told(self, store: logstore.LogStore, where: tuple[str, int]) -> bool:
-        """Whether recovery said that it cut this partition; of an unclosed store's end a reader may not know."""
+        """Whether recovery said that it cut this partition. Of an unclosed store's end a reader may not know, and
+        `.live` is not durable: spoilt, it may show an earlier moment until the next owner comes."""
         reports = [report for report in store.recovery_report if (report.topic, report.partition) == where]
-        return not self.closed or any(report.cut_bytes for report in reports)
+        return not self.closed or self.what.startswith((".live", ".state swapped")) or self.what.endswith("with .state") or any(report.cut_bytes for report in reports)
 
     def append(self, store: logstore.LogStore) -> dict[tuple[str, int], int]:
         appended = {}
@@ -396,7 +409,7 @@ def run_case(seed: int, stores: dict[bool, tuple[Path, Seen]], place: Path) -> t
     root = folder / "store"
     shutil.copytree(source, root)
     case = Case(root, written, closed=closed, rebooted=chance.random() < 0.4)
-    what = spoil(root, chance)
+    what = case.what = spoil(root, chance)
     before = signal.signal(signal.SIGALRM, _late)
     signal.alarm(LONGEST_CASE_S)
     try:
@@ -413,7 +426,7 @@ def run_case(seed: int, stores: dict[bool, tuple[Path, Seen]], place: Path) -> t
 
 def _late(number: int, frame: FrameType | None) -> None:
     del number, frame
-    raise TimeoutError("it hangs")
+    raise Hang
 
 
 @pytest.fixture(scope="module")

@@ -411,7 +411,7 @@ def test_long_names_are_cut_to_fit() -> None:
     record = locks._encode_holder(holder)
     assert len(record) == 240
     tail = locks._HOLDER_TAIL.pack(5, zlib.crc32(record + (5).to_bytes(8, "big")))
-    found = locks._decode_holder(record + tail)
+    found = locks.decode_holder(record + tail)
     assert found is not None
     assert (found.pid, found.host, found.since_ms) == (7, "h" * 64, 5)
     assert found.command.startswith("ü" * 83)

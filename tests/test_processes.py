@@ -156,7 +156,9 @@ def test_a_second_writer_is_told_who_holds_the_topic(root: str, workers: list[Wo
     owner.expect("owned")
     with LogStore(root, lock_timeout_s=0.2) as store:
         log = store.partition("a", 0)
-        with pytest.raises(TopicLockedError, match=f"topic 'a' is locked by pid {owner.process.pid} on ") as caught:
+        with pytest.raises(
+            TopicLockedError, match=f"topic 'a' is locked by pid {owner.process.pid} on "
+        ) as caught:
             log.append([(None, b"x")])
         assert caught.value.retriable
         assert "lock_timeout_s" in str(caught.value)
@@ -211,7 +213,7 @@ def test_commits_from_two_processes_are_all_kept(root: str, workers: list[Worker
         committer.expect("closed")
         assert committer.finish() == 0
     for mode in ("r", "rw"):
-        with LogStore(root, mode) as store:  # type: ignore[arg-type]
+        with LogStore(root, mode) as store:
             for group in ("g1", "g2", "g3"):
                 found = store.committed_offsets(group)
                 assert found == {TopicPartition("a", 0): (50, 0, f"by {group}")}
@@ -222,23 +224,21 @@ def test_commits_from_two_processes_are_all_kept(root: str, workers: list[Worker
 def test_a_committer_killed_half_way_leaves_whole_commits(root: str, workers: list[Worker]) -> None:
     with LogStore(root) as store:
         store.partition("a", 0).append([(None, b"x")] * 5_000, acks="all")
-    last = 0
-    for _ in range(3):
-        committer = start(workers, "commit", root, "a", "g", 5_000)
+    for group in ("g1", "g2", "g3"):
+        committer = start(workers, "commit", root, "a", group, 5_000)
         committer.expect("ready")
         place = TopicPartition("a", 0)
         with LogStore(root, "r") as beside:
             deadline = time.monotonic() + PATIENCE_S
-            while (seen := beside.committed_offsets("g").get(place)) is None or not 5 < seen.offset < 5_000:
+            while (seen := beside.committed_offsets(group).get(place)) is None or not 5 < seen.offset < 5_000:
                 assert time.monotonic() < deadline
                 time.sleep(0.002)
         committer.kill()
         with LogStore(root) as store:
-            found = store.committed_offsets("g")[place].offset
-            assert found >= seen.offset
-            last = found
-            store.commit_offsets("other", {place: store.committed_offsets("g")[place]})
-            assert store.committed_offsets("other")[place].offset == last
+            found = store.committed_offsets(group)[place]
+            assert found.offset >= seen.offset
+            store.commit_offsets("other", {place: found})
+            assert store.committed_offsets("other")[place] == found
 
 
 def test_two_processes_that_want_each_others_topics_come_through(root: str, workers: list[Worker]) -> None:

@@ -137,8 +137,7 @@ def take_turns(root: str, first: str, second: str, count: str) -> None:
 
 
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job
-    for job in (write, write_until_killed, follow, own, obey, commit, take_turns)
+    job.__name__: job for job in (write, write_until_killed, follow, own, obey, commit, take_turns)
 }
 
 if __name__ == "__main__":

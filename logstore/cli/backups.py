@@ -29,6 +29,8 @@ def backup(target: Target, /, directory: str, copy: bool) -> None:
     from logstore.seams.clock import SystemClock
     from logstore.seams.fs import OsFileSystem
 
+    if not directory:
+        raise click.UsageError("DIRECTORY is empty: name a new directory")
     root = os.path.normpath(target.directory())
     fs = OsFileSystem()
     with target.open() as store, progress("copying", store_bytes(fs, root)) as advance:

@@ -15,6 +15,7 @@ import click
 from logstore.cli.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
 from logstore.cli.record_out import RecordOut
 from logstore.cli.target import Target, target_options
+from logstore.errors import LogStoreError
 
 if TYPE_CHECKING:
     from logstore.cli.rendering import Renderer
@@ -125,8 +126,10 @@ def parse_moment(text: str, option: str) -> datetime:
 
     try:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=parse_timestamp(text))
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         raise click.UsageError(f"{option}: {error}") from None
+    except OverflowError:
+        raise click.UsageError(f"{option}: {text} lies outside the years 1 to 9999") from None
 
 
 def _consumer(store: LogStore, wanted: Any, settings: dict[str, Any], last: int | None) -> Consumer[Any, Any]:
@@ -145,6 +148,7 @@ def _print_records(
     consumer: Consumer[Any, Any], renderer: Renderer, count: int | None, commits: bool, interrupts: Interrupts
 ) -> None:
     left = count
+    printed = 0
     out = RecordOut()
     committed_s = time.monotonic()
     try:
@@ -154,11 +158,15 @@ def _print_records(
             if records is None:
                 break
             if records:
+                printed += len(records)
                 _write(consumer, records, renderer, out, interrupts)
                 left = None if left is None else left - len(records)
             if commits and time.monotonic() - committed_s > _COMMIT_EVERY_S:
                 consumer.commit()
                 committed_s = time.monotonic()
+    except LogStoreError:
+        commits = commits and printed > 0  # a position that nothing was read from may be what is wrong
+        raise
     finally:
         if commits:
             consumer.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -33,9 +34,10 @@ class Failure(click.ClickException):
         if isinstance(error, LogStoreError):
             fields = {"name": type(error).__name__, "code": error.code, "retriable": error.retriable}
             return cls(str(error), fields=fields, as_json=as_json)
-        where = f"{error.filename}: " if error.filename else ""
+        # Files are wrapped where they are used; what names none came from writing out.
+        where = error.filename or "cannot write to stdout"
         return cls(
-            f"{where}{error.strerror or error}", fields={"name": type(error).__name__}, as_json=as_json
+            f"{where}: {error.strerror or error}", fields={"name": type(error).__name__}, as_json=as_json
         )
 
     def show(self, file: IO[Any] | None = None) -> None:
@@ -52,6 +54,33 @@ class InputError(Failure):
     def __init__(self, source: str, line: int, reason: str) -> None:
         fields = {"name": "InputError", "file": source, "line": line}
         super().__init__(f"{source}, line {line}: {reason}", fields=fields)
+
+
+def settle_streams() -> None:
+    """Give every standard stream a descriptor and a Python object, whatever the caller closed.
+
+    A closed one would otherwise be taken by the next file that is opened, a segment say, and what is meant
+    for a terminal would end in it. Reading a closed stdin and writing a closed stdout stay errors; stderr
+    is for people, and if there are none nothing is lost. Nor does a character that the terminal's encoding
+    lacks end a command.
+    """
+    for number, name, flags in (
+        (0, "stdin", os.O_WRONLY),
+        (1, "stdout", os.O_RDONLY),
+        (2, "stderr", os.O_WRONLY),
+    ):
+        try:
+            os.fstat(number)
+        except OSError:
+            descriptor = os.open(os.devnull, flags)
+            if descriptor != number:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if number and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def silence_stdout() -> None:

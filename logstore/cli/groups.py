@@ -23,7 +23,7 @@ def group() -> None:
 @click.pass_obj
 def list_(target: Target, /) -> None:
     """List groups with their members and how far behind they are."""
-    with target.open_to_look() as store:
+    with target.open() as store:
         found = [store.admin.describe_group(summary.group) for summary in store.admin.list_groups()]
     if target.as_json:
         print_json(
@@ -43,7 +43,7 @@ def list_(target: Target, /) -> None:
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the groups NAMES: each partition's committed offset, end and lag."""
-    with target.open_to_look() as store:
+    with target.open() as store:
         found = [store.admin.describe_group(name) for name in names]
     if target.as_json:
         print_json([_description_json(one) for one in found])

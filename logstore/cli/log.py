@@ -48,7 +48,11 @@ def log() -> None:
 def dump(target: Target, /, what: str | None, view: str, limit: int | None) -> None:
     """Show what segments hold. WHAT is a segment file, a partition's folder, a store's directory, or with
     --path a topic or TOPIC-PARTITION. Damage is shown between what is intact; exit code 1 if there is any."""
+    if what == "":
+        raise click.UsageError("WHAT is empty: name a segment file, a folder, a store or a topic")
     places = list(_places(target, what))
+    if not places:
+        note("there is no segment")
     views = {"batches": _batch_rows, "indexes": _index_rows}
     rows = _record_rows(places, target.as_json) if view == "records" else views[view](places)
     damaged = False
@@ -141,10 +145,31 @@ def _named_folders(target: Target, what: str | None) -> list[PartitionFolder] | 
         return None
     folders = partition_folders(OsFileSystem(), os.path.normpath(target.path))
     named = [folder for folder in folders if what in (folder.topic, f"{folder.topic}-{folder.partition}")]
-    if named or os.path.isdir(what):
+    if named or (what and os.path.isdir(what)):
         return named or None
+    if _is_topic(target.path, what):
+        note(f"topic {what!r} holds no segment yet")
+        return []
     raise UnknownTopicError(
         f"no topic or partition of {target.path} is called {what!r}, and no file or folder is"
+    )
+
+
+def _is_topic(path: str, what: str) -> bool:
+    """Whether the catalogue knows the topic or partition ``what``: one without records has no folder."""
+    from logstore.catalogue import CatalogueFile
+    from logstore.errors import LogStoreError
+    from logstore.seams.fs import OsFileSystem
+
+    file = CatalogueFile(OsFileSystem(), path)
+    try:
+        topics = file.load().topics
+    except LogStoreError:
+        return False  # folders are what there is to go by
+    finally:
+        file.close()
+    return what in topics or any(
+        what == f"{name}-{number}" for name, entry in topics.items() for number in range(entry.partitions)
     )
 
 
@@ -293,6 +318,8 @@ def salvage(target: Target, /, source: str, new_store: str) -> None:
     from logstore.seams.clock import SystemClock
     from logstore.seams.fs import OsFileSystem
 
+    if not new_store:
+        raise click.UsageError("TARGET is empty: name a new directory")
     fs, root = OsFileSystem(), os.path.normpath(source)
     with progress("copying", store_bytes(fs, root)) as advance:
         report = run_salvage(fs, root, os.path.normpath(new_store), SystemClock(), progress=advance)

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from logstore.cli.failures import (
+    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_PIPE_CLOSED,
     EXIT_TERMINATED,
     Failure,
+    settle_streams,
     silence_stdout,
 )
 from logstore.cli.target import target_options
@@ -94,6 +96,7 @@ class RootGroup(click.Group):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except OSError as error:
+            silence_stdout()
             raise Failure.of(error, as_json=ctx.obj.as_json) from error
 
 
@@ -139,6 +142,16 @@ def _terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
 
 def main() -> NoReturn:
     """The console script."""
+    settle_streams()
     signal.signal(signal.SIGTERM, _terminate)
-    cli(prog_name="logstore")
+    try:
+        try:
+            cli(prog_name="logstore")
+        finally:
+            sys.stdout.flush()  # here, where it can still be told, not at the interpreter's end
+    except OSError as error:
+        # Help and version are written before any command runs, and errors after it.
+        silence_stdout()
+        Failure.of(error, as_json=False).show()
+        sys.exit(EXIT_FAILED)
     sys.exit(0)

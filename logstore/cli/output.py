@@ -15,7 +15,13 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """One line of UTF-8, whatever the terminal's encoding; halves of surrogate pairs as escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError:
+        data = json.dumps(value).encode("ascii")
+    click.echo(data)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -44,7 +50,10 @@ def _cell(value: object) -> str:
 
 def note(text: str) -> None:
     """Words for a person: to stderr, so that stdout holds data alone."""
-    click.echo(text, err=True)
+    try:
+        click.echo(text, err=True)
+    except OSError:
+        pass  # nobody can read it: what was done is done, and the exit code says so
 
 
 def size_text(count: int) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from logstore.store import LogStore
 
 _CHUNK = 1000
+_MAX_VALUE_BYTES = 1_000_000  # with its batch below max.message.bytes
+_MAX_VALUES_BYTES = 64 << 20  # of different values, in memory
 _PERCENTILES = (50, 95, 99, 100)
 
 
@@ -39,7 +41,7 @@ def _common(command: Any) -> Any:
         click.option(
             "-s",
             "--size",
-            type=click.IntRange(min=0),
+            type=click.IntRange(0, _MAX_VALUE_BYTES),
             default=100,
             show_default=True,
             help="Bytes of a value.",
@@ -69,7 +71,8 @@ def _produce(
     store: LogStore, topic: str, records: int, size: int, batch_bytes: int, acks: str
 ) -> tuple[float, list[float]]:
     """Seconds until all is acknowledged, and the latency of one record in each chunk."""
-    rows = [(None, value) for value in _values(size, _CHUNK)]
+    values = _values(size, _CHUNK)
+    rows = [(None, values[number % len(values)]) for number in range(_CHUNK)]
     latencies: list[float] = []
     start_s = time.perf_counter()
     settings: dict[str, Any] = {"acks": acks if acks == "all" else int(acks), "batch_bytes": batch_bytes}
@@ -160,7 +163,8 @@ def _topic(target: Target, *, partitions: int, compression: str) -> Iterator[tup
 
 
 def _values(size: int, count: int) -> list[bytes]:
-    """Different values that compress about as well as text does; the same in every run."""
+    """Up to ``count`` different values that compress about as well as text does; the same in every run."""
+    count = max(1, min(count, _MAX_VALUES_BYTES // max(size, 1)))
     source = random.Random(7)
     letters = bytes(source.choices(b"etaoin shrdlu,.0123456789", k=size + count * 7))
     return [letters[number * 7 : number * 7 + size] for number in range(count)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from logstore.cli.failures import InputError
+from logstore.cli.failures import Failure, InputError
 from logstore.cli.output import note, print_json, progress, rate_text
 from logstore.cli.target import Target, target_options
 from logstore.config import CODECS
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from logstore.client.producer import Producer
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
+MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
 _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
 
 
@@ -62,13 +63,17 @@ In kv and csv an empty key is null. Bytes are taken as they are."""
 @click.option("--null-key", metavar="TEXT", help='kv, csv: this key is no key, as in "NA".')
 @click.option("-s", "--separator", metavar="TEXT", help="kv: between key and value; csv: between fields.")
 @click.option("--create", is_flag=True, help="Create the topic if there is none, and the store.")
-@click.option("--partitions", type=int, default=1, show_default=True, help="With --create: how many.")
+@click.option("--partitions", type=int, help="With --create: how many (1 if not given).")
 @click.option("-p", "--partition", type=int, help="Put all records into this partition.")
 @click.option("--keep-partitions", is_flag=True, help="json: into the partition that each line names.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), help="Codec; the topic's if not given.")
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @click.option(
-    "--batch-bytes", type=click.IntRange(min=1), default=256 << 10, help="Largest batch.", show_default=True
+    "--batch-bytes",
+    type=click.IntRange(1, MAX_BATCH_BYTES),
+    default=256 << 10,
+    help="Largest batch.",
+    show_default=True,
 )
 @target_options
 @click.pass_obj
@@ -78,7 +83,7 @@ def produce(
     topic: str,
     files: tuple[str, ...],
     create: bool,
-    partitions: int,
+    partitions: int | None,
     partition: int | None,
     compression: str | None,
     acks: str,
@@ -90,6 +95,10 @@ def produce(
     All that was read before a bad line is sent; the line is named, with its file.
     """
     row_format = _row_format(format_options, target.as_json)
+    if partitions is not None and not create:
+        raise click.UsageError("--partitions goes with --create")
+    if partition is not None and row_format.keep_partitions:
+        raise click.UsageError("--partition and --keep-partitions exclude each other")
     settings = {
         "acks": "all" if acks == "all" else int(acks),
         "compression": compression,
@@ -97,7 +106,11 @@ def produce(
     }
     with target.open(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():
-            store.admin.create_topic(topic, partitions=partitions)
+            store.admin.create_topic(topic, partitions=1 if partitions is None else partitions)
+        if partition is not None:
+            store.partition(topic, partition)  # before anything is read: there must be such a one
+        else:
+            store.topic(topic)
         landed = Landed()
         start_s = time.monotonic()
         try:
@@ -119,11 +132,14 @@ def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
         "keep_partitions": ("json",),
     }
     for option, formats in only.items():
-        if given[option] and name not in formats:
+        if given[option] not in (None, False) and name not in formats:
             text = f"--{option.replace('_', '-')} goes with --format {' or '.join(formats)}, not with {name}"
             raise click.UsageError(text)
-    if name == "csv" and given["separator"] and len(given["separator"]) != 1:
-        raise click.UsageError("--separator of a CSV is one character")
+    separator = given["separator"]
+    if separator == "" or (name == "kv" and separator is not None and "\n" in separator):
+        raise click.UsageError("--separator is at least one character, and no line end")
+    if name == "csv" and separator is not None and (len(separator) != 1 or separator in '\r\n"'):
+        raise click.UsageError("--separator of a CSV is one character, and neither a line end nor a quote")
     return RowFormat(name=name, **{option: given[option] for option in only})
 
 
@@ -161,8 +177,18 @@ class RowSender:
                 while len(self._waiting) > _GROUPS_IN_FLIGHT:
                     self._landed.add(self._waiting.popleft())
         finally:
-            while self._waiting:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count what is in of all that is under way; then the first failure is raised."""
+        failure: LogStoreError | None = None
+        while self._waiting:
+            try:
                 self._landed.add(self._waiting.popleft())
+            except LogStoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _by_partition(self, chunk: RowChunk) -> Iterator[tuple[RowChunk, int | None]]:
         """The rows by the partition that their lines name, if that counts."""
@@ -203,12 +229,16 @@ def _total_bytes(files: tuple[str, ...]) -> int | None:
 class _CountedStream:
     """Tells the progress bar what was read."""
 
-    def __init__(self, stream: ByteSource, advance: Callable[[int], None]) -> None:
+    def __init__(self, stream: ByteSource, name: str, advance: Callable[[int], None]) -> None:
         self._stream = stream
+        self._name = name
         self._advance = advance
 
     def read1(self, size: int = -1, /) -> bytes:
-        data = self._stream.read1(size)
+        try:
+            data = self._stream.read1(size)
+        except OSError as error:
+            raise Failure(f"cannot read {self._name}: {error.strerror or error}") from error
         self._advance(len(data))
         return data
 
@@ -216,10 +246,14 @@ class _CountedStream:
 @contextmanager
 def _opened(name: str, advance: Callable[[int], None]) -> Iterator[ByteSource]:
     if name == "-":
-        yield _CountedStream(cast("ByteSource", sys.stdin.buffer), advance)
+        yield _CountedStream(cast("ByteSource", sys.stdin.buffer), "stdin", advance)
         return
-    with open(name, "rb") as file:
-        yield _CountedStream(file, advance)
+    try:
+        file = open(name, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Failure(f"cannot read {name}: {error.strerror or error}") from error
+    with file:
+        yield _CountedStream(file, name, advance)
 
 
 def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:

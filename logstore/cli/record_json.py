@@ -29,6 +29,19 @@ class LineError(ValueError):
     """A line that says no record; its text says why and what to do."""
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a name that stands twice would lose one of its values."""
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise LineError(f"it has the field {twice!r} twice")
+    return fields
+
+
+_DECODE = json.JSONDecoder(object_pairs_hook=_object).decode
+
+
 class ParsedRecord(NamedTuple):
     """What a line says. ``partition``, ``timestamp_ms``: None if it does not say."""
 
@@ -77,11 +90,17 @@ def _put(fields: dict[str, Any], name: str, value: bytes | None) -> None:
 def decode_record(line: bytes) -> ParsedRecord:
     """The record of one line. ``LineError``, whose text says what is wrong and what to do."""
     try:
-        fields = json.loads(line)
+        fields = _DECODE(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise LineError("it is not UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise LineError(f"it is not JSON: {error}") from None
+    except LineError:
+        raise
+    except json.JSONDecodeError as error:
+        raise LineError(f"it is not JSON: {error.msg} at character {error.colno}") from None
+    except RecursionError:
+        raise LineError("it is not such a record: it is nested too deep") from None
+    except ValueError:
+        raise LineError("it holds a number of thousands of digits") from None
     if not isinstance(fields, dict):
         raise LineError('it is not a JSON object; values as they are come in with "--format lines"')
     unknown = fields.keys() - _FIELDS
@@ -135,6 +154,8 @@ def _headers(value: Any) -> tuple[Header, ...]:
             raise LineError('a header is not {"name": .., "value": ..}')
         if entry.keys() - _HEADER_FIELDS:
             raise LineError(f"a header has the unknown field {sorted(entry.keys() - _HEADER_FIELDS)[0]!r}")
+        if any("\ud800" <= character <= "\udfff" for character in entry["name"]):
+            raise LineError("a header's name holds half a surrogate pair, which is no text")
         headers.append((entry["name"], _take(entry, "value")))
     return tuple(headers)
 

@@ -8,6 +8,7 @@ Lengths are in bytes and -1 for null; a null key or value prints nothing.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -51,7 +52,7 @@ def compile_format(text: str) -> Renderer:
     pieces: list[bytes | Callable[[Record], bytes]] = []
     for token, escape, plain in (match.groups() for match in _PIECE.finditer(text)):
         if plain is not None:
-            pieces.append(plain.encode("utf-8"))
+            pieces.append(os.fsencode(plain))  # the very bytes that the command line gave
         elif token is not None:
             pieces.append(b"%" if token == "%" else _token(token))
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -93,8 +94,8 @@ def _parsed(lines: list[bytes], first: int, source: str, row_format: RowFormat) 
     rows: list[Row] = []
     numbers: list[int] = []
     partitions: list[int | None] | None = [] if row_format.keep_partitions else None
-    separator = (row_format.separator or "\t").encode("utf-8")
-    null_key = row_format.null_key.encode("utf-8") if row_format.null_key is not None else None
+    separator = os.fsencode(row_format.separator or "\t")  # the very bytes that the command line gave
+    null_key = os.fsencode(row_format.null_key) if row_format.null_key is not None else None
     bad: InputError | None = None
     for number, line in enumerate(lines, first):
         if not line.strip():
@@ -150,6 +151,7 @@ class _CsvText:
 
 def _csv_rows(stream: ByteSource, source: str, row_format: RowFormat) -> Iterator[RowChunk]:
     text = _CsvText(stream, source)
+    csv.field_size_limit(MAX_LINE_BYTES)
     reader = csv.reader(text, delimiter=row_format.separator or ",", strict=True)
     columns: _Columns | None = None
     rows: list[Row] = []
@@ -167,14 +169,25 @@ def _csv_rows(stream: ByteSource, source: str, row_format: RowFormat) -> Iterato
             if len(rows) >= MAX_ROWS or not text.left:
                 yield RowChunk(rows, numbers)
                 rows, numbers = [], []
-    except (LineError, csv.Error) as error:
+    except LineError as error:
         bad = InputError(source, text.number, str(error))
+    except csv.Error as error:
+        bad = InputError(source, text.number, _csv_problem(str(error)))
     except InputError as error:
         bad = error
     if rows:
         yield RowChunk(rows, numbers)
     if bad is not None:
         raise bad
+
+
+def _csv_problem(text: str) -> str:
+    """What the csv module says, in words for who made the file."""
+    if "new-line character" in text:
+        return "a carriage return stands in a field without quotes: lines end with \\n or \\r\\n"
+    if "unexpected end of data" in text:
+        return "a quoted field is not closed before the input ends"
+    return text
 
 
 class _Columns:
@@ -216,13 +229,13 @@ def parse_timestamp(text: str) -> int:
     """
     text = text.strip()
     digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit():
+    if digits.isascii() and digits.isdigit() and len(digits) <= 18:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise LineError(
-            f"{text!r} is no time: use milliseconds since 1970 or ISO 8601, as in 2013-01-01T10:00:00Z"
+            f"{text[:60]!r} is no time: use milliseconds since 1970 or ISO 8601, as in 2013-01-01T10:00:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

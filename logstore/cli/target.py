@@ -46,21 +46,13 @@ class Target:
             client: LogStore = logstore.connect(self.bootstrap_server)
             return client
         path = self.directory()
+        if path == logstore.store.MEMORY:
+            raise click.UsageError("a store in memory would be gone with this command: name a directory")
         if not create:
             kind = classify_directory(OsFileSystem(), path)
             if kind is not DirectoryKind.STORE:
                 raise missing_store(kind, path)
         return logstore.open(path, mode="rw" if write or create else "r")
-
-    def open_to_look(self) -> LogStore:
-        """The store, to show who holds what. Only a store opened for writing looks at its locks; a user who
-        may not write sees the rest."""
-        from logstore.errors import PermissionDeniedError
-
-        try:
-            return self.open(write=True)
-        except PermissionDeniedError:
-            return self.open()
 
 
 def _set_place(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -68,6 +60,8 @@ def _set_place(ctx: click.Context, param: click.Parameter, value: str | None) ->
     target = ctx.ensure_object(Target)
     name = param.name or ""
     explicit = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    if value == "":
+        raise click.BadParameter("it is empty", ctx=ctx, param=param)
     if value is None or not (explicit or (target.path is None and target.bootstrap_server is None)):
         return
     target.path = value if name == "path" else None

@@ -26,6 +26,8 @@ def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise click.UsageError(f"--config {pair!r} is not key=value")
+        if key.strip() in settings:
+            raise click.UsageError(f"--config {key.strip()} is given twice")
         settings[key.strip()] = value.strip()
     return settings
 
@@ -108,7 +110,7 @@ def list_(target: Target, /, internal: bool) -> None:
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the topics NAMES: id, settings, owner, and each partition's offsets and files."""
-    with target.open_to_look() as store:
+    with target.open() as store:
         found = [store.admin.describe_topic(name) for name in names]
     if target.as_json:
         print_json([description_json(description) for description in found])
@@ -157,6 +159,9 @@ def description_json(description: TopicDescription) -> dict[str, Any]:
 def alter(target: Target, /, name: str, pairs: tuple[str, ...], removed: tuple[str, ...]) -> None:
     """Change settings of the topic NAME; a process that owns it obeys within moments."""
     change: dict[str, str | None] = {**parse_settings(pairs), **dict.fromkeys(removed)}
+    both = sorted({key for key in removed if change[key] is None} & parse_settings(pairs).keys())
+    if both:
+        raise click.UsageError(f"{both[0]} is given both to --config and to --delete-config")
     if not change:
         raise click.UsageError("nothing to change: say --config KEY=VALUE or --delete-config KEY")
     with target.open(write=True) as store:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
+from logstore.arguments import shown
 from logstore.client.backend import Backend, GroupSummary, TopicMetadata
 from logstore.client.consumer_settings import timestamp_ms
 from logstore.errors import InvalidArgumentError, UnknownGroupError
@@ -62,7 +63,7 @@ class Admin:
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> TopicMetadata:
         """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError."""
-        return self._backend.create_topic(name, partitions, config or {})
+        return self._backend.create_topic(name, partitions, {} if config is None else config)
 
     def list_topics(self, internal: bool = False) -> list[str]:
         """Names, sorted; ``internal``: with the internal ones."""
@@ -132,7 +133,7 @@ class Admin:
         if (to is None) == (shift is None):
             raise InvalidArgumentError("seek_group() takes either to= or shift=", hint="give one of the two")
         if shift is not None and (isinstance(shift, bool) or not isinstance(shift, int)):
-            raise InvalidArgumentError(f"shift={shift!r}", hint="it is a whole number of offsets")
+            raise InvalidArgumentError(f"shift={shown(shift)}", hint="it is a whole number of offsets")
         hold = self._backend.join_group(group)
         try:
             committed = self._backend.committed_offsets(group)
@@ -160,6 +161,10 @@ class Admin:
     ) -> list[TopicPartition]:
         if isinstance(topics, str):
             topics = [topics]
+        if topics is not None and not (
+            isinstance(topics, Collection) and all(isinstance(name, str) for name in topics)
+        ):
+            raise InvalidArgumentError(f"topics={shown(topics)}", hint="it is a list of topic names")
         if topics is None:
             if not committed:
                 raise UnknownGroupError(
@@ -184,9 +189,9 @@ class Admin:
         ends = self._offsets(partitions, "latest")
         if shift is not None:
             wanted = {where: before.get(where, starts[where]) + shift for where in partitions}
-        elif to == "earliest":
+        elif isinstance(to, str) and to == "earliest":
             wanted = starts
-        elif to == "latest":
+        elif isinstance(to, str) and to == "latest":
             wanted = ends
         elif isinstance(to, datetime):
             found = self._backend.list_offsets(partitions, timestamp_ms(to), "read_committed")
@@ -196,7 +201,7 @@ class Admin:
             wanted = dict.fromkeys(partitions, to)
         else:
             raise InvalidArgumentError(
-                f"seek_group(to={to!r})", hint='use "earliest", "latest", an offset or a datetime'
+                f"seek_group(to={shown(to)})", hint='use "earliest", "latest", an offset or a datetime'
             )
         return {where: min(max(wanted[where], starts[where]), ends[where]) for where in partitions}
 
@@ -208,7 +213,7 @@ class Admin:
         for summary in self._backend.list_groups():
             if summary.group == group:
                 return summary
-        raise UnknownGroupError(f"there is no group {group!r}", hint="`logstore group list` shows them")
+        raise UnknownGroupError(f"there is no group {shown(group)}", hint="`logstore group list` shows them")
 
     def _offsets(
         self, partitions: list[TopicPartition], spec: Literal["earliest", "latest"]

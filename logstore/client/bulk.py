@@ -53,7 +53,12 @@ class Chunk(NamedTuple):
 
 def check_rows(topic: str, given: Iterable[Any]) -> CheckedRows:
     """RecordTypeError (or InvalidTimestampError) names the first row that is wrong, by its index."""
-    rows = given if type(given) is list else list(given)
+    try:
+        rows = given if type(given) is list else list(given)
+    except TypeError:
+        raise RecordTypeError(
+            f"rows for topic {topic!r} are {type(given).__name__}", hint="pass a list of (key, value) rows"
+        ) from None
     if not _TUPLE.issuperset(set(map(type, rows))):
         rows = [_row_tuple(topic, index, row) for index, row in enumerate(rows)]
     widths = set(map(len, rows))
@@ -124,12 +129,20 @@ def check_headers(headers: Any, who: str) -> tuple[Header, ...]:
             hint='headers are a sequence of (str, bytes or None), as in [("trace", b"7")]',
         ) from None
     for name, content in pairs:
-        if not isinstance(name, str) or type(content) not in _BYTES_OR_NONE:
+        if not isinstance(name, str) or type(content) not in _BYTES_OR_NONE or not _is_text(name):
             raise RecordTypeError(
                 f"{who}: header ({type(name).__name__}, {type(content).__name__})",
                 hint='headers are a sequence of (str, bytes or None), as in [("trace", b"7")]',
             )
     return pairs
+
+
+def _is_text(name: str) -> bool:
+    """Whether a header's name can be encoded: half of a surrogate pair cannot."""
+    try:
+        return name.isascii() or bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def measured_headers(headers: Any, topic: str) -> tuple[tuple[Header, ...], int]:

@@ -12,6 +12,14 @@ from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
 
+from logstore.arguments import (
+    function_or_none,
+    partition_place,
+    partition_places,
+    seconds,
+    shown,
+    whole,
+)
 from logstore.client.assignment import Assignment
 from logstore.client.backend import Backend, GroupHold, ListedOffset
 from logstore.client.consumer_settings import (
@@ -20,6 +28,7 @@ from logstore.client.consumer_settings import (
     Start,
     Subscription,
     Topics,
+    is_offset,
     settings_of,
     timestamp_ms,
 )
@@ -34,6 +43,7 @@ from logstore.errors import (
     InvalidArgumentError,
     WakeupError,
 )
+from logstore.groups.offsets import checked_offsets
 from logstore.seams.clock import Clock, SystemClock
 from logstore.types import Isolation, OffsetAndMetadata, Record, TopicPartition
 
@@ -99,6 +109,14 @@ class Consumer(Generic[K, V]):
             max_partition_fetch_bytes=max_partition_fetch_bytes,
             auto_commit_interval_ms=auto_commit_interval_ms,
         )
+        for name, hook in (
+            ("key_deserializer", key_deserializer),
+            ("value_deserializer", value_deserializer),
+            ("on_assigned", on_assigned),
+            ("on_revoked", on_revoked),
+            ("on_lost", on_lost),
+        ):
+            function_or_none(hook, name)
         if group is None and (start == "committed" or auto_commit_interval_ms is not None):
             raise InvalidArgumentError(
                 "start='committed' and auto_commit_interval_ms need a group", hint="pass group=NAME"
@@ -136,8 +154,7 @@ class Consumer(Generic[K, V]):
         after ``wakeup``; PoisonRecordError when a deserializer refuses the next record.
         """
         self._begin()
-        if max_records < 1:
-            raise InvalidArgumentError(f"max_records={max_records!r}", hint="ask for at least one record")
+        max_records, timeout_s = whole(max_records, "max_records", 1), seconds(timeout_s)
         if not self._await_records(timeout_s):
             return []
         records: list[Record] = []
@@ -245,10 +262,7 @@ class Consumer(Generic[K, V]):
         self._enter()
         group = self._need_group("commit()")
         if offsets is not None:
-            points = {
-                _partition(where): point if isinstance(point, OffsetAndMetadata) else OffsetAndMetadata(point)
-                for where, point in offsets.items()
-            }
+            points = checked_offsets(offsets)
         else:
             points = {}
             for where, state in self._assignment.states.items():
@@ -278,7 +292,7 @@ class Consumer(Generic[K, V]):
         """The group's committed position as it stands now; None if there is none."""
         self._enter()
         committed = self._backend.committed_offsets(self._need_group("committed()"))
-        return committed.get(TopicPartition(topic, partition))
+        return committed.get(partition_place((topic, partition)))
 
     def _need_group(self, call: str) -> str:
         if self._group is None:
@@ -301,14 +315,15 @@ class Consumer(Generic[K, V]):
         self._enter()
         self._settle()
         state = self._state(topic, partition)
-        if offset in ("earliest", "latest"):
+        if isinstance(offset, str) and offset in ("earliest", "latest"):
             found = self._assignment.listed([state.where], offset)
             state.seek(found[state.where].offset or 0)
-        elif isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0:
-            state.seek(offset)
+        elif is_offset(offset):
+            state.seek(int(offset))
         else:
             raise InvalidArgumentError(
-                f"seek to {offset!r}", hint='an offset is a whole number from 0 on, "earliest" or "latest"'
+                f"seek to {shown(offset)}",
+                hint='an offset is a whole number from 0 on, "earliest" or "latest"',
             )
 
     def seek_to_timestamp(
@@ -366,10 +381,10 @@ class Consumer(Generic[K, V]):
     def _named(self, partitions: Collection[tuple[str, int]] | None) -> list[TopicPartition]:
         if partitions is None:
             return list(self._assignment.states)
-        return [_partition(where) for where in partitions]
+        return partition_places(partitions)
 
     def _state(self, topic: str, partition: int) -> FetchState:
-        state = self._assignment.states.get(TopicPartition(topic, partition))
+        state = self._assignment.states.get(partition_place((topic, partition)))
         if state is None:
             raise InvalidArgumentError(
                 f"this consumer does not read {topic}-{partition}",
@@ -459,10 +474,6 @@ class Consumer(Generic[K, V]):
                 )
             self._owner = current
             self._owner_ident = threading.get_ident()
-
-
-def _partition(where: tuple[str, int]) -> TopicPartition:
-    return TopicPartition(*where)
 
 
 def _report_dropped(group: str) -> None:

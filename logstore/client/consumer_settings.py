@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from logstore.arguments import INT64_MAX, shown
 from logstore.errors import InvalidArgumentError, NotAvailableYetError
 from logstore.types import Isolation, Record, TopicPartition
 
@@ -74,7 +75,7 @@ def _is_partition(item: Any) -> bool:
 
 def _bad_topics(topics: object) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"a consumer cannot read {topics!r}",
+        f"a consumer cannot read {shown(topics)}",
         hint="give a topic name, a list of names, a re.compile(...) or a list of (topic, partition)",
     )
 
@@ -98,9 +99,9 @@ def settings_of(
         ("isolation", isolation, ("read_committed", "read_uncommitted")),
         ("on_reset", on_reset, ("error", "earliest", "latest")),
     ):
-        if given not in choices:
-            raise InvalidArgumentError(f"{name}={given!r}", hint=f"use {' or '.join(choices)}")
-    if not callable(on_poison) and on_poison not in ("raise", "skip"):
+        if not isinstance(given, str) or given not in choices:
+            raise InvalidArgumentError(f"{name}={shown(given)}", hint=f"use {' or '.join(choices)}")
+    if not callable(on_poison) and not (isinstance(on_poison, str) and on_poison in ("raise", "skip")):
         # The place of the dead-letter policy, which commits an offset only after its letter is durable.
         raise NotAvailableYetError(
             f"on_poison={on_poison!r}: dead-letter topics are not built yet",
@@ -116,7 +117,7 @@ def settings_of(
         if number is None and setting == "auto_commit_interval_ms":
             continue
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
-            raise InvalidArgumentError(f"{setting}={number!r}", hint=f"it is a number, at least {least}")
+            raise InvalidArgumentError(f"{setting}={shown(number)}", hint=f"it is a number, at least {least}")
     return ConsumerSettings(
         start=start,
         isolation=isolation,
@@ -131,16 +132,20 @@ def settings_of(
     )
 
 
+def is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT64_MAX
+
+
 def _check_start(start: object) -> None:
     if isinstance(start, datetime):
         timestamp_ms(start)
         return
-    if start in ("earliest", "latest", "committed"):
+    if isinstance(start, str) and start in ("earliest", "latest", "committed"):
         return
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+    if is_offset(start):
         return
     raise InvalidArgumentError(
-        f"start={start!r}", hint='use "earliest", "latest", "committed", an offset or a datetime'
+        f"start={shown(start)}", hint='use "earliest", "latest", "committed", an offset or a datetime'
     )
 
 
@@ -154,6 +159,6 @@ def timestamp_ms(moment: datetime | int) -> int:
         return int(moment.timestamp() * 1000)
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise InvalidArgumentError(
-            f"{moment!r} is not a point in time", hint="give a datetime or ms since 1970"
+            f"{shown(moment)} is not a point in time", hint="give a datetime or ms since 1970"
         )
     return moment

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import cast
 
+from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.pending import PendingBatch
 from logstore.errors import DeliveryTimeoutError, LogStoreError
 from logstore.invariants import invariant
@@ -54,6 +55,7 @@ class Delivery:
         """Have ``callback(delivery)`` called once there is an outcome: now if there is one, else by the
         thread that brings it. It should be quick; what it raises is logged. A callback counts as having
         been told of an error."""
+        function_or_none(callback, "callback")
         driver = self._batch.driver
 
         def call() -> None:
@@ -69,7 +71,7 @@ class Delivery:
         driver = batch.driver
         if batch.done or driver is None:
             return batch.locate(index)
-        outcome = driver.drive(batch, index, timeout_s)
+        outcome = driver.drive(batch, index, seconds_or_none(timeout_s))
         if outcome is None:
             raise DeliveryTimeoutError(
                 f"no outcome within {timeout_s} s for a record sent to "
@@ -130,6 +132,7 @@ class DeliveryGroup:
         return list(_ranges(leaves))
 
     def _wait(self, timeout_s: float | None) -> None:
+        timeout_s = seconds_or_none(timeout_s)
         drivers = (piece.batch.driver for piece in self._leaves())
         driver = next((found for found in drivers if found is not None), None)
         if driver is None or driver.finish([piece.batch for piece in self._pieces], timeout_s):

@@ -27,7 +27,7 @@ from logstore.errors import (
     UnknownGroupError,
 )
 from logstore.group_hold import GroupHold, group_holder
-from logstore.groups.offsets import OffsetStore, validate_group
+from logstore.groups.offsets import OffsetStore, checked_offsets, validate_group
 from logstore.log.append_validation import check_leader_append, split_checked
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog, check_acks, limit_of
@@ -68,7 +68,7 @@ class EmbeddedBackend:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
         self._context.check_writable()
-        if name not in self._registry.catalogue.topics:
+        if isinstance(name, str) and name not in self._registry.catalogue.topics:
             self._forget_offsets(name)  # a deletion that a crash cut short may have left them
         return _metadata(self._registry.create(name, partitions, config))
 
@@ -294,6 +294,7 @@ class EmbeddedBackend:
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._context.check_writable()
+        offsets = checked_offsets(offsets)
         ends = {place: self._partition(*place).log_end_offset for place in offsets}
         shared = self._offsets_topic(create=True)
         if shared is not None:
@@ -315,12 +316,11 @@ class EmbeddedBackend:
         return [GroupSummary(name, self._member(name), offsets) for name, offsets in groups.items()]
 
     def _member(self, group: str) -> str | None:
-        if self._context.read_only:
-            return None
         holder = group_holder(self._context, group)
         return None if holder is None else holder.describe()
 
     def delete_group(self, group: str) -> None:
+        validate_group(group)
         shared = self._offsets_topic(create=False)
         if shared is None:
             raise UnknownGroupError(f"group {group!r} has no committed offsets to delete")

@@ -36,6 +36,7 @@ class FetchState:
         "_epochs",
         "_next_offset",
         "_position",
+        "_proven",
         "_records",
         "committed",
         "end_offset",
@@ -65,6 +66,7 @@ class FetchState:
         self._position = self._next_offset = position
         self.epoch = epoch  # of the last record before the position
         self.failed = False
+        self._proven = False  # no fetch has been at the position yet
 
     # --- what is here ---
 
@@ -79,8 +81,10 @@ class FetchState:
 
     @property
     def at_end(self) -> bool:
-        """Whether everything up to ``end_offset`` was handed out."""
-        return self.end_offset is not None and self._position >= self.end_offset
+        """Whether everything up to ``end_offset`` was handed out. A position past it counts once a fetch has
+        found nothing wrong with it: it may lie outside the log."""
+        end = self.end_offset
+        return end is not None and (self._position == end or (self._position > end and self._proven))
 
     def commit_point(self) -> OffsetAndMetadata:
         return OffsetAndMetadata(self._position, self.epoch)
@@ -115,6 +119,7 @@ class FetchState:
 
     def _arrive(self, records: list[Record], next_offset: int) -> None:
         self.failed = False
+        self._proven = True
         self._records = records
         self._cursor = 0
         if self.end_offset is not None:

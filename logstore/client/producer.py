@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic
 
+from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.accumulator import Accumulator, PartitionQueue
 from logstore.client.backend import Backend
 from logstore.client.bulk import (
@@ -100,6 +101,9 @@ class Producer(Generic[K, V]):
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
         )
+        function_or_none(partitioner, "partitioner")
+        function_or_none(key_serializer, "key_serializer")
+        function_or_none(value_serializer, "value_serializer")
         self._backend = backend
         self._clock = clock or SystemClock()
         self._key_serializer = key_serializer
@@ -177,7 +181,7 @@ class Producer(Generic[K, V]):
                 delivery = self._open_quickly(route, queue, row, size - RECORD_OVERHEAD)
                 if delivery is not None:
                     return delivery
-            except KeyError:
+            except (KeyError, TypeError):
                 pass  # a topic not met before, or one whose partition is not chosen here
             finally:
                 self._release()
@@ -345,7 +349,7 @@ class Producer(Generic[K, V]):
         DeliveryTimeoutError if ``timeout_s`` is over first (records stay on their way).
         """
         self._check_usable()
-        self._finish(timeout_s, "flush()")
+        self._finish(seconds_or_none(timeout_s), "flush()")
         self._raise_unreported()
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -353,6 +357,7 @@ class Producer(Generic[K, V]):
         all the same, and what was not sent within ``timeout_s`` goes on in the background."""
         if os.getpid() != self._pid:
             return  # the parent's records are the parent's to send
+        timeout_s = seconds_or_none(timeout_s)
         with self._lock:
             if self._closed:
                 return

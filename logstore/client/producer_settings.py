@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logstore.arguments import shown
 from logstore.config import CODECS
 from logstore.errors import InvalidArgumentError, UnsupportedCodecError
 from logstore.format.batch import encode_batch
@@ -34,21 +35,21 @@ def settings_of(
     delivery_timeout_ms: float,
 ) -> ProducerSettings:
     """Validated settings. InvalidArgumentError names the setting and what it may be."""
-    if acks not in (0, 1, "all") or isinstance(acks, bool):
-        raise InvalidArgumentError(f"acks={acks!r}", hint='use 0, 1 or "all"')
+    if isinstance(acks, bool) or not isinstance(acks, int | str) or acks not in (0, 1, "all"):
+        raise InvalidArgumentError(f"acks={shown(acks)}", hint='use 0, 1 or "all"')
     if compression == "producer":
         compression = "none"
-    if compression is not None and compression not in CODECS:
-        raise UnsupportedCodecError(f"compression={compression!r}")
+    if compression is not None and (not isinstance(compression, str) or compression not in CODECS):
+        raise UnsupportedCodecError(f"compression={shown(compression)}")
     for name, number, least in (
         ("linger_ms", linger_ms, 0),
         ("batch_bytes", batch_bytes, 1),
         ("buffer_bytes", buffer_bytes, batch_bytes),
         ("max_block_ms", max_block_ms, 0),
-        ("delivery_timeout_ms", delivery_timeout_ms, max(1, linger_ms)),
+        ("delivery_timeout_ms", delivery_timeout_ms, linger_ms or 1),
     ):
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
-            raise InvalidArgumentError(f"{name}={number!r}", hint=f"it is a number, at least {least}")
+            raise InvalidArgumentError(f"{name}={shown(number)}", hint=f"it is a number, at least {least}")
     if compression not in (None, "none"):
         # A codec whose package is not there is said now, not by the first delivery.
         encode_batch([(None, b"")], now_ms=0, codec=compression)

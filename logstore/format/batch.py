@@ -50,6 +50,7 @@ __all__ = [
     "data_batches",
     "decode_batches",
     "encode_batch",
+    "first_offset",
     "iter_headers",
     "pack_batch",
     "read_header",
@@ -223,18 +224,26 @@ def stamp_log_append_time(buffer: Buffer, timestamp_ms: int) -> bytes:
     )
 
 
+def first_offset(buffer: Buffer) -> int:
+    """The base offset of the batch that the buffer starts with."""
+    base_offset: int = _LOG_HEAD.unpack_from(buffer)[0]
+    return base_offset
+
+
 def whole_batches(
-    buffer: Buffer, *, limit_offset: int | None = None, position: int = 0
+    buffer: Buffer, *, limit_offset: int | None = None, position: int = 0, gapless: bool = False
 ) -> tuple[int, int, int]:
     """How far whole batches reach: ``(end position, next offset, how many)``.
 
     Stops at a batch that is not all there, or whose base offset is ``limit_offset`` or more. With no batch:
-    ``(position, -1, 0)``. Only sizes and offsets are read; ``CorruptBatchError`` for an impossible size.
+    ``(position, -1, 0)``. Only sizes and offsets are read; ``CorruptBatchError`` for an impossible size, and
+    for offsets that go back or, if ``gapless``, jump: no checksum covers them.
     """
     size = len(buffer)
     unpack = _LOG_HEAD.unpack_from
+    delta = _INT32.unpack_from
     count = 0
-    last = -1
+    due = -1
     while position + HEADER_SIZE <= size:
         base_offset, batch_length = unpack(buffer, position)
         if batch_length < MIN_BATCH_LENGTH:
@@ -243,15 +252,18 @@ def whole_batches(
                 f"{MIN_BATCH_LENGTH} are needed",
                 position=position,
             )
+        if base_offset != due and count and (gapless or base_offset < due):
+            raise CorruptBatchError(
+                f"the record batch at byte {position} has offset {base_offset} where {due} was due",
+                position=position,
+            )
         end = position + batch_length + LOG_OVERHEAD
         if end > size or (limit_offset is not None and base_offset >= limit_offset):
             break
-        last = position
+        due = base_offset + delta(buffer, position + 23)[0] + 1
         position = end
         count += 1
-    if not count:
-        return position, -1, 0
-    return position, unpack(buffer, last)[0] + _INT32.unpack_from(buffer, last + 23)[0] + 1, count
+    return position, due, count
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:

@@ -19,6 +19,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from logstore.arguments import mapping, partition_place, whole
 from logstore.errors import (
     InvalidArgumentError,
     InvalidGroupError,
@@ -178,6 +179,19 @@ class _Reader:
 
 
 # --- the state machine ------------------------------------------------------------------------------
+
+
+def checked_offsets(
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is to be committed, by kind: partitions as (topic, partition), positions as ``OffsetAndMetadata``
+    (or just offsets). InvalidArgumentError."""
+    checked: dict[TopicPartition, OffsetAndMetadata] = {}
+    for place, position in mapping(offsets, "offsets", "(topic, partition) -> OffsetAndMetadata").items():
+        if not isinstance(position, tuple) or len(position) != 3:
+            position = OffsetAndMetadata(whole(position, "offset"))
+        checked[partition_place(place)] = OffsetAndMetadata(*position)
+    return checked
 
 
 class OffsetStore:

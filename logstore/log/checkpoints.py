@@ -6,11 +6,13 @@ written to `<name>.tmp`, synced and renamed (``seams.fs.replace_file``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from logstore.errors import DamagedStoreError, UnsupportedStoreVersionError
 
 METADATA_FILE = "partition.metadata"
+_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def encode_pairs(pairs: Sequence[tuple[int, int]]) -> bytes:
@@ -22,7 +24,7 @@ def decode_pairs(content: bytes, path: str) -> list[tuple[int, int]]:
     """The entries. UnsupportedStoreVersionError, or DamagedStoreError naming the line."""
     lines = content.decode("ascii", "replace").split("\n")
     if lines and lines[0].strip() not in ("0", ""):
-        raise UnsupportedStoreVersionError(f"{path} has version {lines[0].strip()!r}; 0 is supported")
+        raise UnsupportedStoreVersionError(f"{path} has version {lines[0].strip()[:40]!r}; 0 is supported")
     try:
         count = int(lines[1])
         pairs = []
@@ -49,7 +51,8 @@ def decode_metadata(content: bytes, path: str) -> str:
         if separator:
             fields[name.strip()] = value.strip()
     if fields.get("version", "0") != "0":
-        raise UnsupportedStoreVersionError(f"{path} has version {fields['version']!r}; 0 is supported")
-    if not fields.get("topic_id"):
-        raise DamagedStoreError(f"{path} names no topic_id", path=path)
-    return fields["topic_id"]
+        raise UnsupportedStoreVersionError(f"{path} has version {fields['version'][:40]!r}; 0 is supported")
+    topic_id = fields.get("topic_id", "")
+    if not _UUID.fullmatch(topic_id):
+        raise DamagedStoreError(f"{path} is damaged: topic_id is {topic_id[:60]!r}, no uuid", path=path)
+    return topic_id

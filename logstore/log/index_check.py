@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
+from logstore.errors import LogStoreError
 from logstore.log import offset_index, time_index
 from logstore.log.inspect import ScannedBatch, index_table, segment_path
 from logstore.log.mapped_table import MappedTable
@@ -35,7 +36,11 @@ class IndexCheck:
 
     def _load(self, fs: FileSystem, path: str, row_bytes: int) -> MappedTable | None:
         row = offset_index.ROW if path == self._offset_path else time_index.ROW
-        table = index_table(fs, path, row)
+        try:
+            table = index_table(fs, path, row)
+        except LogStoreError as error:
+            self._findings.append((path, -1, "unreadable", error.message))
+            return None
         if table is None:
             self._findings.append((path, -1, "missing", "the index is missing; the next open rebuilds it"))
             return None

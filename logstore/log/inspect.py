@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from logstore.catalogue import MAX_PARTITIONS
 from logstore.errors import CorruptBatchError, UnsupportedMagicError, from_os_error
 from logstore.format.batch import (
     HEADER_SIZE,
@@ -36,6 +37,7 @@ from logstore.types import Record
 LOG_SUFFIX = ".log"
 WINDOW_BYTES = 4 << 20  # read this much at a time; a larger batch is read whole
 INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
 
 _SEGMENT_NAME = re.compile(r"(\d{20})\.log")
 _PARTITION_NAME = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9]\d{0,9})")
@@ -130,9 +132,16 @@ def partition_folders(fs: FileSystem, root: str) -> list[PartitionFolder]:
     found = []
     for name in list_folder(fs, root):
         match = _PARTITION_NAME.fullmatch(name)
-        if match and fs.stat(f"{root}/{name}").is_dir:
+        if match and int(match[2]) < MAX_PARTITIONS and _is_folder(fs, f"{root}/{name}"):
             found.append(PartitionFolder(match[1], int(match[2]), f"{root}/{name}"))
     return sorted(found, key=lambda folder: (folder.topic, folder.partition))
+
+
+def _is_folder(fs: FileSystem, path: str) -> bool:
+    try:
+        return fs.stat(path).is_dir
+    except OSError:
+        return False  # it went away meanwhile, or is a link, which leads out of the store
 
 
 def partition_folder(path: str) -> PartitionFolder | None:
@@ -143,8 +152,8 @@ def partition_folder(path: str) -> PartitionFolder | None:
 
 def segment_base_offsets(fs: FileSystem, folder: str) -> list[int]:
     """Base offsets of the segments in a partition's folder, ascending."""
-    names = map(_SEGMENT_NAME.fullmatch, list_folder(fs, folder))
-    return sorted(int(match[1]) for match in names if match)
+    bases = map(segment_base_offset, list_folder(fs, folder))
+    return sorted(base for base in bases if base is not None)
 
 
 def segment_path(folder: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
@@ -154,7 +163,17 @@ def segment_path(folder: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str
 def segment_base_offset(path: str) -> int | None:
     """The base offset that a segment's path names, or None if it is no segment."""
     match = _SEGMENT_NAME.fullmatch(path.rpartition("/")[2])
-    return int(match[1]) if match else None
+    return int(match[1]) if match and int(match[1]) <= INT64_MAX else None
+
+
+def read_small(fs: FileSystem, path: str) -> bytes:
+    """The whole of a checkpoint or an index. FileNotFoundError, or the named error."""
+    try:
+        return read_file(fs, path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise from_os_error(error, "read", path) from error
 
 
 def list_folder(fs: FileSystem, path: str) -> list[str]:
@@ -392,8 +411,6 @@ def dump_indexes(fs: FileSystem, folder: str, base_offset: int) -> Iterator[Inde
 def index_table(fs: FileSystem, path: str, row: struct.Struct) -> MappedTable | None:
     """An index file's rows without padding; None if there is no such file."""
     try:
-        return MappedTable(memoryview(read_file(fs, path)), row)
+        return MappedTable(memoryview(read_small(fs, path)), row)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise from_os_error(error, "read", path) from error

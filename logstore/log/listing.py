@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from logstore.errors import UnsupportedStoreVersionError
+from logstore.format.varint import INT64_MAX
 from logstore.log import offset_index, time_index
 from logstore.log.segment import LOG_SUFFIX
 
@@ -36,6 +37,8 @@ class Listing:
                 raise UnsupportedStoreVersionError(
                     f"{directory}/{name} was left by a version of logstore that compacts"
                 )
+            elif match is not None and int(match[1]) > INT64_MAX:
+                continue  # no offset: such a file is a stranger's
             elif match is not None and match[3] is None and match[2] in _KNOWN:
                 if match[2] == LOG_SUFFIX:
                     found.bases.append(int(match[1]))

@@ -30,7 +30,8 @@ _TRIES = 5
 
 class ObservedLog:
     """``state``: the partition's row of the topic's state file (None: there is none); asked again whenever it
-    matters, since the owner rewrites it."""
+    matters, since the owner rewrites it. ``is_anothers``: whether the folder
+    belongs to another topic."""
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class ObservedLog:
         live: LiveBoard,
         live_slot: int,
         state: Callable[[], PartitionState | None],
+        is_anothers: Callable[[], bool] | None = None,
     ) -> None:
         self.where = where
         self.directory = directory
@@ -48,6 +50,7 @@ class ObservedLog:
         self._live = live
         self._live_slot = live_slot
         self._state = state
+        self._is_anothers = is_anothers
         self._lock = threading.Lock()
         self.segments = SegmentList()
         self._scanned: tuple[int, int, int] | None = None  # (segment base, position, next offset)
@@ -76,14 +79,18 @@ class ObservedLog:
             self._refresh(None)
             state = self._state()
             start = state.log_start_offset if state is not None else 0
-            end = self._scan_end(state)
+            try:
+                end = self._scan_end(state)
+            except OSError as error:
+                raise from_os_error(error, "read", self.directory) from error
             return Bounds(start, end, end, end, self.epoch_table().latest)
 
     def _scan_end(self, state: PartitionState | None) -> int:
         """The first offset that recovery would not keep; narrows the last segment to its good bytes."""
         active = self.segments.active
         if active is None:
-            return state.log_start_offset if state is not None else 0
+            # None was made yet, or all are gone: then what was durable is missed by the read that follows.
+            return max(state.log_start_offset, state.recovery_point) if state is not None else 0
         if self._scanned is None or self._scanned[0] != active.base_offset:
             point = state.recovery_point if state is not None else active.base_offset
             # The last durable batch is there, whatever follows it may be torn.
@@ -126,6 +133,9 @@ class ObservedLog:
         """List the directory again. The lock is held."""
         try:
             self._fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
+            if self._is_anothers is not None and self._is_anothers():
+                self.segments = SegmentList()  # an earlier topic's folder, or one that got here by mistake
+                return
             listing = Listing.of(self._fs.listdir(self.directory), self.directory)
         except FileNotFoundError:
             self.segments = SegmentList()  # the directory is made by the first append
@@ -190,7 +200,10 @@ class ObservedLog:
             segments = self._current()
             try:
                 if not segments.segments:
-                    return None
+                    if offset >= limit_offset:
+                        return None
+                    self._again()
+                    continue
                 first = segments.segments[0].base_offset
                 if offset < first:
                     raise SegmentVanishedError(
@@ -207,12 +220,13 @@ class ObservedLog:
                     raise
                 self._again()
                 continue
-            if chunk is not None or attempt > 0 or offset >= limit_offset:
+            if chunk is not None or offset >= limit_offset:
                 return chunk
             self._again()  # below the limit there must be something: the list may be old
         raise SegmentVanishedError(
-            f"{self.where}: the segment that holds offset {offset} vanishes as it is read",
-            hint="read again from the log start offset",
+            f"{self.where}: no segment in {self.directory} holds offset {offset}, and the log goes on to "
+            f"{limit_offset}",
+            hint="read again; if it stays so, `logstore log verify` says what is missing",
             lost=(offset, limit_offset),
         )
 

@@ -10,9 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from logstore.arguments import INT64_MAX, whole
 from logstore.config import TopicConfig
-from logstore.errors import DataLossError, InvalidArgumentError, OffsetOutOfRangeError, from_os_error
-from logstore.format.batch import decode_batches, encode_batch
+from logstore.errors import (
+    CorruptBatchError,
+    DataLossError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    RecordTypeError,
+    from_os_error,
+)
+from logstore.format.batch import decode_batches, encode_batch, first_offset
 from logstore.log.append_validation import CheckedBatch, check_leader_append, codec_level, split_checked
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import Appended, Bounds, OwnedLog
@@ -83,6 +91,11 @@ class PartitionLog:
         """
         self._access.check_writable()
         check_acks(acks)
+        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray | memoryview):
+            raise RecordTypeError(
+                f"append to {self.where}: rows are {type(rows).__name__}",
+                hint="pass a list of (key, value) rows",
+            )
         now_ms = self._access.now_ms()
         config = self._topic.config
         codec = config.compression_type if config.compression_type != "producer" else "none"
@@ -107,6 +120,10 @@ class PartitionLog:
         """
         self._access.check_writable()
         check_acks(acks)
+        if not isinstance(buffer, bytes | bytearray | memoryview):
+            raise RecordTypeError(
+                f"append to {self.where}: the batches are {type(buffer).__name__}", hint="pass encoded bytes"
+            )
         batches = split_checked(buffer, self.where)
         appended, stamped_ms = self.append_checked(batches, acks)
         timestamp_ms = stamped_ms if stamped_ms >= 0 else batches[0].header.base_timestamp
@@ -191,6 +208,7 @@ class PartitionLog:
 
     def record_at_or_after(self, timestamp_ms: int) -> Record | None:
         self._access.check_usable()
+        timestamp_ms = whole(timestamp_ms, "timestamp_ms", -INT64_MAX)
         try:
             return self._first_at_or_after(timestamp_ms)
         except OSError as error:
@@ -241,6 +259,8 @@ class PartitionLog:
         ``SegmentVanishedError``; ``CorruptBatchError`` when the files are damaged there.
         """
         self._access.check_usable()
+        if type(offset) is not int or type(max_bytes) is not int:
+            offset, max_bytes = whole(offset, "offset", -INT64_MAX), whole(max_bytes, "max_bytes")
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
         self._check_position(reader, bounds, offset, leader_epoch)
@@ -253,8 +273,12 @@ class PartitionLog:
             chunk = reader.read(offset, max_bytes, limit)
         except OSError as error:
             raise from_os_error(error, "read", self.where) from error
-        if chunk is None:
-            return Fetched(b"", offset, bounds)
+        if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
+            found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
+            raise CorruptBatchError(
+                f"{self.where}: the files hold {found} where offset {offset} is due; the log goes on to {limit}",
+                hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
+            )
         return Fetched(chunk.data, chunk.next_offset, bounds)
 
     def _check_position(
@@ -293,16 +317,19 @@ class PartitionLog:
     ) -> Iterator[Record]:
         """Records with ``start <= offset < end_exclusive`` (None: what is visible now). Errors as ``fetch``;
         those of ``start`` are raised at once."""
-        end = self._range_end(start, end_exclusive, isolation)
+        start, end = self._range(start, end_exclusive, isolation)
         return self._records(start, end, isolation)
 
-    def _range_end(self, start: int, end_exclusive: int | None, isolation: Isolation) -> int:
+    def _range(self, start: int, end_exclusive: int | None, isolation: Isolation) -> tuple[int, int]:
         self._access.check_usable()
+        start = whole(start, "start", -INT64_MAX)
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
         self._check_position(reader, bounds, start, -1)
         limit = limit_of(bounds, isolation)
-        return limit if end_exclusive is None else min(end_exclusive, limit)
+        return start, limit if end_exclusive is None else min(
+            whole(end_exclusive, "end_exclusive", -INT64_MAX), limit
+        )
 
     def _records(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
         for offset, data in self._chunks(start, end, isolation):
@@ -324,7 +351,7 @@ class PartitionLog:
         loop over fields. ``MissingExtraError`` without pyarrow."""
         from logstore.format.arrow import schema, to_table
 
-        end = self._range_end(start, end_exclusive, isolation)
+        start, end = self._range(start, end_exclusive, isolation)
         tables = [
             to_table(data, self.topic, self.partition, start_offset=offset, end_offset=end)
             for offset, data in self._chunks(start, end, isolation)
@@ -347,5 +374,5 @@ def limit_of(bounds: Bounds, isolation: Isolation) -> int:
 
 
 def check_acks(acks: object) -> None:
-    if acks not in (0, 1, "all"):
+    if isinstance(acks, bool) or not isinstance(acks, int | str) or acks not in (0, 1, "all"):
         raise InvalidArgumentError(f"acks={acks!r} is not known", hint="use 0, 1 or 'all'")

@@ -108,6 +108,7 @@ class _Recovery:
         rules = self.rules
         self.pool.forget(self.directory)
         try:
+            self.fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
             names = self.fs.listdir(self.directory)
         except FileNotFoundError:
             raise DamagedStoreError(f"{self.directory} is gone", path=self.directory) from None

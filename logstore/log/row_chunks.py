@@ -29,7 +29,7 @@ def row_chunks(rows: Sequence[Row], limit_bytes: int, where: str) -> Iterator[Se
     for number, row in enumerate(rows):
         try:
             more = row_size_bound(row)
-        except (TypeError, ValueError, IndexError):
+        except (TypeError, ValueError, LookupError):
             more = 0  # the encoder names what is wrong with it
         if HEADER_SIZE + more > limit_bytes:
             raise RecordTooLargeError(

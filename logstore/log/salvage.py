@@ -15,18 +15,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 
 from logstore import topic_state
 from logstore.catalogue import INTERNAL_PREFIX, Catalogue, CatalogueFile, encode_uuid, is_uuid
 from logstore.config import parse_topic_config
 from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
 from logstore.errors import (
-    DamagedStoreError,
     ForeignDirectoryError,
+    InvalidArgumentError,
     LogStoreError,
     MissingExtraError,
     StorageError,
-    UnsupportedStoreVersionError,
 )
 from logstore.format.batch import STAMP_SIZE, decode_batches, read_header, stamp
 from logstore.format.control import decode_control_batch
@@ -35,6 +35,7 @@ from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.inspect import (
     INT32_MAX,
+    INT64_MAX,
     BadSpan,
     PartitionFolder,
     ScannedBatch,
@@ -104,16 +105,29 @@ def salvage(
     kind = classify_directory(fs, source)
     if kind in (DirectoryKind.MISSING, DirectoryKind.FILE, DirectoryKind.KAFKA):
         raise missing_store(kind, source)
-    if kind not in (DirectoryKind.STORE, DirectoryKind.HEADLESS) and not partition_folders(fs, source):
+    if kind not in (DirectoryKind.STORE, DirectoryKind.HEADLESS) and not any(
+        segment_base_offsets(fs, folder.path) for folder in partition_folders(fs, source)
+    ):
         raise missing_store(kind, source)
     require_new(fs, target)
+    require_outside(target, source)
     return _Salvage(fs, source, target, clock, progress, random_bytes).run()
 
 
 def require_new(fs: FileSystem, target: str) -> None:
     """ForeignDirectoryError unless ``target`` is missing or empty."""
-    if classify_directory(fs, target) not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
+    kind = classify_directory(fs, target)
+    if kind is DirectoryKind.FILE:
+        raise missing_store(kind, target)
+    if kind not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
         raise ForeignDirectoryError(f"{target} is not empty: a copy is only written to a new directory")
+
+
+def require_outside(target: str, source: str) -> None:
+    """InvalidArgumentError if ``target`` lies inside the store ``source``: a copy is no part of it."""
+    place, store = os.path.realpath(target), os.path.realpath(source)
+    if place == store or place.startswith(store + os.sep):
+        raise InvalidArgumentError(f"{target} lies inside the store {source}", hint="copy to another place")
 
 
 class _Salvage:
@@ -194,7 +208,7 @@ class _Salvage:
         file = CatalogueFile(self._fs, self._source)
         try:
             return file.load()
-        except (DamagedStoreError, ForeignDirectoryError, UnsupportedStoreVersionError) as error:
+        except LogStoreError as error:
             self.report.notes.append(f"topics and their settings are guessed from folders: {error.message}")
             return None
         finally:
@@ -239,7 +253,13 @@ class _Salvage:
         except LogStoreError as error:
             self.report.notes.append(f"where the logs of {topic.name!r} ended is not known: {error.message}")
             return None
-        return state if state is not None and state.topic_id == topic.topic_id else None
+        known = state if state is not None and state.topic_id == topic.topic_id else None
+        if topic.folders and not topic.name.startswith(INTERNAL_PREFIX) and not (known and known.clean):
+            self.report.notes.append(
+                f"topic {topic.name!r} was not closed in order: whether its logs went on behind what was copied "
+                "is not known"
+            )
+        return known
 
     def _copy_partition(
         self, topic: _Topic, partition: int, known: PartitionState | None, clean: bool
@@ -257,16 +277,30 @@ class _Salvage:
             index_interval_bytes=parse_topic_config(topic.config).index_interval_bytes,
         )
         try:
-            copy = _PartitionCopy(self._fs, topic.name, partition, writer, self.report, self._progress)
+            copy = _PartitionCopy(
+                self._fs,
+                topic.name,
+                partition,
+                writer,
+                self.report,
+                self._progress,
+                known_end=_known_end(known, clean),
+                clean=clean and known is not None,
+            )
             copy.gaps_allowed = "compact" in topic.config.get("cleanup.policy", "")
             if folder is None:
                 copy.reason = "the partition's folder is missing"
+            elif (stranger := self._other_owner(folder, topic)) is not None:
+                copy.reason = (
+                    f"{folder.path} belongs to a topic with the id {stranger}, not to {topic.topic_id}"
+                )
+                self.report.notes.append(f"{copy.reason}; it was not copied")
             else:
                 copy.epochs = self._epochs(folder)
                 limits = [*bases[1:], bases[-1] + INT32_MAX + 1] if bases else []
                 for base, limit in zip(bases, limits, strict=True):
                     copy.segment(folder, base, limit)
-            copy.finish(_known_end(known, clean))
+            copy.finish()
             if copy.epochs.latest >= 0:  # it may have no record; it must not be given again
                 writer.epochs.assign(copy.epochs.latest, writer.next_offset)
             writer.finish()
@@ -275,6 +309,15 @@ class _Salvage:
         log_start = max(start, known.log_start_offset) if known is not None else start
         end = writer.next_offset
         return PartitionState(end, min(log_start, end), end, end)
+
+    def _other_owner(self, folder: PartitionFolder, topic: _Topic) -> str | None:
+        """The id of the topic that the folder says it belongs to, if that is another one."""
+        path = f"{folder.path}/{checkpoints.METADATA_FILE}"
+        try:
+            found = checkpoints.decode_metadata(read_file(self._fs, path), path)
+        except (LogStoreError, OSError):
+            return None  # it does not say: its name does
+        return None if found == topic.topic_id else found
 
     def _epochs(self, folder: PartitionFolder) -> Epochs:
         path = f"{folder.path}/{EPOCHS_FILE}"
@@ -296,7 +339,9 @@ def _known_end(known: PartitionState | None, clean: bool) -> int:
 
 
 class _PartitionCopy:
-    """Batches of one partition on their way; ``reason``: why the offsets due next were not there."""
+    """Batches of one partition on their way; ``reason``: why the offsets due next were not there.
+    ``known_end``: the offset that the log reached for sure; ``clean``: and where it ended.
+    """
 
     def __init__(
         self,
@@ -306,11 +351,16 @@ class _PartitionCopy:
         writer: PartitionWriter,
         report: SalvageReport,
         progress: Callable[[int], None] | None,
+        *,
+        known_end: int,
+        clean: bool,
     ) -> None:
         self.reason = "no segment holds them"
         self.gaps_allowed = False
         self.epochs = Epochs()
         self._fs = fs
+        self._known_end = known_end
+        self._closed_at = known_end if clean else INT64_MAX
         self._topic = topic
         self._partition = partition
         self._writer = writer
@@ -322,17 +372,28 @@ class _PartitionCopy:
         """Copy the readable batches of one segment, [base_offset, limit), into one of its own.
 
         A batch's offset and epoch lie outside its CRC. Between adjacent batches offsets have no gap (unless
-        compaction made it), so there the file's order tells a damaged offset from a right one.
+        compaction made it), so there the file's order tells a damaged offset from a right one. Where the
+        batch behind it goes on from the offset that looks wrong, it is the bytes that have no place here.
         """
         path = segment_path(folder.path, base_offset)
-        if base_offset > self._writer.next_offset and not self._damaged and not self.gaps_allowed:
+        if self._writer.next_offset < base_offset <= self._known_end and not (
+            self._damaged or self.gaps_allowed
+        ):
             self._lose_to(base_offset)
         rolled = False
         due: int | None = base_offset
-        for span in self._spans(path, base_offset):
+        for span, following in pairwise(chain(self._spans(path, base_offset), (None,))):
+            if span is None:
+                break
             if self._progress is not None:
                 self._progress(span.length if isinstance(span, BadSpan) else span.header.size)
-            found = span if isinstance(span, BadSpan) else self._checked(span, path, due, limit)
+            if isinstance(span, BadSpan):
+                found: Span = span
+            elif due is not None and self._misplaced(span, following, due, limit, first=not rolled):
+                text = f"offset {span.header.base_offset} where {due} was due; it has no place here"
+                found = BadSpan(span.position, span.header.size, "offset", text)
+            else:
+                found = self._checked(span, path, due, limit)
             if isinstance(found, BadSpan):
                 self.reason = f"{path} at byte {found.position}: {found.message}"
                 self._damaged = True
@@ -341,6 +402,21 @@ class _PartitionCopy:
             due = found.header.next_offset
             self._batch(found, roll=not rolled)
             rolled = True
+
+    def _misplaced(
+        self, batch: ScannedBatch, following: Span | None, due: int, limit: int, *, first: bool
+    ) -> bool:
+        """Whether a batch with another offset than was due is not to be put right: it is a stranger's, or a
+        second copy. ``first`` in its file, it has only what follows to vouch for it, or that one bit is off."""
+        base = batch.header.base_offset
+        if base == due or (self.gaps_allowed and due < base < limit):
+            return False
+        if isinstance(following, ScannedBatch) and following.header.base_offset == batch.header.next_offset:
+            return True
+        if not first or (base ^ due).bit_count() == 1:
+            return False
+        after = due + batch.header.last_offset_delta + 1
+        return after != (following.header.base_offset if isinstance(following, ScannedBatch) else limit)
 
     def _checked(self, batch: ScannedBatch, path: str, due: int | None, limit: int) -> Span:
         """The batch as it is to be written, or why it cannot be."""
@@ -352,6 +428,7 @@ class _PartitionCopy:
         if due is not None and base != due and not (self.gaps_allowed and due < base < limit):
             self._report.notes.append(f"{path} at byte {batch.position}: offset {base} put right, to {due}")
             base = due
+        limit = min(limit, self._closed_at)
         if not self._writer.next_offset <= base <= limit - 1 - header.last_offset_delta:
             text = f"offset {base} has no place here, between {self._writer.next_offset} and {limit - 1}"
             return BadSpan(batch.position, header.size, "offset", text)
@@ -405,10 +482,10 @@ class _PartitionCopy:
             return BadSpan(batch.position, batch.header.size, "records", error.message)
         return None
 
-    def finish(self, known_end: int) -> None:
+    def finish(self) -> None:
         """Cover the end: up to what is known to have been there."""
-        if known_end > self._writer.next_offset:
-            self._lose_to(known_end)
+        if self._known_end > self._writer.next_offset:
+            self._lose_to(self._known_end)
         elif self._damaged:
             start = self._writer.next_offset
             self._report.lost.append(LostRange(self._topic, self._partition, start, -1, self.reason))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError
-from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, read_header, whole_batches
+from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, first_offset, read_header, whole_batches
 from logstore.invariants import invariant
 from logstore.log import offset_index, time_index
 from logstore.log.file_pool import FilePool
@@ -109,6 +109,8 @@ class Segment:
                 if base + _last_delta(chunk, at) >= offset:
                     return position + at
                 at += length + LOG_OVERHEAD
+            if at == 0:
+                raise self._corrupt(position, "the file ends here, its records go on")
             position += at
         return None
 
@@ -118,8 +120,11 @@ class Segment:
         if position + LOG_OVERHEAD > self.size:
             return None
         data = self.bytes_at(position, max(max_bytes, LOG_OVERHEAD))
+        if len(data) < LOG_OVERHEAD:
+            raise self._corrupt(position, "the file ends here, its records go on")
         try:
-            end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
+            # Only compaction makes gaps, and it is not there yet.
+            end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=True)
         except CorruptBatchError as error:
             raise self._corrupt(position + max(error.position, 0), error.message) from error
         if count == 0:
@@ -131,7 +136,10 @@ class Segment:
                 raise self._corrupt(position, f"batch length {length} does not fit the file")
             data = self.bytes_at(position, size)
             end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
-            invariant(count == 1, "a batch read at its own size is whole")
+            if count != 1:
+                raise self._corrupt(position, f"the file ends inside a batch of {size} bytes")
+        if position == 0 and first_offset(data) != self.base_offset:
+            raise self._corrupt(0, f"offset {first_offset(data)} where {self.base_offset} was due")
         if end < len(data):
             data = memoryview(data)[:end]
         return Chunk(data, next_offset, position + end)

@@ -21,16 +21,18 @@ from logstore.log.epochs import Epochs
 from logstore.log.index_check import IndexCheck
 from logstore.log.inspect import (
     INT32_MAX,
+    INT64_MAX,
     BadSpan,
     PartitionFolder,
     ScannedBatch,
     Span,
     list_folder,
+    read_small,
     scan_segment,
     segment_base_offsets,
     segment_path,
 )
-from logstore.seams.fs import FileSystem, read_file
+from logstore.seams.fs import FileSystem
 from logstore.types import Record
 
 _SEGMENT_FILE = re.compile(
@@ -148,6 +150,8 @@ class _PartitionCheck:
                 yield Fault(path, -1, "name", from_os_error(error, "look at", path).message)
                 continue
             match = _SEGMENT_FILE.fullmatch(name)
+            if match is not None and int(match[1]) > INT64_MAX:
+                match = None  # its number is no offset
             if is_dir or (match is None and name not in _OTHER_FILES):
                 yield Fault(path, -1, "name", "no file of a partition has such a name; move it elsewhere")
             elif match and name[20:] in _INDEX_SUFFIXES and int(match[1]) not in logs:
@@ -162,7 +166,7 @@ class _PartitionCheck:
         path = f"{self._folder.path}/{checkpoints.METADATA_FILE}"
         known = self._facts.topic_id
         try:
-            topic_id = checkpoints.decode_metadata(read_file(self._fs, path), path)
+            topic_id = checkpoints.decode_metadata(read_small(self._fs, path), path)
         except FileNotFoundError:
             yield Fault(path, -1, "metadata", "missing; it holds the topic's id")
         except LogStoreError as error:
@@ -175,7 +179,7 @@ class _PartitionCheck:
     def _load_epochs(self) -> Iterator[Fault]:
         path = f"{self._folder.path}/{epochs.FILE_NAME}"
         try:
-            entries = checkpoints.decode_pairs(read_file(self._fs, path), path)
+            entries = checkpoints.decode_pairs(read_small(self._fs, path), path)
         except FileNotFoundError:
             return  # no epoch was ever noted; the batches speak for themselves
         except LogStoreError as error:

@@ -56,6 +56,6 @@ def test_unknown_versions_are_refused() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"version: 0\n", b"version: 0\ntopic_id:\n", b"\x00\x01"])
 def test_metadata_without_an_id(content: bytes) -> None:
-    with pytest.raises(DamagedStoreError, match="names no topic_id") as caught:
+    with pytest.raises(DamagedStoreError, match="/f is damaged: ") as caught:
         decode_metadata(content, "/f")
     assert caught.value.path == "/f"

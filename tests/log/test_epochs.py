@@ -41,4 +41,4 @@ def test_truncate() -> None:
     assert epochs.truncate(25)
     assert epochs.entries == ((0, 0), (2, 10))
     assert epochs.truncate(0)
-    assert epochs.entries == ()
+    assert not epochs.entries

@@ -201,7 +201,9 @@ def test_nothing_was_ever_written() -> None:
         state=lambda: None,
     )
     assert reader.bounds() == (0, 0, 0, 0, -1)
-    assert reader.read(0, 100, 100) is None
+    assert reader.read(0, 100, 0) is None
+    with pytest.raises(SegmentVanishedError, match="t-1: no segment in /t-1 holds offset 0"):
+        reader.read(0, 100, 1)
     reader.refresh()
     assert len(reader.segments) == 0
 
@@ -233,7 +235,9 @@ def test_a_log_that_vanishes_whole() -> None:
     reader.refresh()
     for name in both.desk.fs.listdir(FOLDER):
         both.desk.fs.remove(f"{FOLDER}/{name}")
-    assert reader.read(0, 10, 5) is None or both.seen(reader) == []
+    with pytest.raises(SegmentVanishedError) as caught:
+        both.seen(reader)
+    assert caught.value.lost == (0, 5)
 
 
 def test_damage_is_read_again_before_it_is_reported() -> None:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from logstore.errors import (
     DataLossError,
@@ -37,7 +44,10 @@ ROOT = "/store"
 keys = st.one_of(st.none(), st.binary(max_size=6))
 values = st.one_of(st.none(), st.binary(max_size=12), st.integers(0, 700).map(lambda size: b"v" * size))
 headers = st.one_of(
-    st.none(), st.lists(st.tuples(st.sampled_from(["a", "é", ""]), st.one_of(st.none(), st.binary(max_size=4))), max_size=2)
+    st.none(),
+    st.lists(
+        st.tuples(st.sampled_from(["a", "é", ""]), st.one_of(st.none(), st.binary(max_size=4))), max_size=2
+    ),
 )
 times = st.one_of(st.none(), st.integers(-5_000, 5_000).map(lambda delta: NOW_MS + delta))
 row_lists = st.lists(st.tuples(keys, values, headers, times), min_size=1, max_size=9)
@@ -125,7 +135,11 @@ class LogMachine(RuleBasedStateMachine):
         self.note(rows, acks, placed.offset)
         assert placed.timestamp_ms == self.model[-len(rows)].timestamp_ms
 
-    @rule(parts=st.lists(row_lists, min_size=1, max_size=3), acks=all_acks, codec=st.sampled_from(["none", "gzip"]))
+    @rule(
+        parts=st.lists(row_lists, min_size=1, max_size=3),
+        acks=all_acks,
+        codec=st.sampled_from(["none", "gzip"]),
+    )
     def append_batches(self, parts: list[list[Row]], acks: Acks, codec: str) -> None:
         now_ms = self.clock.wall_ms()
         buffer = b"".join(encode_batch(rows, now_ms=now_ms, codec=codec) for rows in parts)
@@ -289,8 +303,10 @@ TestLogMachine.settings = CALM
 
 
 @pytest.mark.long
-class TestLogMachineAtLength(LogMachine.TestCase):  # type: ignore[misc, name-defined]
-    settings = settings(CALM, max_examples=3_000, stateful_step_count=120)
+def test_the_machine_at_length() -> None:
+    run_state_machine_as_test(
+        LogMachine, settings=settings(CALM, max_examples=3_000, stateful_step_count=120)
+    )
 
 
 # --- edges ------------------------------------------------------------------------------------------

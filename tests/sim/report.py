@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import multiprocessing
 import os
 import sys
@@ -18,6 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from tests.sim.damage import run_flips, run_truncations
 from tests.sim.exhaustive import Counts, Explorer, Workload, workloads
 from tests.sim.faults import Case, FaultCounts, cases, run_cases
 from tests.sim.model import Violation
@@ -39,6 +41,8 @@ class Report:
     exhaustive: Counts = field(default_factory=Counts)
     schedules: Totals = field(default_factory=Totals)
     faults: FaultCounts = field(default_factory=FaultCounts)
+    flips: int = 0
+    lengths: int = 0
     plants: list[Caught] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -53,10 +57,22 @@ def explore(chosen: Sequence[Workload]) -> Counts | str:
 
 
 def disturb(chosen: Sequence[Case]) -> FaultCounts | str:
+    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the engine's complaints are counted instead
     try:
         return run_cases(chosen)
     except Violation as violation:
         return str(violation)
+
+
+def damage(checks: Sequence[Callable[[], None]]) -> list[str]:
+    """What was found by checks of ``tests.sim.damage``."""
+    found = []
+    for check in checks:
+        try:
+            check()
+        except Violation as violation:
+            found.append(str(violation))
+    return found
 
 
 def schedule(seeds: Sequence[int]) -> Totals:
@@ -100,6 +116,10 @@ def build(
             "faults", disturb, chunks(cases() if fault_cases is None else fault_cases, 100)
         ):
             merge(report, report.faults, fault_counts)
+        flips, lengths = list(run_flips()), list(run_truncations())
+        report.flips, report.lengths = len(flips), len(lengths)
+        for found in run("damage", damage, chunks([*flips, *lengths], 200)):
+            report.violations += found
         for caught in run("plants", plant, chunks(PLANTS if plants is None else plants, 1)):
             report.plants += caught
     return report
@@ -132,6 +152,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "errors": dict(report.faults.errors),
             "poisoned": report.faults.poisoned,
         },
+        "damage": {"flips": report.flips, "lengths": report.lengths},
         "schedules": {name: getattr(report.schedules, name) for name in _SUMS},
         "plants": [asdict(caught) for caught in report.plants],
         "violations": report.violations,
@@ -147,18 +168,19 @@ def as_markdown(report: Report) -> str:
     lines = [
         "# Crash simulator",
         "",
-        "| part | what was run | violations |",
-        "|---|---|---|",
+        "| part | what was run |",
+        "|---|---|",
         f"| every workload of up to {report.longest_workload} calls | {states.workloads:,} workloads,"
         f" {states.boundaries:,} I/O boundaries, {states.states:,} crash states ({states.distinct:,} different),"
-        f" {states.crashed_recoveries:,} recoveries cut off | see below |",
+        f" {states.crashed_recoveries:,} recoveries cut off |",
         f"| random schedules, seeds {report.first_seed} to {report.first_seed + report.seeds - 1} |"
         f" {runs.schedules:,} schedules, {runs.calls:,} calls, {runs.records:,} records,"
         f" {runs.crashes:,} power losses, {runs.kills:,} kills ({runs.amid:,} amid a call),"
-        f" {runs.recrashed:,} recoveries cut off | see below |",
+        f" {runs.recrashed:,} recoveries cut off |",
         f"| disk faults | {faults.planned:,} planned, {sum(faults.fired.values()):,} fired: "
         + ", ".join(f"{kind} {count:,}" for kind, count in sorted(faults.fired.items()))
-        + " | see below |",
+        + " |",
+        f"| damaged files | {report.flips:,} flipped bits, {report.lengths:,} lengths |",
         "",
         f"Violations: **{found}** in these runs.",
         "",

@@ -1,0 +1,322 @@
+"""Internal topics that many processes write: catching up, recovery when one died half way, failures."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from logstore import topic_state
+from logstore.catalogue import TopicEntry
+from logstore.errors import (
+    DiskFullError,
+    LogStoreError,
+    OutcomeUnknownError,
+    StorageError,
+    StoreClosedError,
+    TopicLockedError,
+)
+from logstore.live import LiveSlot, MemoryLive
+from logstore.locks import LockTable, MemoryLocks
+from logstore.machine import Decision
+from logstore.seams.clock import ManualClock
+from logstore.seams.faults import FaultKind, SimulatedCrash
+from logstore.seams.fs import read_file, write_all
+from logstore.seams.memory_crash import KeepAll, KeepNothing
+from logstore.seams.memory_fs import MemoryFileSystem
+from logstore.shared_topic import SharedTopic
+from logstore.store import LogStore
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+ROOT = "/store"
+OFFSETS = "__consumer_offsets"
+
+
+class Register:
+    """Keeps the last value of each key: the smallest machine there is."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.replayed = 0
+
+    def replay(self, key: bytes | None, value: bytes | None) -> None:
+        assert key is not None
+        assert value is not None
+        self.values[key] = value
+        self.replayed += 1
+
+    def decide_put(self, key: bytes, value: bytes) -> Decision[bytes | None]:
+        return Decision(((key, value),), self.values.get(key))
+
+
+class World:
+    """One machine: a disk, a board, locks; ``process`` opens a store as one more process."""
+
+    def __init__(self) -> None:
+        self.fs = MemoryFileSystem()
+        self.clock = ManualClock()
+        self.live: dict[int, LiveSlot] = {}
+        self.table = LockTable()
+        self.boots = 0
+
+    def process(self, mode: Any = "rw") -> tuple[LogStore, SharedTopic[Register]]:
+        def sleep(seconds: float) -> None:
+            self.clock.advance(max(int(seconds * 1000), 1))
+
+        store = LogStore(
+            ROOT,
+            mode,
+            fs=self.fs,
+            clock=self.clock,
+            locks=MemoryLocks(self.table, clock=self.clock, sleep=sleep),
+            live=MemoryLive(self.live),
+            threads=False,
+            lock_timeout_s=0.1,
+        )
+        return store, SharedTopic(store._context, self.entry(store), Register)
+
+    def entry(self, store: LogStore) -> TopicEntry:
+        topics = store._registry.catalogue.topics
+        if "__register" not in topics:
+            store._registry.create("__register", 1, {"segment.bytes": "1024"}, internal=True)
+        return store._registry.entry("__register")
+
+    def kill(self, *stores: LogStore) -> None:
+        for store in stores:
+            store.abandon()
+        self.fs = self.fs.process_crash()
+
+    def lose_power(self, choose: Any, *stores: LogStore) -> None:
+        for store in stores:
+            store.abandon()
+        self.fs = self.fs.crash(choose)
+        self.live = {}
+        self.boots += 1
+        self.clock.reboot(f"boot-{self.boots}")
+
+
+def put(shared: SharedTopic[Register], key: bytes, value: bytes) -> bytes | None:
+    return shared.decide(lambda machine: machine.decide_put(key, value))
+
+
+def get(shared: SharedTopic[Register]) -> dict[bytes, bytes]:
+    return shared.look(lambda machine: dict(machine.values))
+
+
+def test_each_write_sees_all_before_it() -> None:
+    world = World()
+    (_, first), (_, second) = world.process(), world.process()
+    assert get(first) == {}
+    assert put(first, b"k", b"1") is None
+    assert put(second, b"k", b"2") == b"1"
+    assert put(first, b"k", b"3") == b"2"
+    assert get(first) == get(second) == {b"k": b"3"}
+    (_, reader) = world.process("r")
+    assert get(reader) == {b"k": b"3"}
+
+
+def test_through_rolls_and_back_and_forth() -> None:
+    world = World()
+    processes = [world.process() for _ in range(3)]
+    expected = {}
+    for number in range(60):
+        key = b"k%d" % (number % 7)
+        put(processes[number % 3][1], key, b"%d" % number + b"." * 60)
+        expected[key] = b"%d" % number + b"." * 60
+        if number % 5 == 0:
+            assert get(processes[(number + 1) % 3][1]) == expected
+    for store, shared in processes:
+        assert get(shared) == expected
+        assert shared._machine.replayed == 60  # once each, never again
+        assert store.recovery_report == ()
+
+
+def test_a_decision_without_records_writes_nothing() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"1")
+    writes: list[str] = []
+    world.fs.faults.observer = lambda op: writes.append(op.path) if op.name in ("pwritev", "sync") else None
+    assert shared.decide(lambda machine: Decision((), machine.values[b"k"])) == b"1"
+    assert writes == []
+
+
+def test_an_error_of_the_decision_passes_and_frees_the_lock() -> None:
+    world = World()
+    (_, first), (_, second) = world.process(), world.process()
+
+    def refuse(machine: Register) -> Decision[None]:
+        raise StorageError("not like this")
+
+    with pytest.raises(StorageError, match="not like this"):
+        first.decide(refuse)
+    put(second, b"k", b"1")
+
+
+def test_a_busy_lock_is_a_named_error() -> None:
+    world = World()
+    (store, _), (_, second) = world.process(), world.process()
+    slot = world.entry(store).lock_slot
+    store._context.locks.acquire(slot, 0, "the test")
+    with pytest.raises(TopicLockedError, match="internal topic '__register' is locked by pid"):
+        put(second, b"k", b"1")
+    assert get(second) == {}  # looking needs no lock
+    store._context.locks.release(slot)
+    put(second, b"k", b"1")
+
+
+def test_a_close_leaves_a_recovery_point() -> None:
+    world = World()
+    store, shared = world.process()
+    for number in range(3):
+        put(shared, b"k", b"%d" % number)
+    shared.close()
+    state = topic_state.load(world.fs, ROOT, "__register")
+    assert state is not None
+    assert state.partitions[0].recovery_point == 3
+    world.lose_power(KeepNothing(), store)
+    again, shared = world.process()
+    assert get(shared) == {b"k": b"2"}
+    put(shared, b"k", b"3")
+    (report,) = again.recovery_report
+    assert (report.end_offset, report.cut_bytes) == (3, 0)
+
+
+def test_a_writer_killed_at_any_call_leaves_whole_writes() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"before")
+    start = world.fs.faults.calls
+    put(shared, b"k", b"after")
+    total = world.fs.faults.calls - start
+    seen = set()
+    for call in range(1, total + 1):
+        for power in (None, KeepNothing(), KeepAll()):
+            world = World()
+            (store, shared), (other_store, other) = world.process(), world.process()
+            put(shared, b"k", b"before")
+            get(other)
+            world.fs.faults.at(world.fs.faults.calls + call, FaultKind.CRASH)
+            with pytest.raises(SimulatedCrash):
+                put(shared, b"k", b"after")
+            if power is None:
+                world.kill(store, other_store)
+            else:
+                world.lose_power(power, store, other_store)
+            _, reader = world.process("r")
+            shown = get(reader)[b"k"]
+            _, again = world.process()
+            value = put(again, b"k", b"later")
+            assert value in (b"before", b"after")
+            assert shown in (value, b"before")  # a reader waits for the recovery of what is in flight
+            seen.add(value)
+            assert get(again) == {b"k": b"later"}
+            assert get(reader) == {b"k": b"later"}
+    assert seen == {b"before", b"after"}
+
+
+def test_a_write_torn_by_a_kill_is_cut() -> None:
+    world = World()
+    store, shared = world.process()
+    put(shared, b"k", b"1")
+    path = f"{ROOT}/__register-0/{0:020d}.log"
+    size = len(read_file(world.fs, path))
+    world.kill(store)
+    file = world.fs.open(path, "rw")
+    write_all(file, [read_file(world.fs, path)[:7] + b"\x01" + b"\0" * 30], size)
+    again, shared = world.process()
+    assert get(shared) == {b"k": b"1"}
+    assert put(shared, b"k", b"2") == b"1"
+    (report,) = again.recovery_report
+    assert report.cut_bytes == 38
+    _, other = world.process()
+    assert put(other, b"k", b"3") == b"2"
+
+
+def test_a_full_disk_refuses_and_then_works_again() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"1")
+    world.fs.capacity_bytes = world.fs._used + 10
+    for _ in range(2):
+        with pytest.raises(DiskFullError):
+            put(shared, b"k", b"2" * 100)
+        assert get(shared) == {b"k": b"1"}
+    world.fs.capacity_bytes = None
+    assert put(shared, b"k", b"3") == b"1"
+
+
+def test_a_failed_sync_is_unknown_and_the_next_write_recovers_first() -> None:
+    world = World()
+    store, shared = world.process()
+    put(shared, b"k", b"1")
+    world.fs.faults.on("sync", FaultKind.FAILED_SYNC, path_ends=".log")
+    with pytest.raises(OutcomeUnknownError):
+        put(shared, b"k", b"2")
+    assert get(shared) == {b"k": b"1"}  # not shown until it is sure
+    assert put(shared, b"k", b"3") in (b"1", b"2")
+    assert store.recovery_report
+    world.lose_power(KeepNothing(), store)
+    _, again = world.process()
+    assert get(again) == {b"k": b"3"}
+
+
+def test_every_failure_of_the_disk_is_a_named_error() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"1")
+    start = world.fs.faults.calls
+    put(shared, b"k", b"2")
+    get(world.process("r")[1])
+    total = world.fs.faults.calls - start
+    for kind in (FaultKind.EIO, FaultKind.ENOSPC, FaultKind.SHORT_WRITE, FaultKind.FAILED_SYNC):
+        for call in range(1, total + 1):
+            world = World()
+            _, shared = world.process()
+            put(shared, b"k", b"1")
+            world.fs.faults.at(world.fs.faults.calls + call, kind)
+            try:
+                put(shared, b"k", b"2")
+                get(world.process("r")[1])
+            except LogStoreError:
+                world.fs.faults.clear()
+            assert put(shared, b"k", b"3") in (b"1", b"2")
+            assert get(shared) == {b"k": b"3"}
+
+
+def test_after_close_it_is_closed() -> None:
+    store = LogStore(":memory:", threads=False)
+    store.create_topic("t")
+    store.partition("t", 0).append([(None, b"x")])
+    place = TopicPartition("t", 0)
+    store.commit_offsets("g", {place: OffsetAndMetadata(1)})
+    shared = store.backend._offsets
+    assert shared is not None
+    store.close()
+    with pytest.raises(StoreClosedError):
+        shared.look(lambda machine: None)
+    with pytest.raises(StoreClosedError):
+        shared.decide(lambda machine: Decision((), None))
+
+
+def test_threads_of_one_process() -> None:
+    world = World()
+    _, shared = world.process()
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(15):
+                put(shared, b"%d" % number, b"%d" % turn)
+                assert get(shared)[b"%d" % number] == b"%d" % turn
+        except BaseException as error:  # noqa: BLE001 - carried to the test's thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert failures == []
+    assert get(shared) == {b"%d" % number: b"14" for number in range(4)}
