@@ -14,32 +14,70 @@ with logstore.open("data") as store:
 
 from __future__ import annotations
 
+import importlib
 import os
-from importlib.metadata import entry_points, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from logstore.client.admin import Admin
-from logstore.client.consumer import Consumer
-from logstore.client.delivery import Delivery, DeliveryGroup
-from logstore.client.producer import Producer
-from logstore.errors import (
-    BackendNotInstalledError,
-    FatalError,
-    LogStoreError,
-    RetriableError,
-)
-from logstore.log.partition_log import PartitionLog
-from logstore.store import LogStore, Mode
-from logstore.topic_handle import TopicHandle
-from logstore.types import (
-    OffsetAndMetadata,
-    OffsetRange,
-    Record,
-    RecordMetadata,
-    TopicPartition,
-)
+if TYPE_CHECKING:
+    from logstore.client.admin import Admin
+    from logstore.client.consumer import Consumer
+    from logstore.client.delivery import Delivery, DeliveryGroup
+    from logstore.client.producer import Producer
+    from logstore.errors import FatalError, LogStoreError, RetriableError
+    from logstore.log.partition_log import PartitionLog
+    from logstore.store import LogStore, Mode
+    from logstore.topic_handle import TopicHandle
+    from logstore.types import OffsetAndMetadata, OffsetRange, Record, RecordMetadata, TopicPartition
 
-__version__ = version("logstore")
+    __version__: str
+
+# The public names and where they are. Imported at first use: a command that shows its help, or a program that
+# only needs a type, does not wait for the engine.
+_PLACES = {
+    "Admin": "client.admin",
+    "BackendNotInstalledError": "errors",
+    "Consumer": "client.consumer",
+    "Delivery": "client.delivery",
+    "DeliveryGroup": "client.delivery",
+    "FatalError": "errors",
+    "LogStore": "store",
+    "LogStoreError": "errors",
+    "Mode": "store",
+    "OffsetAndMetadata": "types",
+    "OffsetRange": "types",
+    "PartitionLog": "log.partition_log",
+    "Producer": "client.producer",
+    "Record": "types",
+    "RecordMetadata": "types",
+    "RetriableError": "errors",
+    "TopicHandle": "topic_handle",
+    "TopicPartition": "types",
+}
+_MODULES = (
+    "config",
+    "errors",
+    "store",
+    "types",
+)  # reached as logstore.errors and so on after "import logstore"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        found: Any = version("logstore")
+    elif name in _MODULES:
+        return importlib.import_module(f"logstore.{name}")
+    elif name in _PLACES:
+        found = getattr(importlib.import_module(f"logstore.{_PLACES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'logstore' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def open(path: str | os.PathLike[str], mode: Mode = "rw", **settings: Any) -> LogStore:  # noqa: A001
@@ -48,6 +86,8 @@ def open(path: str | os.PathLike[str], mode: Mode = "rw", **settings: Any) -> Lo
     ``path``: the directory, or ``":memory:"``. ``mode="r"``: read-only, takes no lock. Settings and errors:
     see ``LogStore``.
     """
+    from logstore.store import LogStore
+
     return LogStore(path, mode, **settings)
 
 
@@ -57,6 +97,10 @@ def connect(target: str, **settings: Any) -> Any:
     The backend comes from the entry points ``logstore.backends`` (the package ``rpc`` adds "grpc").
     ``BackendNotInstalledError`` when there is none.
     """
+    from importlib.metadata import entry_points
+
+    from logstore.errors import BackendNotInstalledError
+
     for point in entry_points(group="logstore.backends", name="grpc"):
         return point.load()(target, **settings)
     raise BackendNotInstalledError(

@@ -149,6 +149,8 @@ def main() -> NoReturn:
             cli(prog_name="logstore")
         finally:
             sys.stdout.flush()  # here, where it can still be told, not at the interpreter's end
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
     except OSError as error:
         # Help and version are written before any command runs, and errors after it.
         silence_stdout()
