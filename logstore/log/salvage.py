@@ -120,7 +120,13 @@ def require_new(fs: FileSystem, target: str) -> None:
     if kind is DirectoryKind.FILE:
         raise missing_store(kind, target)
     if kind not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
-        raise ForeignDirectoryError(f"{target} is not empty: a copy is only written to a new directory")
+        cut_short = kind is DirectoryKind.HEADLESS
+        raise ForeignDirectoryError(
+            f"{target} is not empty: a copy is only written to a new directory",
+            hint="it looks like a copy that was cut short: remove it, or choose another place"
+            if cut_short
+            else None,
+        )
 
 
 def require_outside(target: str, source: str) -> None:
