@@ -43,6 +43,9 @@ class TopicConfig:
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
     min_insync_replicas: int = 1
+    retention_ms: int = -1  # age by record time at which a closed segment goes; -1 keeps all
+    retention_bytes: int = -1  # size that the partition may keep; -1 keeps all
+    file_delete_delay_ms: int = 60_000  # from a segment's retirement to the removal of its files
     partitioner: str = "murmur3"
     visible_after: str = "flush"  # flush: shown once synced; append: at once
     tail_cache_bytes: int = 1 << 20  # newest bytes kept in memory for tailing readers
@@ -130,12 +133,14 @@ SETTINGS: dict[str, Setting] = {
         Setting("compression.lz4.level", "compression_lz4_level", _whole(1, 17), "9", "lz4 level"),
         Setting("compression.zstd.level", "compression_zstd_level", _whole(-131072, 22), "3", "zstd level"),
         Setting("min.insync.replicas", "min_insync_replicas", _whole(1, 1), "1", "1 while embedded"),
+        Setting("retention.ms", "retention_ms", _LIMIT, "-1", "age at which segments go (ours: keep all)"),
+        Setting("retention.bytes", "retention_bytes", _LIMIT, "-1", "size at which segments go"),
+        Setting(
+            "file.delete.delay.ms", "file_delete_delay_ms", _COUNT, "60000", "wait before a file is removed"
+        ),
         # known to Kafka's users, not in force yet: only the value that describes what happens is taken
         Setting("cleanup.policy", None, str, "delete", "delete or compact"),
-        Setting("retention.ms", None, _LIMIT, "-1", "age at which segments go (ours: keep all)"),
-        Setting("retention.bytes", None, _LIMIT, "-1", "size at which segments go"),
         Setting("delete.retention.ms", None, _COUNT, "86400000", "how long tombstones stay"),
-        Setting("file.delete.delay.ms", None, _COUNT, "60000", "wait before a file is removed"),
         Setting("min.cleanable.dirty.ratio", None, _fraction, "0.5", "dirt that starts a cleaning"),
         Setting("min.compaction.lag.ms", None, _COUNT, "0", "youngest record to clean"),
         Setting(

@@ -144,6 +144,20 @@ class OffsetOutOfRangeError(FatalError):
         self.end_offset = end_offset
 
 
+class OffsetMismatchError(FatalError):
+    """A conditional append found the log's end elsewhere: somebody else has appended. Nothing was written."""
+
+    code = 10024
+    hint = "read what was appended since, decide again, and append with the new end as expected_offset"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, expected_offset: int = -1, end_offset: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.expected_offset = expected_offset
+        self.end_offset = end_offset
+
+
 class DataLossError(FatalError):
     """Records that this reader had reached are gone: their epoch ended before its position."""
 
@@ -372,6 +386,10 @@ def from_os_error(error: OSError, action: str, path: str) -> LogStoreError:
         return DiskFullError(text)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return PermissionDeniedError(text)
+    if error.errno == errno.EFBIG:
+        return StorageError(text, hint="raise the limit on file sizes (ulimit -f), or lower segment.bytes")
+    if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTDIR) and error.filename == path:
+        return StorageError(text, hint="a store holds plain files and folders: put back what belongs there")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StorageError(text, hint="raise the limit on open files (ulimit -n) or lower max_open_files")
     return StorageError(text)

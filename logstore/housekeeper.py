@@ -1,8 +1,8 @@
-"""The store's background work, in steps: timed flush, recovery points, release of idle topics.
+"""The store's background work, in steps: timed flush, recovery points, retention, release of idle topics.
 
 ``step()`` does what is due and says how long nothing will be; a thread of the store only drives it (a
-simulator calls it itself). Nothing owned and nothing unsynced means no wake-ups at all. Retention and
-compaction will be further steps here.
+simulator calls it itself). Nothing owned, nothing unsynced and nothing to retain means no wake-ups at all.
+Compaction will be a further step here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import math
 import threading
 from collections.abc import Callable
 
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, StoreClosedError
 from logstore.log.owned_log import OwnedLog
+from logstore.retention_keeper import RetentionKeeper
 from logstore.seams.clock import Clock
 from logstore.topic import Topic
 
@@ -24,18 +25,26 @@ LOOK_S = 1.0  # how soon settings changed by another process reach an owner
 
 
 class Housekeeper:
-    """``topics``: the store's open topics; ``look_for_changes``: of the catalogue; ``idle_release_s``: after how
-    long an unused topic is given up."""
+    """``topics``: the store's open topics; ``retained``: all topics whose settings let segments go, whoever owns
+    them; ``look_for_changes``: of the catalogue; ``idle_release_s``: after how long an unused topic is given up;
+    ``retention_check_s``: how often retention looks."""
 
     def __init__(
         self,
         clock: Clock,
         topics: Callable[[], list[Topic]],
+        retained: Callable[[], list[Topic]],
         look_for_changes: Callable[[], None],
+        keeper: Callable[[], RetentionKeeper],
         *,
         threads: bool,
         idle_release_s: float,
+        retention_check_s: float,
     ) -> None:
+        self._retained = retained
+        self._keeper = keeper
+        self._retention_check_s = retention_check_s
+        self._next_retention_s = 0.0
         self._clock = clock
         self._look_for_changes = look_for_changes
         self._last_look_s = 0.0
@@ -76,7 +85,7 @@ class Housekeeper:
     def step(self) -> float | None:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
         now_s = self._clock.monotonic_s()
-        due = [self._flush_due(now_s), self._look_after_topics(now_s)]
+        due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
         waits = [wait for wait in due if wait is not None]
         wait = min(waits) if waits else None
         self._next_wake_s = math.inf if wait is None else now_s + wait
@@ -119,6 +128,35 @@ class Housekeeper:
             wait = min(wait, left)
         return wait
 
+    def _retain(self, now_s: float) -> float | None:
+        """Retention over owned topics, and over retained ones that nobody owns; removal of retired files."""
+        keeper = self._keeper()
+        owned = [topic for topic in self._topics() if topic.owned]
+        others = [topic for topic in self._retained() if not topic.owned]
+        wait: float | None = None
+        if owned or others:
+            wait = self._next_retention_s - now_s
+            if wait <= 0:
+                self._retention_pass(keeper, owned, others)
+                self._next_retention_s = now_s + self._retention_check_s
+                wait = self._retention_check_s
+        sweep = self._guarded("retired files", keeper.sweep)
+        if isinstance(sweep, float):
+            wait = max(sweep, 0.01) if wait is None else min(wait, max(sweep, 0.01))
+        return wait
+
+    def _retention_pass(self, keeper: RetentionKeeper, owned: list[Topic], others: list[Topic]) -> None:
+        by_time = keeper.look_at_clock()
+        for topic in owned:
+            self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
+        for topic in others:
+            due = self._guarded(
+                topic.name,
+                lambda topic=topic: keeper.would_retire(topic, by_time=by_time),  # type: ignore[misc]
+            )
+            if due and self._guarded(topic.name, topic.own_if_free):
+                self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
+
     def _release_idle(self, topic: Topic) -> object:
         return self._guarded(topic.name, lambda: topic.idle_release(self._idle_release_s))
 
@@ -127,6 +165,8 @@ class Housekeeper:
         failed sync poisons the log); here it is logged, once for each kind and place."""
         try:
             return work()
+        except StoreClosedError:
+            return None  # the store is closing: there is nothing left to look after
         except LogStoreError as error:
             key = hash((what, type(error), error.message))
             if key not in self._reported and len(self._reported) < 1000:

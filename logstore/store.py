@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +30,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery import RecoveredPartition
 from logstore.log.tail_cache import TailBudget
+from logstore.retention_keeper import RetentionKeeper
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
@@ -50,8 +52,9 @@ class LogStore:
     ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
     lock and changes nothing. ``lock_timeout_s``: longest wait for a lock of another process.
     ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
-    ``mode_bits``: permissions of new files, e.g. 0o660 for a group that shares. ``max_open_files``: descriptors
-    that segments and mappings may take together. ``tail_cache_bytes``: memory for the newest batches.
+    ``retention_check_s``: how often retention looks at the topics. ``mode_bits``: permissions of new files, e.g.
+    0o660 for a group that shares. ``max_open_files``: descriptors that segments and mappings may take together.
+    ``tail_cache_bytes``: memory for the newest batches.
 
     ``fs``, ``clock``, ``locks``, ``live``: the seams, for simulators and tests; with ``threads=False`` nothing
     runs in the background, and ``step()`` does what is due.
@@ -68,6 +71,7 @@ class LogStore:
         *,
         lock_timeout_s: float = 30.0,
         lock_idle_release_s: float = 10.0,
+        retention_check_s: float = 30.0,
         mode_bits: int = 0o600,
         max_open_files: int = 400,
         tail_cache_bytes: int = 32 << 20,
@@ -100,9 +104,12 @@ class LogStore:
         self._housekeeper = Housekeeper(
             self._clock,
             lambda: self._registry.opened(),
+            lambda: self._registry.retained(),
             lambda: self._registry.look_for_changes(),
+            lambda: self._keeper,
             threads=threads,
             idle_release_s=lock_idle_release_s,
+            retention_check_s=retention_check_s,
         )
         self._close_lock = threading.Lock()
         self._children: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -131,6 +138,9 @@ class LogStore:
             self._context.locks.close()
             raise
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition)
+        self._keeper = RetentionKeeper(self._context)
+        if mode == "rw" and self._registry.retains:
+            self._housekeeper.note_owned()
         _stores.add(self)
 
     # --- opening ---
@@ -226,6 +236,12 @@ class LogStore:
         """Remove a topic with all its records and committed offsets."""
         self._backend.delete_topic(name)
 
+    def delete_records(
+        self, topic: str, before: Mapping[int, int] | int | datetime, /
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset or a time; see ``Admin.delete_records``."""
+        return self.admin.delete_records(topic, before)
+
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """Names, sorted; with ``internal`` also the store's own topics."""
         topics = self._registry.catalogue.topics
@@ -290,6 +306,7 @@ class LogStore:
             "logstore_poisoned_partitions": sum(log.poisoned and log.dirty for log in logs),
             "logstore_tail_cache_bytes": self._context.tails.used_bytes,
             "logstore_recovered_partitions": len(self._context.recovered),
+            "logstore_clock_jump_ms": self._keeper.clock_jump_ms,
             "logstore_group_commits_total": self._committer.groups,
             "logstore_syncs_total": sum(log.syncs for log in logs),
         }

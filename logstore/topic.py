@@ -47,10 +47,11 @@ class Using:
     waits to be released, so that two threads never wait for each other.
     """
 
-    __slots__ = ("_topic",)
+    __slots__ = ("_counts", "_topic")
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, counts: bool) -> None:
         self._topic = topic
+        self._counts = counts
 
     def __enter__(self) -> Topic:
         self._topic.enter()
@@ -59,7 +60,7 @@ class Using:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._topic.leave()
+        self._topic.leave(self._counts)
 
 
 class Topic:
@@ -109,8 +110,9 @@ class Topic:
 
     # --- ownership ---
 
-    def using(self) -> Using:
-        return Using(self)
+    def using(self, *, counts_as_use: bool = True) -> Using:
+        """``counts_as_use=False``: the housekeeper's own visits must not keep an idle topic."""
+        return Using(self, counts_as_use)
 
     def enter(self) -> None:
         """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError``."""
@@ -124,11 +126,12 @@ class Topic:
                     return
             self._own()
 
-    def leave(self) -> None:
+    def leave(self, counts_as_use: bool = True) -> None:
         _inside.topics -= 1
         with self._lock:
             self._users -= 1
-            self.last_used_s = self._context.clock.monotonic_s()
+            if counts_as_use:
+                self.last_used_s = self._context.clock.monotonic_s()
             if self._users == 0:
                 self._unused.notify_all()
 
@@ -147,6 +150,18 @@ class Topic:
                 self._acquire(context.lock_timeout_s - (context.clock.monotonic_s() - started_s))
         finally:
             self._owning.release()
+
+    def own_if_free(self) -> bool:
+        """Own the topic if nobody else does, without waiting; True if it is owned now."""
+        if self._owning.acquire(blocking=False):
+            try:
+                if not self.owned:
+                    self._acquire(0.0)
+            except TopicLockedError:
+                return False
+            finally:
+                self._owning.release()
+        return self.owned
 
     def _acquire(self, timeout_s: float) -> None:
         context = self._context
@@ -173,7 +188,7 @@ class Topic:
         self._lease_clean = state is not None and state.clean
         if not self._lease_clean:
             self._recover_all(state)
-        self._save_state(clean=False)
+        self.save_state(clean=False)
 
     def _newest_entry(self) -> TopicEntry:
         """The topic as the catalogue has it now. ``UnknownTopicError`` if it was deleted."""
@@ -260,7 +275,7 @@ class Topic:
         if any(log.dirty and not log.poisoned for log in self._logs.values()):
             self._forget_logs()  # the state stays "in use": recovery will look at what is there
         else:
-            self._save_state(clean=True)
+            self.save_state(clean=True)
             if any(log.poisoned for log in self._logs.values()):
                 self._forget_logs()
         if failures:
@@ -352,11 +367,12 @@ class Topic:
                 for partition, log in self._logs.items()
             )
             if moved:
-                self._save_state(clean=False)
+                self.save_state(clean=False)
         finally:
             self._owning.release()
 
-    def _save_state(self, *, clean: bool) -> None:
+    def save_state(self, *, clean: bool = False) -> None:
+        """Make the offsets of all partitions durable as they now are; ``clean``: closed in order."""
         with self._state_lock:
             if self._deleted:
                 return
@@ -381,7 +397,7 @@ class Topic:
     def _note_poisoned(self) -> None:
         """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
         try:
-            self._save_state(clean=False)
+            self.save_state(clean=False)
         except LogStoreError as error:
             logger.error("topic %s: a partition failed, and the state could not say so: %s", self.name, error)
 
@@ -494,7 +510,7 @@ class Topic:
             log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=publish,
-            before_roll=lambda _: self._save_state(clean=False),
+            before_roll=lambda _: self.save_state(clean=False),
             on_dirty=context.note_dirty,
             on_poison=lambda _: self._note_poisoned(),
             # Spread by name, not by chance: a run stays a function of its seed.

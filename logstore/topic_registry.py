@@ -41,6 +41,7 @@ class TopicRegistry:
         self._random_bytes = random_bytes
         self._lock = threading.RLock()
         self._open: dict[str, Topic] = {}
+        self._retained = _retained_names(catalogue)
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
 
     # --- looking ---
@@ -64,6 +65,9 @@ class TopicRegistry:
 
     def _adopt(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
+        self._retained = _retained_names(catalogue)
+        if self._retained:
+            self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
             entry = catalogue.topics.get(name)
             if entry is None or entry.topic_id != topic.entry.topic_id:
@@ -104,6 +108,15 @@ class TopicRegistry:
             return catalogue
         finally:
             self._loading = False
+
+    @property
+    def retains(self) -> bool:
+        """Whether any topic's settings let segments go."""
+        return bool(self._retained)
+
+    def retained(self) -> list[Topic]:
+        """Topics whose settings let segments go."""
+        return [self.get(name) for name in self._retained]
 
     def opened(self) -> list[Topic]:
         return list(self._open.values())
@@ -205,3 +218,8 @@ class TopicRegistry:
         for topic in self.opened():
             topic.abandon()
         self._open.clear()
+
+
+def _retained_names(catalogue: Catalogue) -> list[str]:
+    keys = ("retention.ms", "retention.bytes")
+    return [name for name, entry in catalogue.topics.items() if any(key in entry.config for key in keys)]

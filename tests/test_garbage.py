@@ -109,7 +109,9 @@ def _flip(path: Path, chance: random.Random) -> str:
 def _scribble(path: Path, chance: random.Random) -> str:
     data = bytearray(path.read_bytes())
     at = chance.randrange(len(data) + 1)
-    noise = chance.choice((bytes(8), b"\xff" * 8, chance.randbytes(8), b"\x7f\xff\xff\xff", chance.randbytes(100)))
+    noise = chance.choice(
+        (bytes(8), b"\xff" * 8, chance.randbytes(8), b"\x7f\xff\xff\xff", chance.randbytes(100))
+    )
     data[at : at + len(noise)] = noise
     path.write_bytes(data)
     return f"{len(noise)} bytes over byte {at}"
@@ -337,7 +339,12 @@ class Case:
         """Whether recovery said that it cut this partition. Of an unclosed store's end a reader may not know, and
         `.live` is not durable: spoilt, it may show an earlier moment until the next owner comes."""
         reports = [report for report in store.recovery_report if (report.topic, report.partition) == where]
-        return not self.closed or self.what.startswith((".live", ".state swapped")) or self.what.endswith("with .state") or any(report.cut_bytes for report in reports)
+        return (
+            not self.closed
+            or self.what.startswith((".live", ".state swapped"))
+            or self.what.endswith("with .state")
+            or any(report.cut_bytes for report in reports)
+        )
 
     def append(self, store: logstore.LogStore) -> dict[tuple[str, int], int]:
         appended = {}
@@ -415,7 +422,9 @@ def run_case(seed: int, stores: dict[bool, tuple[Path, Seen]], place: Path) -> t
     try:
         case.run()
     except BaseException as error:
-        error.add_note(f"seed {seed}: {what} ({'closed' if closed else 'killed'}, {type(case.clock).__name__})")
+        error.add_note(
+            f"seed {seed}: {what} ({'closed' if closed else 'killed'}, {type(case.clock).__name__})"
+        )
         raise
     finally:
         signal.alarm(0)

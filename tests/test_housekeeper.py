@@ -224,7 +224,17 @@ def test_closing_ends_the_thread_at_once(tmp_path: Path) -> None:
 def test_an_idle_housekeeper_does_not_wake_up() -> None:
     """Nothing owned and nothing unsynced: no wake-ups at all."""
     clock = ManualClock()
-    keeper = Housekeeper(clock, list, lambda: None, threads=True, idle_release_s=10)
+    store, _ = make()
+    keeper = Housekeeper(
+        clock,
+        list,
+        list,
+        lambda: None,
+        lambda: store._keeper,
+        threads=True,
+        idle_release_s=10,
+        retention_check_s=30,
+    )
     assert keeper.step() is None
     keeper.note_owned()
     steps = 0

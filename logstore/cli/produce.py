@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
 MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
+_DELIVERY_TIMEOUT_MS = 40_000  # a person waits: longer than for a lock, not much longer
 _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
 
 
@@ -38,10 +39,17 @@ class Landed:
     ranges: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, group: DeliveryGroup) -> None:
-        for _, partition, start, end in group.result():
-            low, high, count = self.ranges.get(partition, (start, end, 0))
-            self.ranges[partition] = (min(low, start), max(high, end), count + end - start)
-        self.records += len(group)
+        """Wait for the group. Its error is raised, but what is in of it is counted first."""
+        try:
+            group.result()
+            self.records += len(group)
+        except LogStoreError:
+            self.records += sum(end - start for _, _, start, end in group.landed())
+            raise
+        finally:
+            for _, partition, start, end in group.landed():
+                low, high, count = self.ranges.get(partition, (start, end, 0))
+                self.ranges[partition] = (min(low, start), max(high, end), count + end - start)
 
 
 @click.command(
@@ -103,6 +111,7 @@ def produce(
         "acks": "all" if acks == "all" else int(acks),
         "compression": compression,
         "batch_bytes": batch_bytes,
+        "delivery_timeout_ms": _DELIVERY_TIMEOUT_MS,
     }
     with target.open(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():

@@ -92,7 +92,7 @@ def target_options(command: _Command) -> _Command:
             "--path",
             metavar="DIR",
             envvar="LOGSTORE_PATH",
-            type=click.Path(file_okay=False),
+            type=click.Path(file_okay=False, readable=False),  # what may not be read has its own error
             expose_value=False,
             callback=_set_place,
             help="The store's directory (also LOGSTORE_PATH).",

@@ -1,4 +1,4 @@
-"""`logstore topic`: create, list, describe, alter, delete, add-partitions."""
+"""`logstore topic`: create, list, describe, alter, delete, trim, add-partitions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from logstore.cli.output import note, print_json, print_table, size_text
+from logstore.cli.record_json import LineError
+from logstore.cli.rows import parse_timestamp
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Topics: create, list, describe, alter, delete, add-partitions."""
+    """Topics: create, list, describe, alter, delete, trim, add-partitions."""
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -195,6 +197,53 @@ def delete(target: Target, /, name: str, yes: bool) -> None:
         print_json({"topic": name, "deleted": True, "records": records})
     else:
         note(f"deleted topic {name!r} with {records} records")
+
+
+@topic.command("trim")
+@click.argument("name")
+@click.option("-p", "--partition", type=int, help="Only this partition.  [default: all]")
+@click.option("--before-offset", type=int, help="Delete records before this offset; -1: all that is visible.")
+@click.option("--before-timestamp", help="Delete records before this time (ISO 8601, or ms since 1970).")
+@target_options
+@click.pass_obj
+def trim(
+    target: Target,
+    /,
+    name: str,
+    partition: int | None,
+    before_offset: int | None,
+    before_timestamp: str | None,
+) -> None:
+    """Delete the oldest records of the topic NAME: its partitions then start later.
+
+    Readers see the new start at once, also after a restart; the files go with the next retention pass.
+    """
+    if (before_offset is None) == (before_timestamp is None):
+        raise click.UsageError("give one of --before-offset and --before-timestamp")
+    when_ms = None
+    if before_timestamp is not None:
+        try:
+            when_ms = parse_timestamp(before_timestamp)
+        except LineError as error:
+            raise click.UsageError(f"--before-timestamp: {error}") from None
+    with target.open(write=True) as store:
+        places = range(store.topic(name).partitions) if partition is None else [partition]
+        if when_ms is not None:
+            logs = [store.partition(name, place) for place in places]
+            found = {log.partition: log.offset_for_timestamp(when_ms) for log in logs}
+            before = {place: -1 if offset is None else offset for place, offset in found.items()}
+        else:
+            before = dict.fromkeys(places, before_offset if before_offset is not None else -1)
+        moved = store.admin.delete_records(name, before)
+    rows = [
+        {"topic": place.topic, "partition": place.partition, "log_start_offset": start}
+        for place, start in moved.items()
+    ]
+    if target.as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        print_table(["PARTITION", "STARTS AT"], [[row["partition"], row["log_start_offset"]] for row in rows])
 
 
 @topic.command("add-partitions")

@@ -334,6 +334,7 @@ class Accumulator:
                 held_up = True
             elif error.retriable and now_s < batch.deadline_s:
                 self.counters.retries += 1
+                batch.refusal = error
                 queue.retry_at_s = now_s + min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(batch.attempts - 1, 10))
                 again.append(batch)
                 held_up = True
@@ -451,6 +452,12 @@ def _timeout_error(
         return DeliveryTimeoutError(
             f"{where}: the store did not answer within delivery_timeout_ms={limit_ms}; they may be in or not",
             hint="read the end of the partition to see, then find out why the store hangs",
+        )
+    if batch.refusal is not None:
+        return DeliveryTimeoutError(
+            f"{where} were not accepted within delivery_timeout_ms={limit_ms} ({batch.attempts} attempts), "
+            f"the last time because: {batch.refusal.message}",
+            hint=batch.refusal.advice or "find out why the store refuses, or raise delivery_timeout_ms",
         )
     return DeliveryTimeoutError(
         f"{where} were not accepted within delivery_timeout_ms={limit_ms} ({batch.attempts} attempts)",

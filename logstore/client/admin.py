@@ -86,7 +86,22 @@ class Admin:
     def delete_topic(self, name: str) -> None:
         self._backend.delete_topic(name)
 
-    # The place of delete_records: it moves the log start offset and comes with retention.
+    def delete_records(
+        self, topic: str, before: Mapping[int, int] | int | datetime, /
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset: ``{partition: offset}``, one offset for all partitions (-1: all
+        that is visible now), or a datetime. The log starts afterwards, by partition; they hold at once and
+        survive a restart, the files go with the next retention pass. Errors: ``OffsetOutOfRangeError`` past
+        the high watermark (nothing is deleted then), ``TopicLockedError``."""
+        places = [TopicPartition(topic, number) for number in range(self._backend.topic(topic).partitions)]
+        if isinstance(before, datetime):
+            listed = self._backend.list_offsets(places, timestamp_ms(before), "read_uncommitted")
+            offsets = {place: -1 if at.offset is None else at.offset for place, at in listed.items()}
+        elif isinstance(before, Mapping):
+            offsets = {TopicPartition(topic, number): offset for number, offset in before.items()}
+        else:
+            offsets = dict.fromkeys(places, before)
+        return self._backend.delete_records(offsets)
 
     # --- groups ---
 

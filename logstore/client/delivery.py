@@ -131,6 +131,12 @@ class DeliveryGroup:
             raise error
         return list(_ranges(leaves))
 
+    def landed(self) -> list[OffsetRange]:
+        """The ranges of those records that are in by now; also where others failed. Never waits."""
+        return list(
+            _ranges([piece for piece in self._leaves() if piece.batch.done and piece.batch.error is None])
+        )
+
     def _wait(self, timeout_s: float | None) -> None:
         timeout_s = seconds_or_none(timeout_s)
         drivers = (piece.batch.driver for piece in self._leaves())

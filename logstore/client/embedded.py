@@ -23,6 +23,7 @@ from logstore.errors import (
     GroupBusyError,
     InvalidArgumentError,
     LogStoreError,
+    OffsetOutOfRangeError,
     TopicExistsError,
     UnknownGroupError,
 )
@@ -88,6 +89,46 @@ class EmbeddedBackend:
         """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
         self._registry.delete(name)
         self._forget_offsets(name)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self._context.check_writable()
+        targets = {
+            place: self._start_target(TopicPartition(*place), offset) for place, offset in offsets.items()
+        }
+        starts: dict[TopicPartition, int] = {}
+        for (name, partition), target in targets.items():
+            topic = self._registry.get(name)
+            with topic.using():
+                log = topic.log(partition)
+                # A start past the durable end would outlive the records it stands on.
+                self._context.commit([(log, log.next_offset)])
+                if log.raise_start(target):
+                    topic.save_state()
+                    log.publish()
+                starts[TopicPartition(name, partition)] = log.log_start_offset
+        return starts
+
+    def _start_target(self, place: TopicPartition, offset: int) -> int:
+        if self._registry.entry(place.topic).internal:
+            raise InvalidArgumentError(
+                f"{place.topic} is internal: its records are not yours to delete",
+                hint="delete its groups instead",
+            )
+        if type(offset) is not int or offset < -1:
+            raise InvalidArgumentError(
+                f"cannot delete the records of {place.topic}-{place.partition} before {offset!r}",
+                hint="give an offset, or -1 for the high watermark",
+            )
+        bounds = self._partition(*place).bounds()
+        if offset > bounds.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"cannot delete the records of {place.topic}-{place.partition} before {offset}: the high watermark "
+                f"is {bounds.high_watermark}",
+                hint="give at most the high watermark, or -1 for it",
+                log_start_offset=bounds.log_start_offset,
+                end_offset=bounds.high_watermark,
+            )
+        return bounds.high_watermark if offset == -1 else offset
 
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)

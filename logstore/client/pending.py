@@ -57,6 +57,7 @@ class PendingBatch:
     timestamped = False
     wanted = False  # somebody waits for the outcome: do not linger
     attempts = 0
+    refusal: LogStoreError | None = None  # what the last attempt came to
     encoded: bytes | None = None
     now_ms = -1  # the time of rows without one: when the batch was first encoded
     # the outcome

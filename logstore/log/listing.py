@@ -18,7 +18,7 @@ _KNOWN = {LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, ".txnindex", ".sna
 @dataclass(slots=True)
 class Listing:
     """``bases``: base offsets of the segments, sorted; ``indexes``: (base, suffix) of the index files there;
-    ``leftovers``: names of temporary files that a crash left and an owner removes."""
+    ``leftovers``: names of temporary and retired files that a crash left and an owner removes."""
 
     bases: list[int] = field(default_factory=list)
     indexes: set[tuple[int, str]] = field(default_factory=set)
@@ -31,7 +31,7 @@ class Listing:
         found = Listing()
         for name in names:
             match = _NAME.fullmatch(name)
-            if name.endswith(".tmp"):
+            if name.endswith((".tmp", ".deleted")):
                 found.leftovers.append(name)
             elif name.endswith((".swap", ".cleaned")):
                 raise UnsupportedStoreVersionError(

@@ -13,15 +13,15 @@ from collections.abc import Callable
 
 from logstore.errors import CorruptBatchError, SegmentVanishedError, from_os_error
 from logstore.live import LiveBoard, LiveSlot
+from logstore.log.bounds import Bounds
 from logstore.log.checkpoints import decode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
 from logstore.log.listing import Listing
-from logstore.log.owned_log import Bounds
 from logstore.log.scan import SegmentScan
 from logstore.log.segment import LOG_SUFFIX, Chunk, Segment
-from logstore.log.segment_list import SegmentList
+from logstore.log.segment_list import Back, SegmentList
 from logstore.seams.fs import FileSystem, read_file
 from logstore.topic_state import PartitionState
 
@@ -229,6 +229,15 @@ class ObservedLog:
             hint="read again; if it stays so, `logstore log verify` says what is missing",
             lost=(offset, limit_offset),
         )
+
+    def read_back(self, end_offset: int) -> Back | None:
+        """As ``OwnedLog.read_back``; a file that vanished or looks damaged is looked at again first."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._current().read_back(end_offset)
+            except (FileNotFoundError, CorruptBatchError):
+                self._again()
+        return self._current().read_back(end_offset)
 
     def _again(self) -> None:
         with self._lock:

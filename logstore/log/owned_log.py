@@ -9,13 +9,12 @@ nothing more until it has been reopened and recovered, while reads below the hig
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
 
 from logstore.config import TopicConfig
 from logstore.errors import (
     LogStoreError,
+    OffsetMismatchError,
     OutcomeUnknownError,
     PartitionPoisonedError,
     StorageError,
@@ -24,44 +23,24 @@ from logstore.errors import (
 from logstore.format.batch import STAMP_SIZE, stamp
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch, check_follower_append
+from logstore.log.bounds import Appended, Bounds, Waiter
 from logstore.log.checkpoints import encode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
+from logstore.log.held_file import HeldFile
+from logstore.log.read_path import ReadPath
 from logstore.log.recovery import Loaded
+from logstore.log.rolling import must_roll
 from logstore.log.segment import Chunk, Segment
 from logstore.log.segment_files import create_segment, truncated
-from logstore.log.segment_list import SegmentList
+from logstore.log.segment_list import Back, SegmentList
 from logstore.log.tail_cache import TailCache
-from logstore.log.time_index import ROW_BYTES as LARGEST_ROW
 from logstore.seams.clock import Clock
-from logstore.seams.fs import File, replace_file
+from logstore.seams.fs import replace_file
 from logstore.types import Buffer
 
-_INT32_MAX = 2**31 - 1
 _STORE_ROWS = 256  # index rows kept back before they are written to the file
-_CURSORS = 64  # places where sequential readers will go on, so that they need no index
-
-
-class Appended(NamedTuple):
-    """Offsets given to one append: [base_offset, next_offset)."""
-
-    base_offset: int
-    next_offset: int
-
-
-class Bounds(NamedTuple):
-    """What readers may see of a log at one moment."""
-
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    log_end_offset: int
-    leader_epoch: int
-
-
-class Waiter(Protocol):
-    def set(self) -> None: ...
 
 
 class OwnedLog:
@@ -98,9 +77,8 @@ class OwnedLog:
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._waiters: set[Waiter] = set()
-        self._cursors: OrderedDict[int, tuple[int, int]] = OrderedDict()
         self._failure: LogStoreError | None = None
-        self._dirty_file: File | None = None  # the active file, kept open while it has unsynced bytes
+        self._held = HeldFile(pool)
         self.segments: SegmentList = loaded.segments
         self.epochs = loaded.epochs
         self.next_offset = loaded.next_offset
@@ -109,9 +87,12 @@ class OwnedLog:
         self.high_watermark = loaded.next_offset
         self.log_start_offset = log_start_offset
         self.tail = tail
+        self._reads = ReadPath(where, tail, lambda: self.segments)
         self.dirty_since_s = 0.0
         self.unsynced_records = 0
         self.syncs = 0
+        if loaded.segments.active is not None:
+            loaded.segments.active.active_since_s = clock.monotonic_s()
         publish(self)
 
     # --- what it is ---
@@ -144,18 +125,30 @@ class OwnedLog:
             self.log_start_offset, high_watermark, high_watermark, self.next_offset, self.epochs.latest
         )
 
+    def publish(self) -> None:
+        """Show other processes what this log has now."""
+        with self._lock:
+            self._publish(self)
+
     # --- append ---
 
-    def append(self, batches: Sequence[CheckedBatch]) -> Appended:
+    def append(self, batches: Sequence[CheckedBatch], expected_offset: int | None = None) -> Appended:
         """As leader: give offsets and the epoch, write, index. One write call for all batches of a segment.
 
-        The batches were checked (``append_validation``). Errors: ``DiskFullError`` or ``StorageError`` (the
-        log is as before), ``PartitionPoisonedError``; ``StorageError`` or ``OutcomeUnknownError`` that say so
-        when batches that take more than one segment got in only in part.
+        The batches were checked (``append_validation``). ``expected_offset``: append only if the log ends
+        there, else ``OffsetMismatchError``. Other errors: ``DiskFullError`` or ``StorageError`` (the log is as
+        before), ``PartitionPoisonedError``; ``StorageError`` or ``OutcomeUnknownError`` that say so when batches
+        that take more than one segment got in only in part.
         """
         with self._lock:
             self._check_usable()
             base = self.next_offset
+            if expected_offset is not None and expected_offset != base:
+                raise OffsetMismatchError(
+                    f"append to {self.where}: the log ends at offset {base}, expected was {expected_offset}",
+                    expected_offset=expected_offset,
+                    end_offset=base,
+                )
             epoch = self._writing_epoch()
             self._roll_unless_all_fit(batches)
             start = 0
@@ -231,9 +224,10 @@ class OwnedLog:
         return number
 
     def _write(self, segment: Segment, buffers: Sequence[Buffer]) -> None:
-        file = self._dirty_file
+        file = self._held.file
         if file is None:
-            file = self._hold_file(segment)
+            file = self._held.hold(segment)
+            self.dirty_since_s = self._clock.monotonic_s()
         try:
             segment.write(file, buffers)
         except OSError as error:
@@ -246,19 +240,8 @@ class OwnedLog:
                     f"{failure.message}; what was half written could not be cut"
                 ) from error
             if not self.dirty:
-                self._drop_dirty_pin()
+                self._held.let_go()
             raise failure from error
-
-    def _hold_file(self, segment: Segment) -> File:
-        """An unsynced file keeps its descriptor: one that is closed and opened again between a failed
-        writeback and the fsync might not be told of the failure."""
-        try:
-            file = self._pool.pin(segment.path(), True)
-        except OSError as error:
-            raise from_os_error(error, "open", segment.path()) from error
-        self._dirty_file = file
-        self.dirty_since_s = self._clock.monotonic_s()
-        return file
 
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
@@ -300,15 +283,14 @@ class OwnedLog:
     def _must_roll(
         self, segment: Segment, batch: CheckedBatch, size: int, offset: int, first_ms: int
     ) -> bool:
-        """Kafka's conditions; an empty segment never rolls (it would get the same name again)."""
-        if size == 0:
-            return False
-        config, header = self.config, batch.header
-        return (
-            size + len(batch.data) > config.segment_bytes
-            or header.max_timestamp - first_ms > config.segment_ms - self._roll_jitter_ms
-            or segment.index_bytes + LARGEST_ROW > config.segment_index_bytes
-            or offset + header.last_offset_delta - segment.base_offset > _INT32_MAX
+        return must_roll(
+            self.config,
+            segment,
+            batch,
+            size=size,
+            offset=offset,
+            first_ms=first_ms,
+            jitter_ms=self._roll_jitter_ms,
         )
 
     def _roll(self, old: Segment | None) -> Segment:
@@ -322,7 +304,7 @@ class OwnedLog:
                 self._sync_segment(old)
                 self._synced_up_to(self.next_offset)
                 self._store_indexes(old)
-                self._drop_dirty_pin()
+                self._held.let_go()
                 self.recovery_point = self.next_offset
                 self._before_roll(self)
                 old.close_for_appends()
@@ -352,6 +334,37 @@ class OwnedLog:
             raise OutcomeUnknownError(
                 f"sync of {segment.path()} failed: {error.strerror or error}"
             ) from error
+
+    def roll_idle(self) -> None:
+        """Close the active segment although nothing is being appended, so that it can be retired."""
+        with self._lock:
+            self._check_usable()
+            segment = self.segments.active
+            if segment is not None and segment.size > 0:
+                self._roll(segment)
+
+    # --- the front ---
+
+    def raise_start(self, offset: int) -> bool:
+        """Move the log start offset up to ``offset``, at most to the high watermark; True if it moved. The
+        caller makes it durable, then publishes it to other processes, then may retire files."""
+        with self._lock:
+            target = min(offset, self.high_watermark)
+            if target <= self.log_start_offset:
+                return False
+            self.log_start_offset = target
+            return True
+
+    def drop_front(self, count: int) -> tuple[Segment, ...]:
+        """Take the oldest ``count`` segments out of the log; their files are the caller's to retire."""
+        with self._lock:
+            dropped = self.segments.segments[:count]
+            self.segments = SegmentList(self.segments.segments[count:])
+            invariant(
+                all(segment.next_offset <= self.log_start_offset for segment in dropped),
+                "a segment is dropped only when the log starts past it",
+            )
+            return dropped
 
     # --- sync ---
 
@@ -394,7 +407,7 @@ class OwnedLog:
             self.synced_offset = target
         self.unsynced_records = self.next_offset - self.synced_offset
         if not self.dirty:
-            self._drop_dirty_pin()
+            self._held.let_go()
         else:
             self.dirty_since_s = self._clock.monotonic_s()
         self._raise_high_watermark(self.synced_offset)
@@ -404,11 +417,6 @@ class OwnedLog:
         if offset > self.high_watermark:
             self.high_watermark = offset
             self.wake_waiters()
-
-    def _drop_dirty_pin(self) -> None:
-        file, self._dirty_file = self._dirty_file, None
-        if file is not None:
-            self._pool.unpin(file, True)
 
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:
@@ -434,31 +442,14 @@ class OwnedLog:
     def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
         """Whole batches from the one holding ``offset`` on that start below ``limit_offset``; None if none.
 
-        The caller keeps ``limit_offset`` at or below what its reader may see.
+        The caller keeps ``limit_offset`` at or below what its reader may see. Raises ``OSError``, and
+        ``SegmentVanishedError`` when retention took the offset while it was read.
         """
-        cached = self.tail.read(offset, max_bytes, limit_offset)
-        if cached is not None:
-            return Chunk(*cached)
-        segments = self.segments
-        hint = self._cursors.pop(offset, None)
-        known = None
-        if hint is not None and segments.segments[segments.floor(offset)].base_offset == hint[0]:
-            known = hint[1]
-        chunk = segments.read(offset, max_bytes, limit_offset, known)
-        if chunk is not None:
-            self._remember(segments, chunk)
-        return chunk
+        return self._reads.read(offset, max_bytes, limit_offset)
 
-    def _remember(self, segments: SegmentList, chunk: Chunk) -> None:
-        base = segments.segments[segments.floor(chunk.next_offset)].base_offset
-        # Behind the last batch of a segment the next read starts at the next segment's first byte.
-        position = 0 if base == chunk.next_offset else chunk.end_position
-        self._cursors[chunk.next_offset] = (base, position)
-        while len(self._cursors) > _CURSORS:
-            try:
-                self._cursors.popitem(last=False)
-            except KeyError:
-                break  # another reader took the last one
+    def read_back(self, end_offset: int) -> Back | None:
+        """Batches that end at ``end_offset``, for reading backwards; None at the front. Errors as ``read``."""
+        return self._reads.read_back(end_offset)
 
     def subscribe(self, waiter: Waiter) -> None:
         """``waiter.set()`` is called whenever the high watermark moves or the log is poisoned."""
@@ -493,9 +484,8 @@ class OwnedLog:
                 raise from_os_error(error, "truncate", self.directory) from error
 
     def _truncate(self, offset: int) -> None:
-        self.tail.clear()
-        self._cursors.clear()
-        self._drop_dirty_pin()
+        self._reads.forget()
+        self._held.let_go()
         self.segments = truncated(self._pool, self.directory, self.segments, offset)
         active = self.segments.active
         self.next_offset = active.next_offset if active is not None else self.log_start_offset
@@ -510,9 +500,8 @@ class OwnedLog:
     def close(self) -> None:
         """Forget open files. The caller has checkpointed; a poisoned log is closed as it is."""
         with self._lock:
-            self._drop_dirty_pin()
-            self.tail.clear()
-            self._cursors.clear()
+            self._held.let_go()
+            self._reads.forget()
             self._pool.forget(self.directory)
             if self._failure is None:
                 self._failure = PartitionPoisonedError(f"{self.where} was closed", hint="open it again")

@@ -22,8 +22,9 @@ from logstore.errors import (
 )
 from logstore.format.batch import decode_batches, encode_batch, first_offset
 from logstore.log.append_validation import CheckedBatch, check_leader_append, codec_level, split_checked
+from logstore.log.bounds import Appended, Bounds
 from logstore.log.observed_log import ObservedLog
-from logstore.log.owned_log import Appended, Bounds, OwnedLog
+from logstore.log.owned_log import OwnedLog
 from logstore.log.row_chunks import row_chunks
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
@@ -82,12 +83,16 @@ class PartitionLog:
 
     # --- write ---
 
-    def append(self, rows: Sequence[Row], *, acks: Acks = "all") -> RecordMetadata:
+    def append(
+        self, rows: Sequence[Row], *, acks: Acks = "all", expected_offset: int | None = None
+    ) -> RecordMetadata:
         """Append ``(key, value[, headers[, timestamp_ms]])`` rows in order; metadata of the first record.
 
         All rows land with consecutive offsets. ``acks``: "all" returns when they are durable, 1 when they are
-        in the log (page cache), 0 as 1 but with offset -1. Errors: ``RecordTypeError``,
-        ``RecordTooLargeError``, ``InvalidTimestampError`` (nothing is appended then).
+        in the log (page cache), 0 as 1 but with offset -1. ``expected_offset``: append only if the log ends
+        there now, else ``OffsetMismatchError`` (optimistic concurrency: decide from what you read up to an
+        offset, append only if nobody came between). Errors: ``RecordTypeError``, ``RecordTooLargeError``,
+        ``InvalidTimestampError``; nothing is appended then.
         """
         self._access.check_writable()
         check_acks(acks)
@@ -107,7 +112,7 @@ class PartitionLog:
             ]
         )
         first = rows[0][3] if len(rows[0]) > 3 else None
-        appended, stamped_ms = self.append_checked(split_checked(encoded, self.where), acks)
+        appended, stamped_ms = self.append_checked(split_checked(encoded, self.where), acks, expected_offset)
         timestamp_ms = stamped_ms if stamped_ms >= 0 else (now_ms if first is None else int(first))
         return RecordMetadata(
             self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
@@ -131,13 +136,15 @@ class PartitionLog:
             self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
         )
 
-    def append_checked(self, batches: Sequence[CheckedBatch], acks: Acks) -> tuple[Appended, int]:
+    def append_checked(
+        self, batches: Sequence[CheckedBatch], acks: Acks, expected_offset: int | None = None
+    ) -> tuple[Appended, int]:
         """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1)."""
         config, now_ms = self._topic.config, self._access.now_ms()
         checked = check_leader_append(batches, config, now_ms, self.where)
         with self._topic.using():
             log = self._topic.log(self.partition)
-            appended = log.append(checked)
+            appended = log.append(checked, expected_offset)
             if acks == "all" or log.unsynced_records >= config.flush_messages:
                 self._access.commit([(log, appended.next_offset)])
         return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
@@ -301,6 +308,13 @@ class PartitionLog:
                 lost_from=bounds.log_end_offset,
                 position=offset,
             )
+        if 0 <= offset < bounds.log_start_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.where}: offsets {offset} to {bounds.log_start_offset - 1} are gone, the log now starts at "
+                f"{bounds.log_start_offset}",
+                log_start_offset=bounds.log_start_offset,
+                end_offset=bounds.high_watermark,
+            )
         raise OffsetOutOfRangeError(
             f"{self.where}: offset {offset} is outside [{bounds.log_start_offset}, {bounds.high_watermark}]",
             log_start_offset=bounds.log_start_offset,
@@ -313,12 +327,33 @@ class PartitionLog:
         return bytes(self.fetch(offset, max_bytes, isolation).data)
 
     def records(
-        self, start: int, end_exclusive: int | None = None, *, isolation: Isolation = "read_committed"
+        self,
+        start: int,
+        end_exclusive: int | None = None,
+        *,
+        isolation: Isolation = "read_committed",
+        reverse: bool = False,
     ) -> Iterator[Record]:
-        """Records with ``start <= offset < end_exclusive`` (None: what is visible now). Errors as ``fetch``;
-        those of ``start`` are raised at once."""
+        """Records with ``start <= offset < end_exclusive`` (None: what is visible now); with ``reverse`` the
+        newest first, read from the end. Errors as ``fetch``; those of ``start`` are raised at once."""
         start, end = self._range(start, end_exclusive, isolation)
-        return self._records(start, end, isolation)
+        return self._records_back(start, end) if reverse else self._records(start, end, isolation)
+
+    def _records_back(self, start: int, end: int) -> Iterator[Record]:
+        while end > start:
+            self._access.check_usable()
+            try:
+                back = self._topic.reader(self.partition).read_back(end)
+            except OSError as error:
+                raise from_os_error(error, "read", self.where) from error
+            if back is None:
+                return
+            records = decode_batches(
+                back.data, self.topic, self.partition, start_offset=start, end_offset=end
+            )
+            records.reverse()
+            yield from records
+            end = back.first_offset
 
     def _range(self, start: int, end_exclusive: int | None, isolation: Isolation) -> tuple[int, int]:
         self._access.check_usable()

@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError
-from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, first_offset, read_header, whole_batches
+from logstore.format.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    first_offset,
+    iter_headers,
+    read_header,
+    whole_batches,
+)
 from logstore.invariants import invariant
 from logstore.log import offset_index, time_index
 from logstore.log.file_pool import FilePool
@@ -28,6 +35,7 @@ from logstore.types import Buffer
 LOG_SUFFIX = ".log"
 _HEAD = struct.Struct(">qi")
 _LOCATE_BYTES = 8192
+_BACK_ENTRIES = 64  # index entries that one step of a backward read goes back
 _STALE_BYTES = 1 << 20  # how far a copied index of somebody else's active segment may lag
 
 
@@ -67,6 +75,8 @@ class Segment:
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
         self._index_bytes = 0
+        self._max_timestamp: int | None = None
+        self.active_since_s = 0.0  # by the monotonic clock, when this process began to append to it
         self.rule: IndexRule | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
@@ -114,6 +124,16 @@ class Segment:
             position += at
         return None
 
+    def position_well_before(self, offset: int) -> int:
+        """Position of an entered batch some hundred KiB before the one that holds ``offset`` (0: the start)."""
+        index = self.offsets()
+        number = index.table.floor(offset - self.base_offset) - _BACK_ENTRIES
+        if number < 0:
+            return 0
+        relative, position = index.table.row(number)
+        confirmed = _confirms(self.bytes_at(position, HEADER_SIZE), self.base_offset + int(relative))
+        return int(position) if confirmed else 0
+
     def read(self, position: int, max_bytes: int, limit_offset: int) -> Chunk | None:
         """Whole batches from ``position`` on that start below ``limit_offset``: at most ``max_bytes``, but at
         least one; None at the end of the segment or at the limit."""
@@ -147,6 +167,23 @@ class Segment:
     def _corrupt(self, position: int, reason: str) -> CorruptBatchError:
         path = self.path()
         return CorruptBatchError(f"{path} at byte {position}: {reason}", path=path, position=position)
+
+    def max_timestamp(self, limit_offset: int) -> int:
+        """The largest timestamp below ``limit_offset`` in ms, -1 if there is none: from the time index, and
+        the headers of the few batches behind its newest entry. Found once for a closed segment."""
+        if self._max_timestamp is not None and self.next_offset <= limit_offset:
+            return self._max_timestamp
+        newest, position = -1, 0
+        known, entry = self.times().last(), self.offsets().last()
+        if known is not None and entry is not None and max(known[1], entry[0]) < limit_offset:
+            newest, position = known[0], entry[1]
+        while (chunk := self.read(position, 1 << 20, limit_offset)) is not None:
+            for _, header in iter_headers(chunk.data):
+                newest = max(newest, header.max_timestamp)
+            position = chunk.end_position
+        if self.closed and self.next_offset <= limit_offset:
+            self._max_timestamp = newest
+        return newest
 
     # --- indexes ---
 

@@ -6,9 +6,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
+from logstore.format.batch import HEADER_SIZE, read_header
+from logstore.log.retention import SegmentFacts
 from logstore.log.segment import Chunk, Segment
 from logstore.types import Buffer
+
+_BACK_BYTES = 1 << 20
 
 
 class TimestampFloor(NamedTuple):
@@ -16,6 +19,13 @@ class TimestampFloor(NamedTuple):
 
     batch: Buffer
     base_offset: int
+
+
+class Back(NamedTuple):
+    """Whole batches that hold the records before some offset, and the first offset they may hold."""
+
+    data: Buffer
+    first_offset: int
 
 
 class SegmentList:
@@ -62,6 +72,23 @@ class SegmentList:
                 return chunk
         return None
 
+    def read_back(self, end_offset: int) -> Back | None:
+        """The batches that hold the records right before ``end_offset``: some hundred KiB of them, from a
+        batch that the offset index knows. None if there are none. Costs the same wherever it starts."""
+        for number in range(self.floor(max(end_offset - 1, 0)), -1, -1):
+            segment = self.segments[number]
+            if segment.base_offset >= end_offset:
+                continue
+            position = segment.position_well_before(end_offset - 1)
+            parts: list[Buffer] = []
+            while (chunk := segment.read(position, _BACK_BYTES, end_offset)) is not None:
+                parts.append(chunk.data)
+                position = chunk.end_position
+            if parts:
+                data = parts[0] if len(parts) == 1 else b"".join(parts)
+                return Back(data, read_header(data).base_offset)
+        return None
+
     def first_at_or_after(self, timestamp_ms: int, limit_offset: int) -> Iterator[TimestampFloor]:
         """Batches in offset order that may hold the first record >= ``timestamp_ms``: those whose largest
         timestamp is at least that (records may be out of order in time, so each has to be looked into)."""
@@ -76,19 +103,20 @@ class SegmentList:
                 position = chunk.end_position
 
     def max_timestamp(self, limit_offset: int) -> int:
-        """The largest timestamp below ``limit_offset``, -1 if there is none: from the time indexes, and the
-        headers of the few batches behind each segment's newest entry."""
-        newest = -1
-        for segment in self.segments:
-            known, entry = segment.times().last(), segment.offsets().last()
-            position = 0
-            if known is not None and entry is not None and max(known[1], entry[0]) < limit_offset:
-                newest, position = max(newest, known[0]), entry[1]
-            while (chunk := segment.read(position, 1 << 20, limit_offset)) is not None:
-                for _, header in iter_headers(chunk.data):
-                    newest = max(newest, header.max_timestamp)
-                position = chunk.end_position
-        return newest
+        """The largest timestamp below ``limit_offset`` in ms, -1 if there is none."""
+        return max((segment.max_timestamp(limit_offset) for segment in self.segments), default=-1)
+
+    def facts(self, limit_offset: int) -> list[SegmentFacts]:
+        """What retention decides from."""
+        return [
+            SegmentFacts(
+                segment.base_offset,
+                segment.next_offset,
+                segment.size,
+                segment.max_timestamp(limit_offset),
+            )
+            for segment in self.segments
+        ]
 
 
 def _new_enough(data: Buffer, timestamp_ms: int) -> Iterator[TimestampFloor]:

@@ -32,7 +32,7 @@ def test_create_refuses_what_cannot_be(filled: Shell) -> None:
         (["x", "-p", "0"], "0 partitions"),
         (["x", "-c", "segment.byts=1"], "did you mean segment.bytes?"),
         (["x", "-c", "segment.bytes=big"], "segment.bytes='big' is not valid"),
-        (["x", "-c", "retention.ms=5"], "not built yet"),
+        (["x", "-c", "delete.retention.ms=5"], "not built yet"),
     )
     for arguments, message in cases:
         assert message in filled.run("topic", "create", *arguments, code=1).stderr
@@ -85,3 +85,31 @@ def test_describe_names_the_owner(filled: Shell) -> None:
         store.partition("t", 0).append([(None, b"x")])
         assert f"pid {os.getpid()}" in filled.json("topic", "describe", "t")[0]["owner"]
         assert f"owner     pid {os.getpid()}" in filled.run("topic", "describe", "t").stdout
+
+
+def test_trim_moves_the_start_at_once(filled: Shell) -> None:
+    whole = {
+        row["partition"]: row["high_watermark"]
+        for row in filled.json("topic", "describe", "t")[0]["partitions"]
+    }
+    assert filled.run("topic", "trim", "t", code=2).stderr.count("--before-offset") >= 1
+    filled.run("topic", "trim", "t", "--before-offset", "1", "--before-timestamp", "5", code=2)
+    filled.run("topic", "trim", "t", "--before-offset", "4000", code=1)
+    filled.run("topic", "trim", "t", "--before-timestamp", "soon", code=2)
+    assert "STARTS AT" in filled.run("topic", "trim", "t", "--partition", "0", "--before-offset", "1").stdout
+    starts = {
+        row["partition"]: row["log_start_offset"]
+        for row in filled.json("topic", "describe", "t")[0]["partitions"]
+    }
+    assert starts == {number: int(number == 0) for number in whole}
+    filled.run("topic", "trim", "t", "--before-offset", "-1")
+    starts = {
+        row["partition"]: row["log_start_offset"]
+        for row in filled.json("topic", "describe", "t")[0]["partitions"]
+    }
+    assert starts == whole
+    assert filled.run("consume", "t", "-e").stdout == ""
+    filled.run("produce", "t", stdin="again\n")
+    assert filled.run("consume", "t", "-e").stdout == "again\n"
+    filled.run("topic", "trim", "t", "--before-timestamp", "2001-01-01")
+    assert filled.run("consume", "t", "-e").stdout == "again\n"

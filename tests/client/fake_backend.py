@@ -186,6 +186,11 @@ class FakeBackend:
         del self.metadata[name]
         self.version += 1
 
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        for place, offset in offsets.items():
+            self.logs[place].log_start = self.logs[place].end if offset == -1 else offset
+        return {place: self.logs[place].log_start for place in offsets}
+
     def describe_topic(self, name: str) -> TopicDescription:
         topic = self.topic(name)
         rows = [self._describe(TopicPartition(name, partition)) for partition in range(topic.partitions)]

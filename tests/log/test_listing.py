@@ -34,7 +34,11 @@ def test_segments_indexes_and_leftovers() -> None:
     )
     assert found.bases == [0, 20]
     assert found.indexes == {(0, ".index"), (0, ".timeindex"), (0, ".txnindex"), (20, ".snapshot")}
-    assert found.leftovers == [name(5, ".index") + ".tmp", "leader-epoch-checkpoint.tmp"]
+    assert found.leftovers == [
+        name(5, ".log") + ".deleted",
+        name(5, ".index") + ".tmp",
+        "leader-epoch-checkpoint.tmp",
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".log.swap", ".log.cleaned", ".index.swap"])

@@ -89,7 +89,7 @@ def test_no_more_places_are_remembered_than_there_is_room_for() -> None:
         append(log, ten(number))
     for start in range(200):
         log.read(start, 1, 200)
-    assert len(log._cursors) <= 64
+    assert len(log._reads._cursors) <= 64
 
 
 # --- rolls ------------------------------------------------------------------------------------------
@@ -340,16 +340,16 @@ def test_an_unsynced_file_keeps_its_descriptor() -> None:
     desk = Desk()
     log = desk.open()
     append(log, b"a")
-    held = log._dirty_file
+    held = log._held.file
     assert held is not None
     desk.pool._capacity = 1
     for name in ("leader-epoch-checkpoint", f"{0:020d}.index"):
         with desk.pool.pinned(f"{FOLDER}/{name}"):
             pass
     append(log, b"b")
-    assert log._dirty_file is held
+    assert log._held.file is held
     log.sync()
-    assert log._dirty_file is None
+    assert log._held.file is None
 
 
 # --- as follower ------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ from tests.sim.workload import (
     Reopen,
     Settings,
     Tick,
+    Trim,
 )
 
 ROOT = "/store"
@@ -77,6 +78,7 @@ class Machine:
                 locks=MemoryLocks(clock=self.clock, sleep=self._sleep),
                 live=MemoryLive(self.live),
                 threads=False,
+                retention_check_s=0.1,
             )
         self._store._registry._random_bytes = self._randomness.randbytes
 
@@ -160,16 +162,20 @@ class Machine:
         place = Place(TOPIC, call.partition)
         log, mine = self.partition(place), self.model.partitions[place]
         end = log.high_watermark
-        found = [(record.offset, Row(record.timestamp_ms, record.value)) for record in log.records(0)]
-        if found != list(enumerate(mine.rows[:end])):
+        mine.check_start(log.log_start_offset)
+        found = [
+            (record.offset, Row(record.timestamp_ms, record.value))
+            for record in log.records(log.log_start_offset)
+        ]
+        if found != list(enumerate(mine.rows[:end]))[log.log_start_offset :]:
             raise Violation(rules.NOTHING_INVENTED, f"{place} reads {found}, the model has {mine.rows[:end]}")
-        self._look_up_time(place, mine.rows[:end])
+        self._look_up_time(place, mine.rows[:end], log.log_start_offset)
 
-    def _look_up_time(self, place: Place, visible: list[Row]) -> None:
-        if not visible:
+    def _look_up_time(self, place: Place, visible: list[Row], start: int) -> None:
+        if len(visible) <= start:
             return
-        wanted_ms = visible[len(visible) // 2].timestamp_ms
-        due = next(offset for offset, row in enumerate(visible) if row.timestamp_ms >= wanted_ms)
+        wanted_ms = visible[(start + len(visible)) // 2].timestamp_ms
+        due = next(at for at, row in enumerate(visible) if at >= start and row.timestamp_ms >= wanted_ms)
         found = self.partition(place).offset_for_timestamp(wanted_ms)
         if found != due:
             raise Violation(rules.INDEXES, f"{place}: time {wanted_ms} is at offset {due}, found {found}")
@@ -211,6 +217,17 @@ class Machine:
         self.model.committed[place] = offset
         self.model.committing = {}
 
+    def _trim(self, call: Trim) -> None:
+        place = Place(TOPIC, call.partition)
+        log, mine = self.partition(place), self.model.partitions[place]
+        mine.trimming = (log.log_start_offset + log.high_watermark + 1) // 2
+        starts = self.store.delete_records(place.topic, {place.partition: mine.trimming})
+        mine.start, mine.trimming = mine.trimming, 0
+        mine.all_durable()  # a deletion syncs first
+        if list(starts.values()) != [mine.start]:
+            raise Violation(rules.START_STAYS, f"{place}: deleted up to {mine.start}, told {starts}")
+        self._look(place)
+
     def _tick(self, call: Tick) -> None:
         self.clock.advance(call.milliseconds)
         in_use = {place for place, mine in self.model.partitions.items() if mine.in_use}
@@ -228,6 +245,7 @@ class Machine:
         Reopen: _reopen,
         CreateTopic: _create_topic,
         Commit: _commit,
+        Trim: _trim,
         Tick: _tick,
     }
 
@@ -266,6 +284,7 @@ class Machine:
         if mine.in_use and 0 <= before >= log.leader_epoch:
             raise Violation(rules.EPOCH_GROWS, f"{place}: epoch {before} before, {log.leader_epoch} after")
         mine.adopt(found, power_loss=power_loss)
+        mine.start, mine.trimming = log.log_start_offset, 0
         mine.saw_epoch(log.leader_epoch)
         self._look(place)
 
@@ -285,7 +304,9 @@ class Machine:
     def read_rows(self, place: Place, end: int) -> list[Row]:
         """All records below ``end`` through ``read``; (offset, epoch) pairs go to the model."""
         log, mine = self.partition(place), self.model.partitions[place]
-        rows: list[Row] = []
+        mine.check_start(log.log_start_offset)
+        # What was deleted cannot be looked at any more: the model's word is taken for it.
+        rows: list[Row] = mine.rows[: log.log_start_offset]
         while len(rows) < end:
             data = log.read(len(rows), 1 << 20, "read_uncommitted")
             if not len(data):
@@ -294,13 +315,16 @@ class Machine:
                 batch = decode_batches(
                     bytes(data[_position : _position + header.size]), place.topic, place.partition
                 )
-                if header.base_offset != len(rows):
+                into_batch = (
+                    len(rows) == log.log_start_offset < header.next_offset
+                )  # the start may lie inside one
+                if header.base_offset != len(rows) and not (into_batch and header.base_offset < len(rows)):
                     raise Violation(
                         rules.NOTHING_INVENTED, f"{place}: batch at {header.base_offset} after {len(rows)}"
                     )
                 found = [Row(record.timestamp_ms, record.value) for record in batch]
                 mine.name(header.base_offset, header.leader_epoch, found)
-                rows += found
+                rows += found[len(rows) - header.base_offset :]
         return rows
 
     def _check_commits(self) -> None:

@@ -17,6 +17,7 @@ NOTHING_INVENTED = "nothing appears that was not appended"
 WATERMARK_SAFE = "the high watermark never covers what a crash takes, and never goes back"
 EPOCH_GROWS = "an (offset, epoch) pair names one record for ever; the epoch grows at an unclean start"
 IDEMPOTENT = "recovery is idempotent, also when it crashes itself"
+START_STAYS = "deleted records stay deleted, and no others are"
 INDEXES = "indexes are a function of the segment's bytes"
 TOPICS_SURVIVE = "created topics survive"
 COMMITS_SURVIVE = "committed offsets survive and never go back"
@@ -76,6 +77,8 @@ class PartitionModel:
     in_flight: tuple[Row, ...] = ()  # the batch being appended
     batch_limit_bytes: int = 1 << 20  # rows that are sure to fit one batch
     in_use: bool = False  # appended to since it was last closed in order: a crash makes its epoch go up
+    start: int = 0  # records below were deleted, and that was acknowledged
+    trimming: int = 0  # a deletion in flight would move the start up to here
     poisoned: bool = False  # a sync failed: the running store may hold more than it acknowledged
     refused: list[tuple[int, tuple[Row, ...]]] = field(
         default_factory=list
@@ -91,6 +94,8 @@ class PartitionModel:
             self.in_flight,
             self.batch_limit_bytes,
             self.in_use,
+            self.start,
+            self.trimming,
             self.poisoned,
             list(self.refused),
             dict(self.named),
@@ -150,6 +155,14 @@ class PartitionModel:
             raise Violation(WATERMARK_SAFE, f"high watermark went from {self.shown} to {high_watermark}")
         if promises:
             self.shown = high_watermark
+
+    def check_start(self, log_start_offset: int) -> None:
+        """A start that was acknowledged stays; one in flight may have come or not."""
+        if not self.start <= log_start_offset <= max(self.start, self.trimming):
+            raise Violation(
+                START_STAYS,
+                f"the log starts at {log_start_offset}, deleted was up to {self.start}, asked for {self.trimming}",
+            )
 
     def all_durable(self) -> None:
         self.durable = len(self.rows)
@@ -289,7 +302,7 @@ class Model:
         parts.append(sorted(self.committing.items()))
         for place, partition in sorted(self.partitions.items()):
             parts += [place, tuple(partition.rows), partition.durable, partition.shown, partition.epoch]
-            parts.append(partition.in_use)
+            parts += [partition.in_use, partition.start, partition.trimming]
             parts += [partition.in_flight, tuple(partition.refused), tuple(partition.named.items())]
         return hash(tuple(map(_hashable, parts)))
 

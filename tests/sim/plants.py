@@ -212,7 +212,7 @@ def _(patch: Patch) -> None:
         honest = {log: log.synced_offset for log in self._logs.values()}
         for log in honest:
             log.synced_offset = log.recovery_point = log.next_offset
-        self._save_state(clean=True)
+        self.save_state(clean=True)
         for log, synced in honest.items():
             log.synced_offset = log.recovery_point = synced
         close_in_order(self)
@@ -222,14 +222,14 @@ def _(patch: Patch) -> None:
 
 @plant("not marked in use", "a clean topic is appended to without its state saying so")
 def _(patch: Patch) -> None:
-    take_over, save_state = Topic._take_over, Topic._save_state
+    take_over, save_state = Topic._take_over, Topic.save_state
 
     def planted(self: Topic) -> None:
-        patch.setattr(Topic, "_save_state", lambda self, clean: None)
+        patch.setattr(Topic, "save_state", lambda self, clean=False: None)
         try:
             take_over(self)
         finally:
-            patch.setattr(Topic, "_save_state", save_state)
+            patch.setattr(Topic, "save_state", save_state)
 
     patch.setattr(Topic, "_take_over", planted)
 

@@ -14,6 +14,7 @@ from tests.sim.model import CALM, Violation
 from tests.sim.plants import Caught
 from tests.sim.report import Report, as_json, as_markdown, build, main
 from tests.sim.schedules import Outcome, Totals, run_schedules
+from tests.sim.workload import ALPHABET
 
 
 def test_a_small_report(
@@ -30,7 +31,7 @@ def test_a_small_report(
     assert "**none found**" in page
     told = json.loads(Path(files[0]).read_text("utf-8"))
     assert told["schedules"]["schedules"] == 20
-    assert told["exhaustive"]["workloads"] == 10
+    assert told["exhaustive"]["workloads"] == 1 + len(ALPHABET)
     assert told["plants"][0]["by"] == "schedules"
 
 

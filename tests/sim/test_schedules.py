@@ -19,6 +19,7 @@ FOUND = {
     2666: "a folder left by a killed process was taken over without its name being synced",
     3093: "a torn index of one row of zeros was trusted",
     3140: "a root left by a killed process was taken over without its name being synced",
+    1337: "a row of zeros in a torn index passed for an entry of a first batch of one record",
     143: "a reader took a zeroed tail behind the recovery point for damage",
 }
 

@@ -50,13 +50,20 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Trim:
+    """Delete the older half of the records that readers see."""
+
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passes, then the housekeeper has its turn."""
 
     milliseconds: int = 150
 
 
-Call: TypeAlias = Append | Flush | Read | Reopen | CreateTopic | Commit | Tick
+Call: TypeAlias = Append | Flush | Read | Reopen | CreateTopic | Commit | Trim | Tick
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +105,7 @@ ALPHABET: Final[tuple[Call, ...]] = (
     Reopen(),
     CreateTopic(),
     Commit(),
+    Trim(),
 )
 
 
@@ -130,4 +138,6 @@ def random_call(source: random.Random, settings: Settings) -> Call:
         return CreateTopic()
     if drawn < 0.91:
         return Commit(partition)
+    if drawn < 0.94:
+        return Trim(partition)
     return Tick(source.choice((10, 150, 150, 6_000)))

@@ -1,0 +1,101 @@
+"""Which segments may go, and whether an idle active one rolls: pure, from facts and the time.
+
+Size: the oldest closed segment goes only while what remains is still at least ``retention.bytes``. Time: a
+segment goes when its largest timestamp is more than ``retention.ms`` ago. Start: a segment wholly below the
+log start offset goes. Nothing at or past the high watermark ever goes, and segments only go from the front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+KEEP_ALL = -1
+
+
+class SegmentFacts(NamedTuple):
+    """One segment, oldest first. ``max_timestamp_ms``: -1 if it holds no records; ``size`` in bytes."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetentionRules:
+    """``retention_ms``, ``retention_bytes``: -1 keeps all. ``deletes``: whether cleanup.policy has "delete";
+    without it only what lies below the log start offset goes."""
+
+    deletes: bool
+    retention_ms: int
+    retention_bytes: int
+    segment_ms: int
+
+
+class RetentionDecision(NamedTuple):
+    """``drop``: how many segments go, from the oldest; ``log_start_offset``: what it is afterwards;
+    ``roll``: close the active segment now."""
+
+    drop: int
+    log_start_offset: int
+    roll: bool
+
+
+def decide_retention(
+    segments: Sequence[SegmentFacts],
+    rules: RetentionRules,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    active_age_ms: int,
+) -> RetentionDecision:
+    """``active_age_ms``: how long ago the active segment was made, by monotonic time.
+
+    The active segment itself never goes: when its time has come it is rolled, and goes at the next decision.
+    """
+    closed = segments[:-1]
+    drop = 0
+    while drop < len(closed) and closed[drop].next_offset <= high_watermark:
+        if not _may_go(segments, drop, rules, log_start_offset, now_ms):
+            break
+        drop += 1
+    start = max(log_start_offset, segments[drop].base_offset) if drop else log_start_offset
+    return RetentionDecision(drop, start, _must_roll(segments, rules, high_watermark, now_ms, active_age_ms))
+
+
+def _may_go(
+    segments: Sequence[SegmentFacts], number: int, rules: RetentionRules, log_start_offset: int, now_ms: int
+) -> bool:
+    segment = segments[number]
+    if segment.next_offset <= log_start_offset:
+        return True
+    if not rules.deletes:
+        return False
+    # A segment without a usable timestamp has no age: it is kept until size or the start lets it go.
+    if rules.retention_ms >= 0 and 0 <= segment.max_timestamp_ms < now_ms - rules.retention_ms:
+        return True
+    remaining = sum(later.size for later in segments[number + 1 :])
+    return 0 <= rules.retention_bytes <= remaining
+
+
+def _must_roll(
+    segments: Sequence[SegmentFacts],
+    rules: RetentionRules,
+    high_watermark: int,
+    now_ms: int,
+    active_age_ms: int,
+) -> bool:
+    """An idle active segment is closed when its newest record is past retention, or when it is older than
+    ``segment.ms``: else its records could neither go nor be compacted until somebody appends."""
+    if not segments or segments[-1].size == 0 or segments[-1].next_offset > high_watermark:
+        return False
+    active = segments[-1]
+    expired = (
+        rules.deletes
+        and rules.retention_ms >= 0
+        and 0 <= active.max_timestamp_ms < now_ms - rules.retention_ms
+    )
+    return expired or active_age_ms > rules.segment_ms

@@ -1,0 +1,67 @@
+"""Reading backwards: the same records as forwards, newest first, without reading from the start."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import logstore
+from logstore.errors import OffsetOutOfRangeError
+from logstore.log.segment import Segment
+from logstore.seams.clock import ManualClock
+from logstore.seams.memory_fs import MemoryFileSystem
+from logstore.types import Buffer
+
+
+def _store(fs: MemoryFileSystem, mode: str = "rw") -> logstore.LogStore:
+    return logstore.LogStore("/s", mode, fs=fs, clock=ManualClock(), threads=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_backwards_is_forwards_reversed(seed: int) -> None:
+    chance = random.Random(seed)
+    fs = MemoryFileSystem()
+    with _store(fs) as store:
+        store.create_topic("t", 1, {"segment.bytes": "20000", "index.interval.bytes": "300"})
+        log = store.partition("t", 0)
+        for _ in range(120):
+            rows = [(None, chance.randbytes(chance.randrange(200))) for _ in range(chance.randrange(1, 9))]
+            log.append(rows)
+        everything = list(log.records(0))
+        assert list(log.records(0, reverse=True)) == everything[::-1]
+        for _ in range(20):
+            start = chance.randrange(len(everything) + 1)
+            end = chance.randrange(start, len(everything) + 1)
+            assert list(log.records(start, end, reverse=True)) == everything[start:end][::-1]
+    with _store(fs, "r") as reader:
+        assert list(reader.partition("t", 0).records(0, reverse=True)) == everything[::-1]
+
+
+def test_the_newest_records_cost_no_read_of_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = MemoryFileSystem()
+    with _store(fs) as store:
+        store.create_topic("t", 1, {"segment.bytes": str(1 << 20)})
+        log = store.partition("t", 0)
+        for _ in range(200):
+            log.append([(None, b"x" * 1000)] * 50, acks=1)
+    read: list[int] = []
+    whole = Segment.bytes_at
+
+    def counted(segment: Segment, position: int, length: int) -> Buffer:
+        data = whole(segment, position, length)
+        read.append(len(data))
+        return data
+
+    with _store(fs) as store:
+        log = store.partition("t", 0)
+        monkeypatch.setattr(Segment, "bytes_at", counted)
+        assert next(log.records(0, reverse=True)).offset == 200 * 50 - 1
+        assert 0 < sum(read) < 3 << 20  # of ten: the check of the start, and the last segment
+
+
+def test_start_out_of_range_is_told_at_once() -> None:
+    with _store(MemoryFileSystem()) as store:
+        store.create_topic("t")
+        with pytest.raises(OffsetOutOfRangeError):
+            store.partition("t", 0).records(5, reverse=True)
