@@ -82,15 +82,12 @@ class LogStore:
         threads: bool = True,
     ) -> None:
         if not isinstance(mode, str) or mode not in ("r", "rw"):
-            raise InvalidArgumentError(f"mode={mode!r} is not known", hint="use 'r' or 'rw'")
+            raise InvalidArgumentError(f"mode={arguments.shown(mode)} is not known", hint="use 'r' or 'rw'")
+        path = arguments.directory(path)
+        intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
+        _check_settings(*intervals_s, mode_bits, max_open_files, tail_cache_bytes)
         self.mode: Mode = mode
         self._clock = SystemClock() if clock is None else clock
-        path = arguments.directory(path)
-        lock_timeout_s = arguments.seconds(lock_timeout_s, "lock_timeout_s")
-        lock_idle_release_s = arguments.seconds(lock_idle_release_s, "lock_idle_release_s")
-        mode_bits = arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
-        max_open_files = arguments.whole(max_open_files, "max_open_files", 1)
-        tail_cache_bytes = arguments.whole(tail_cache_bytes, "tail_cache_bytes")
         in_memory = path == MEMORY
         self.root = "/store" if in_memory else os.path.realpath(path)
         if in_memory or fs is not None:
@@ -101,18 +98,8 @@ class LogStore:
             refuse_network_file_system(self.root)
         self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
         self._committer = Committer(self._clock, threads=threads)
-        self._housekeeper = Housekeeper(
-            self._clock,
-            lambda: self._registry.opened(),
-            lambda: self._registry.retained(),
-            lambda: self._registry.look_for_changes(),
-            lambda: self._keeper,
-            threads=threads,
-            idle_release_s=lock_idle_release_s,
-            retention_check_s=retention_check_s,
-        )
-        self._close_lock = threading.Lock()
-        self._children: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
+        self._close_lock, self._children = threading.Lock(), weakref.WeakSet[Any]()
         self._prepare_directory()
         self._context = StoreContext(
             root=self.root,
@@ -144,6 +131,20 @@ class LogStore:
         _stores.add(self)
 
     # --- opening ---
+
+    def _make_housekeeper(
+        self, threads: bool, lock_idle_release_s: float, retention_check_s: float
+    ) -> Housekeeper:
+        return Housekeeper(
+            self._clock,
+            lambda: self._registry.opened(),
+            lambda: self._registry.retained(),
+            lambda: self._registry.look_for_changes(),
+            lambda: self._keeper,
+            threads=threads,
+            idle_release_s=lock_idle_release_s,
+            retention_check_s=retention_check_s,
+        )
 
     def _prepare_directory(self) -> None:
         kind = classify_directory(self.fs, self.root)
@@ -398,6 +399,23 @@ class _Access:
 
     def commit(self, wants: list[tuple[OwnedLog, int]]) -> None:
         self._context.commit(wants)
+
+
+def _check_settings(
+    lock_timeout_s: float,
+    lock_idle_release_s: float,
+    retention_check_s: float,
+    mode_bits: int,
+    max_open_files: int,
+    tail_cache_bytes: int,
+) -> None:
+    """InvalidArgumentError names the setting."""
+    arguments.seconds(lock_timeout_s, "lock_timeout_s")
+    arguments.seconds(lock_idle_release_s, "lock_idle_release_s")
+    arguments.seconds(retention_check_s, "retention_check_s")
+    arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
+    arguments.whole(max_open_files, "max_open_files", 1)
+    arguments.whole(tail_cache_bytes, "tail_cache_bytes")
 
 
 def _mark_forked() -> None:

@@ -89,8 +89,8 @@ def test_values_are_text() -> None:
     ("key", "text"),
     [
         ("cleanup.policy", "compact"),
-        ("retention.ms", "1000"),
-        ("retention.bytes", "1000"),
+        ("delete.retention.ms", "1000"),
+        ("min.compaction.lag.ms", "1000"),
         ("min.compaction.lag.ms", "5"),
         ("preallocate", "true"),
     ],

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -501,7 +502,7 @@ def last_segment(root: Path) -> Path:
 def test_a_pipe_in_place_of_a_file_is_refused_not_waited_for(spoilt: Path, name: str) -> None:
     (spoilt / name).unlink()
     os.mkfifo(spoilt / name)
-    with pytest.raises(StorageError, match="it is no regular file .*put back what belongs there"):
+    with pytest.raises(StorageError, match=r"it is no regular file .*put back what belongs there"):
         read_all(spoilt, mode="rw")
 
 
@@ -535,7 +536,7 @@ def test_a_closed_segment_that_became_empty_is_no_silent_hole(spoilt: Path) -> N
     os.truncate(sorted((spoilt / "plain-0").glob("*.log"))[1], 0)
     with pytest.raises(LogStoreError):
         read_all(spoilt)
-    with pytest.raises(CorruptBatchError, match="the files hold .* where offset 12 is due"):
+    with pytest.raises(CorruptBatchError, match=r"the files hold .* where offset 12 is due"):
         read_all(spoilt, mode="rw")
 
 

@@ -46,7 +46,7 @@ def settings_of(
         ("batch_bytes", batch_bytes, 1),
         ("buffer_bytes", buffer_bytes, batch_bytes),
         ("max_block_ms", max_block_ms, 0),
-        ("delivery_timeout_ms", delivery_timeout_ms, linger_ms or 1),
+        ("delivery_timeout_ms", delivery_timeout_ms, linger_ms),
     ):
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
             raise InvalidArgumentError(f"{name}={shown(number)}", hint=f"it is a number, at least {least}")

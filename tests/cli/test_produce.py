@@ -52,7 +52,7 @@ def test_partition_and_codec_and_acks(shell: Shell) -> None:
     assert [batch["codec"] for batch in batches] == ["gzip", "snappy", "lz4", "zstd"]
     quiet = shell.json("produce", "t", "--format", "lines", "--acks", "0", stdin="y\n")
     assert quiet["records"] == 1
-    assert "names partition 7" in shell.run("produce", "t", "-p", "7", stdin="x\n", code=1).stderr
+    assert "has no partition 7" in shell.run("produce", "t", "-p", "7", stdin="x\n", code=1).stderr
 
 
 def test_create(shell: Shell) -> None:
