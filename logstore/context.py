@@ -50,5 +50,20 @@ class StoreContext:
         if self.read_only:
             raise ReadOnlyStoreError(f"the store at {self.root} was opened read-only")
 
+    def show(self, slot: int, log: OwnedLog) -> None:
+        """Publish what a log has now, for readers in other processes and for its next owner."""
+        bounds = log.bounds()
+        base, position = log.end_position
+        self.live.publish(
+            slot,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_end_offset=bounds.log_end_offset,
+            segment_base=base,
+            end_position=position,
+            leader_epoch=bounds.leader_epoch,
+        )
+
     def partition_directory(self, topic: str, partition: int) -> str:
         return f"{self.root}/{topic}-{partition}"

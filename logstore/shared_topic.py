@@ -194,7 +194,7 @@ class SharedTopic(Generic[Machine]):
             loaded=loaded,
             log_start_offset=rules.log_start_offset,
             tail=TailCache(context.tails, self._config.tail_cache_bytes),
-            publish=self._publish,
+            publish=lambda log: context.show(self._slot, log),
             before_roll=lambda log: self._save_state(log.recovery_point, log.log_start_offset),
             on_dirty=lambda _: None,  # every append here is synced before the lock goes
             on_poison=self._note_poisoned,
@@ -206,20 +206,6 @@ class SharedTopic(Generic[Machine]):
             self._save_state(log.recovery_point, log.log_start_offset, boot_id="")
         except LogStoreError as error:
             logger.error("%s failed, and its state could not say so: %s", self._entry.name, error)
-
-    def _publish(self, log: OwnedLog) -> None:
-        bounds = log.bounds()
-        base, position = log.end_position
-        self._context.live.publish(
-            self._slot,
-            log_start_offset=bounds.log_start_offset,
-            high_watermark=bounds.high_watermark,
-            last_stable_offset=bounds.last_stable_offset,
-            log_end_offset=bounds.log_end_offset,
-            segment_base=base,
-            end_position=position,
-            leader_epoch=bounds.leader_epoch,
-        )
 
     def _row(self) -> PartitionState | None:
         state = topic_state.load(self._context.fs, self._context.root, self._entry.name)

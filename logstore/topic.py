@@ -485,20 +485,6 @@ class Topic:
         context = self._context
         slot = self.entry.live_slot(partition)
 
-        def publish(log: OwnedLog) -> None:
-            bounds = log.bounds()
-            base, position = log.end_position
-            context.live.publish(
-                slot,
-                log_start_offset=bounds.log_start_offset,
-                high_watermark=bounds.high_watermark,
-                last_stable_offset=bounds.last_stable_offset,
-                log_end_offset=bounds.log_end_offset,
-                segment_base=base,
-                end_position=position,
-                leader_epoch=bounds.leader_epoch,
-            )
-
         jitter = self.config.segment_jitter_ms
         return OwnedLog(
             where=f"{self.name}-{partition}",
@@ -509,7 +495,7 @@ class Topic:
             loaded=loaded,
             log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
-            publish=publish,
+            publish=lambda log: context.show(slot, log),
             before_roll=lambda _: self.save_state(clean=False),
             on_dirty=context.note_dirty,
             on_poison=lambda _: self._note_poisoned(),

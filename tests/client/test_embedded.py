@@ -341,7 +341,12 @@ def test_closing_the_store_ends_a_waiting_fetch() -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        time.sleep(0.03)
+        log = store._registry.get("t").owned_log(0)
+        assert log is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while not log._waiters:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
         started = time.monotonic()
         store.close()
         thread.join(PATIENCE_S)
