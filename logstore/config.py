@@ -11,7 +11,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from logstore.arguments import mapping
 from logstore.errors import InvalidConfigError, NotAvailableYetError
@@ -21,6 +21,13 @@ PARTITIONERS = ("murmur3", "murmur2", "crc32", "round_robin")
 _NUMBER = re.compile(r"-?[0-9]{1,20}")  # int() also takes 1_000 and other scripts' digits
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+
+
+class CleanupPolicy(NamedTuple):
+    """``compact``: only the last value of each key stays; ``delete``: retention takes old segments."""
+
+    compact: bool = False
+    delete: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +53,12 @@ class TopicConfig:
     retention_ms: int = -1  # age by record time at which a closed segment goes; -1 keeps all
     retention_bytes: int = -1  # size that the partition may keep; -1 keeps all
     file_delete_delay_ms: int = 60_000  # from a segment's retirement to the removal of its files
+    cleanup_policy: CleanupPolicy = CleanupPolicy()  # what keeps the log from growing for ever
+    delete_retention_ms: int = 86_400_000  # how long a tombstone outlives its first cleaning
+    min_cleanable_dirty_ratio: float = 0.5  # share of uncleaned bytes that starts a cleaning
+    min_compaction_lag_ms: int = 0  # a record younger than this is not cleaned
+    max_compaction_lag_ms: int = INT64_MAX  # an uncleaned record older than this starts a cleaning
+    producer_expiration_ms: int = 86_400_000  # a producer id idle this long is forgotten
     partitioner: str = "murmur3"
     visible_after: str = "flush"  # flush: shown once synced; append: at once
     tail_cache_bytes: int = 1 << 20  # newest bytes kept in memory for tailing readers
@@ -89,6 +102,13 @@ def _fraction(text: str) -> float:
     if not 0 <= value <= 1:
         raise ValueError("must be between 0 and 1")
     return value
+
+
+def _cleanup_policy(text: str) -> CleanupPolicy:
+    names = [name.strip() for name in text.split(",")]
+    if not set(names) <= {"compact", "delete"} or len(names) != len(set(names)):
+        raise ValueError("must be delete, compact, or compact,delete")
+    return CleanupPolicy("compact" in names, "delete" in names)
 
 
 _COUNT = _whole(0, INT64_MAX)
@@ -138,16 +158,36 @@ SETTINGS: dict[str, Setting] = {
         Setting(
             "file.delete.delay.ms", "file_delete_delay_ms", _COUNT, "60000", "wait before a file is removed"
         ),
-        # known to Kafka's users, not in force yet: only the value that describes what happens is taken
-        Setting("cleanup.policy", None, str, "delete", "delete or compact"),
-        Setting("delete.retention.ms", None, _COUNT, "86400000", "how long tombstones stay"),
-        Setting("min.cleanable.dirty.ratio", None, _fraction, "0.5", "dirt that starts a cleaning"),
-        Setting("min.compaction.lag.ms", None, _COUNT, "0", "youngest record to clean"),
         Setting(
-            "max.compaction.lag.ms", None, _whole(1, INT64_MAX), str(INT64_MAX), "oldest uncleaned record"
+            "cleanup.policy", "cleanup_policy", _cleanup_policy, "delete", "delete, compact or compact,delete"
         ),
+        Setting("delete.retention.ms", "delete_retention_ms", _COUNT, "86400000", "how long tombstones stay"),
+        Setting(
+            "min.cleanable.dirty.ratio",
+            "min_cleanable_dirty_ratio",
+            _fraction,
+            "0.5",
+            "dirt that starts a cleaning",
+        ),
+        Setting("min.compaction.lag.ms", "min_compaction_lag_ms", _COUNT, "0", "youngest record to clean"),
+        Setting(
+            "max.compaction.lag.ms",
+            "max_compaction_lag_ms",
+            _whole(1, INT64_MAX),
+            str(INT64_MAX),
+            "oldest uncleaned record",
+        ),
+        # known to Kafka's users, not in force yet: only the value that describes what happens is taken
         Setting("preallocate", None, _one_of("true", "false"), "false", "reserve files ahead"),
-        # our own
+        # our own (the first is a broker's setting in Kafka)
+        Setting(
+            "producer.id.expiration.ms",
+            "producer_expiration_ms",
+            _whole(1, INT64_MAX),
+            "86400000",
+            "idle time after which a producer id is forgotten",
+            True,
+        ),
         Setting("partitioner", "partitioner", _one_of(*PARTITIONERS), "murmur3", "key -> partition", True),
         Setting(
             "visible.after", "visible_after", _one_of("flush", "append"), "flush", "when readers see it", True
@@ -182,7 +222,14 @@ def parse_topic_config(config: Mapping[str, str]) -> TopicConfig:
                 f"{key}={text!r}: {row.doc} is not built yet, and a setting nobody obeys is refused",
                 hint=f"leave {key} at {row.default}",
             )
-    return TopicConfig(**fields)
+    parsed = TopicConfig(**fields)
+    if parsed.max_compaction_lag_ms < parsed.min_compaction_lag_ms:
+        raise InvalidConfigError(
+            f"max.compaction.lag.ms={parsed.max_compaction_lag_ms} is below min.compaction.lag.ms="
+            f"{parsed.min_compaction_lag_ms}: a record would be due before it may be touched",
+            hint="raise the first or lower the second",
+        )
+    return parsed
 
 
 def changed_config(config: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:

@@ -158,6 +158,62 @@ class OffsetMismatchError(FatalError):
         self.end_offset = end_offset
 
 
+class OutOfOrderSequenceError(FatalError):
+    """A batch of an idempotent producer does not go on where the last one of that producer ended: a batch in
+    between is missing. Nothing was written."""
+
+    code = 45
+    hint = "a batch before this one was not stored; begin again under a new epoch"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, expected_sequence: int = -1, found_sequence: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.expected_sequence = expected_sequence
+        self.found_sequence = found_sequence
+
+
+class DuplicateSequenceError(FatalError):
+    """The batch is in the log already, but so long ago that its offset is not remembered any more."""
+
+    code = 46
+    hint = "it is stored once; nothing is left to do"
+
+
+class ProducerFencedError(FatalError):
+    """A newer instance of this producer has taken over: its epoch is higher."""
+
+    code = 47
+    hint = "close this producer; the newer instance goes on"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, expected_epoch: int = -1, found_epoch: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.expected_epoch = expected_epoch
+        self.found_epoch = found_epoch
+
+
+class TransactionStateError(FatalError):
+    """The request does not fit the state of the producer's transaction on this partition."""
+
+    code = 48
+
+
+class CoordinatorFencedError(FatalError):
+    """A marker came from a transaction coordinator that a newer one has replaced."""
+
+    code = 52
+    hint = "only the newest coordinator may end transactions"
+
+
+class ProducerBusyError(RetriableError):
+    """Another live producer has this name."""
+
+    code = 10025
+    hint = "close the other one, or wait until its process has ended"
+
+
 class DataLossError(FatalError):
     """Records that this reader had reached are gone: their epoch ended before its position."""
 

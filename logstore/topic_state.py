@@ -5,11 +5,13 @@
 and nothing needs to be scanned. ``boot_id``: the boot that wrote the file: the same boot means that the page
 cache survived whatever happened. Partitions are rows of ``columns`` numbers:
 
-    {"crc32c": ..., "format_version": 1, "topic_id": ..., "boot_id": ..., "clean": true,
-     "columns": ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset"],
-     "partitions": {"0": [12, 0, 12, 12], ...}}
+    {"crc32c": ..., "format_version": 2, "topic_id": ..., "boot_id": ..., "clean": true,
+     "columns": ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset",
+                 "no_producers_at", "cleaner_point"],
+     "partitions": {"0": [12, 0, 12, 12, 12, 0], ...}}
 
-Cleaner positions join the columns, under a higher version, when compaction does.
+Version 1 had the first four columns: no producer had state then, and nothing had been cleaned. It is read as
+it is, and written as version 2 when the topic's next owner saves it.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ from logstore.invariants import invariant
 from logstore.json_document import INT64_MAX, damaged, decode_document, encode_document, table, text, truth
 from logstore.seams.fs import FileSystem, read_file, replace_file
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 DIRECTORY: Final = ".state"
 MAX_PARTITION: Final = 2**31 - 1
-_COLUMNS: Final = ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset"]
+_COLUMNS_1: Final = ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset"]
+_COLUMNS: Final = [*_COLUMNS_1, "no_producers_at", "cleaner_point"]
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _KEYS: Final = frozenset({"topic_id", "boot_id", "clean", "columns", "partitions"})
 _LONGEST_PLAIN_NAME: Final = 246  # with ".json.tmp" behind it a file name of 255 bytes, the most there is
@@ -38,12 +41,19 @@ _LONGEST_PLAIN_NAME: Final = 246  # with ".json.tmp" behind it a file name of 25
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Offsets of one partition. ``log_end_offset`` is meaningful when the topic is clean."""
+    """Offsets of one partition. ``log_end_offset`` is meaningful when the topic is clean.
+
+    ``no_producers_at``: an offset at which no producer had state (whatever has to be known of producers comes
+    from batches behind it, or from a newer snapshot); ``cleaner_point``: compaction has been through all
+    before it.
+    """
 
     recovery_point: int
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
+    no_producers_at: int = 0
+    cleaner_point: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,14 @@ def state_path(root: str, topic: str) -> str:
 
 def encode(state: TopicState) -> bytes:
     rows = {
-        str(number): [row.recovery_point, row.log_start_offset, row.high_watermark, row.log_end_offset]
+        str(number): [
+            row.recovery_point,
+            row.log_start_offset,
+            row.high_watermark,
+            row.log_end_offset,
+            row.no_producers_at,
+            row.cleaner_point,
+        ]
         for number, row in sorted(state.partitions.items())
     }
     invariant(
@@ -85,18 +102,24 @@ def encode(state: TopicState) -> bytes:
 def decode(data: bytes, path: str) -> TopicState:
     """DamagedStoreError with ``path`` if malformed; UnsupportedStoreVersionError if newer than this code."""
     fields = decode_document(data, FORMAT_VERSION, _KEYS, path)
-    if fields["columns"] != _COLUMNS:
+    columns = fields["columns"]
+    if columns != _COLUMNS and columns != _COLUMNS_1:
         raise damaged(path, f"its columns are {fields['columns']!r}")
     partitions: dict[int, PartitionState] = {}
     for key, row in table(fields["partitions"], "partitions", path).items():
         if not _PARTITION_NUMBER.fullmatch(key) or int(key) > MAX_PARTITION:
             raise damaged(path, f"partition {key!r} is not a number")
         # One check a row, not one a number: a topic may have a hundred thousand rows, read at every open.
-        if type(row) is not list or len(row) != len(_COLUMNS) or set(map(type, row)) != {int}:
-            raise damaged(path, f"partition {key} has {row!r}, not {len(_COLUMNS)} whole numbers")
+        if type(row) is not list or len(row) != len(columns) or set(map(type, row)) != {int}:
+            raise damaged(path, f"partition {key} has {row!r}, not {len(columns)} whole numbers")
         if min(row) < 0 or max(row) > INT64_MAX:
             raise damaged(path, f"partition {key} has {row!r}, which are no offsets")
-        partitions[int(key)] = PartitionState(*row)
+        # In version 1 no batch could name a producer, so none has state at the recovery point.
+        partitions[int(key)] = (
+            PartitionState(*row)
+            if len(row) == len(_COLUMNS)
+            else PartitionState(row[0], row[1], row[2], row[3], row[0])
+        )
     return TopicState(
         text(fields["topic_id"], "topic_id", path),
         text(fields["boot_id"], "boot_id", path),

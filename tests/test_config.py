@@ -21,9 +21,35 @@ def test_every_row_says_what_it_is() -> None:
     assert all(row.key == key and row.doc for key, row in SETTINGS.items())
     assert {key for key, row in SETTINGS.items() if row.ours} == {
         "partitioner",
+        "producer.id.expiration.ms",
         "visible.after",
         "tail.cache.bytes",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("delete", (False, True)),
+        ("compact", (True, False)),
+        ("compact,delete", (True, True)),
+        ("delete, compact", (True, True)),
+    ],
+)
+def test_cleanup_policies(text: str, policy: tuple[bool, bool]) -> None:
+    assert parse_topic_config({"cleanup.policy": text}).cleanup_policy == policy
+
+
+@pytest.mark.parametrize("text", ["", "none", "compact,compact", "compact;delete", "Compact"])
+def test_other_cleanup_policies_are_refused(text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=r"cleanup\.policy"):
+        parse_topic_config({"cleanup.policy": text})
+
+
+def test_compaction_lags_that_exclude_each_other_are_refused() -> None:
+    lags = {"min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "999"}
+    with pytest.raises(InvalidConfigError, match=r"999 is below min\.compaction\.lag\.ms=1000"):
+        parse_topic_config(lags)
 
 
 def test_values_are_parsed() -> None:
@@ -88,10 +114,6 @@ def test_values_are_text() -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ("cleanup.policy", "compact"),
-        ("delete.retention.ms", "1000"),
-        ("min.compaction.lag.ms", "1000"),
-        ("min.compaction.lag.ms", "5"),
         ("preallocate", "true"),
     ],
 )

@@ -66,11 +66,22 @@ def test_round_trip(value: TopicState) -> None:
 
 def test_golden() -> None:
     rest = (
-        b'"format_version": 1, "topic_id": "id", "boot_id": "boot", "clean": true, '
-        b'"columns": ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset"], '
-        b'"partitions": {"0": [7, 0, 7, 7], "1": [0, 0, 0, 0]}}\n'
+        b'"format_version": 2, "topic_id": "id", "boot_id": "boot", "clean": true, '
+        b'"columns": ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset", '
+        b'"no_producers_at", "cleaner_point"], '
+        b'"partitions": {"0": [7, 0, 7, 7, 0, 0], "1": [0, 0, 0, 0, 0, 0]}}\n'
     )
     assert encode(state(7)) == b'{"crc32c": "%08x",\n' % crc32c(rest) + rest
+
+
+def test_version_1_knew_of_no_producers_and_no_cleaning() -> None:
+    rest = (
+        b'"format_version": 1, "topic_id": "id", "boot_id": "boot", "clean": false, '
+        b'"columns": ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset"], '
+        b'"partitions": {"0": [7, 1, 8, 9]}}\n'
+    )
+    read = decode(b'{"crc32c": "%08x",\n' % crc32c(rest) + rest, "p")
+    assert read.partitions == {0: PartitionState(7, 1, 8, 9, no_producers_at=7, cleaner_point=0)}
 
 
 def test_every_flipped_bit_is_damage() -> None:
@@ -111,7 +122,7 @@ def test_malformed_fields_are_damage(change: dict[str, object]) -> None:
 
 def test_a_newer_version_is_refused() -> None:
     with pytest.raises(UnsupportedStoreVersionError):
-        decode(encode_document(2, {"clean": True}), "p")
+        decode(encode_document(3, {"clean": True}), "p")
 
 
 def test_negative_offsets_are_never_written() -> None:
