@@ -30,6 +30,9 @@ class CleanupPolicy(NamedTuple):
     delete: bool = True
 
 
+_DELETE = CleanupPolicy()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicConfig:
     """A topic's settings in force. Times in ms, sizes in bytes; names follow the table ``SETTINGS``."""
@@ -53,7 +56,7 @@ class TopicConfig:
     retention_ms: int = -1  # age by record time at which a closed segment goes; -1 keeps all
     retention_bytes: int = -1  # size that the partition may keep; -1 keeps all
     file_delete_delay_ms: int = 60_000  # from a segment's retirement to the removal of its files
-    cleanup_policy: CleanupPolicy = CleanupPolicy()  # what keeps the log from growing for ever
+    cleanup_policy: CleanupPolicy = _DELETE  # what keeps the log from growing for ever
     delete_retention_ms: int = 86_400_000  # how long a tombstone outlives its first cleaning
     min_cleanable_dirty_ratio: float = 0.5  # share of uncleaned bytes that starts a cleaning
     min_compaction_lag_ms: int = 0  # a record younger than this is not cleaned

@@ -172,6 +172,8 @@ class SharedTopic(Generic[Machine]):
             interval_bytes=self._config.index_interval_bytes,
             max_batch_bytes=self._config.max_message_bytes,
             now_ms=context.clock.wall_ms(),
+            no_producers_at=row.no_producers_at if row is not None else 0,
+            seen_s=context.clock.monotonic_s(),
         )
         try:
             ensure_folder(context.fs, context.root, self._directory, self._entry.topic_id)
@@ -221,6 +223,7 @@ class SharedTopic(Generic[Machine]):
             log_start_offset=log_start_offset,
             high_watermark=recovery_point,
             log_end_offset=recovery_point,
+            no_producers_at=recovery_point,  # coordinators write here, without producer ids
         )
         state = TopicState(self._entry.topic_id, boot_id, False, {0: row})
         topic_state.save(context.fs, context.root, self._entry.name, state)

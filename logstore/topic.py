@@ -386,6 +386,7 @@ class Topic:
                     log_start_offset=log.log_start_offset,
                     high_watermark=log.synced_offset,
                     log_end_offset=log.synced_offset,
+                    no_producers_at=log.producers.no_producers_at,
                 )
             # After a failed sync the page cache may show what no disk holds: recovery must not trust it,
             # so the state names no boot, which is how a power loss looks.
@@ -465,6 +466,8 @@ class Topic:
             interval_bytes=self.config.index_interval_bytes,
             max_batch_bytes=self.config.max_message_bytes,
             now_ms=context.clock.wall_ms(),
+            no_producers_at=row.no_producers_at,
+            seen_s=context.clock.monotonic_s(),
         )
         try:
             if row.recovery_point == 0:

@@ -277,7 +277,9 @@ class EmbeddedBackend:
                 continue
             result = self._fetch_one(request, isolation, limit)
             total += len(result.batches)
+            # What was read over (aborted records) is worth an answer, too: the reader goes on behind it.
             failed = failed or result.error is not None
+            failed = failed or (not result.batches and result.next_offset > request.offset)
             results.append(result)
         return results, failed or total >= max(min_bytes, 1)
 

@@ -14,7 +14,6 @@ from logstore.errors import (
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
-    NotAvailableYetError,
     RecordTooLargeError,
 )
 from logstore.format.batch import (
@@ -64,10 +63,10 @@ def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str
         raise InvalidRecordError(
             f"append to {where}: control batches are written by the log itself", hint="send records instead"
         )
-    if header.is_transactional or header.producer_id >= 0:
-        raise NotAvailableYetError(
-            f"append to {where}: a batch with producer id {header.producer_id}",
-            hint="idempotent and transactional batches come with a later version; send with producer id -1",
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecordError(
+            f"append to {where}: a transactional batch without a producer id",
+            hint="give it its producer's id",
         )
     if header.records_count < 1 or header.records_count != header.last_offset_delta + 1:
         raise InvalidRecordError(

@@ -19,9 +19,14 @@ from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
 from logstore.log.listing import Listing
+from logstore.log.producer_recovery import replay_from
+from logstore.log.producer_replay import ProducerReplay
+from logstore.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from logstore.log.scan import SegmentScan
 from logstore.log.segment import LOG_SUFFIX, Chunk, Segment
 from logstore.log.segment_list import Back, SegmentList
+from logstore.log.transaction_index import SUFFIX as ABORTED_SUFFIX
+from logstore.log.transaction_index import AbortedTransaction, read_rows
 from logstore.seams.fs import FileSystem, read_file
 from logstore.topic_state import PartitionState
 
@@ -54,6 +59,8 @@ class ObservedLog:
         self._lock = threading.Lock()
         self.segments = SegmentList()
         self._scanned: tuple[int, int, int] | None = None  # (segment base, position, next offset)
+        self._snapshots: frozenset[int] = frozenset()
+        self._replay: ProducerReplay | None = None  # what producers had done, where no writer says it
 
     @property
     def _fs(self) -> FileSystem:
@@ -81,9 +88,45 @@ class ObservedLog:
             start = state.log_start_offset if state is not None else 0
             try:
                 end = self._scan_end(state)
+                stable = self._stable_end(state, end)
             except OSError as error:
                 raise from_os_error(error, "read", self.directory) from error
-            return Bounds(start, end, end, end, self.epoch_table().latest)
+            return Bounds(start, end, stable, end, self.epoch_table().latest)
+
+    def _stable_end(self, state: PartitionState | None, end: int) -> int:
+        """Where the first open transaction begins, else ``end``."""
+        replay = self._replay
+        if replay is None or replay.next_offset > end:
+            none_at = state.no_producers_at if state is not None else 0
+            replay = replay_from(self._fs, self.directory, self._snapshots, none_at, end, 0.0)
+            self._replay = replay
+        replay.advance(self.segments.segments, end)
+        first = replay.states.first_unstable(end)
+        return end if first is None else first
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """As ``OwnedLog.aborted``; after a crash the rows that its writer had not synced are added."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._aborted(start_offset, end_offset)
+            except (FileNotFoundError, CorruptBatchError):
+                self._again()
+        return self._aborted(start_offset, end_offset)
+
+    def _aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        segments, replay = self._current(), self._replay
+        if replay is None or self._live.read(self._live_slot) is not None:
+            return segments.aborted(start_offset, end_offset)
+        # No writer speaks for the files: of the rows behind the replay's start anything may have got lost.
+        found: list[AbortedTransaction] = []
+        for segment in segments.segments:
+            if segment.next_offset <= replay.start:
+                found += segment.aborted()
+            else:
+                path = segment.path(ABORTED_SUFFIX)
+                found += read_rows(self._fs, path, segment.base_offset, replay.start)
+                found += replay.aborted.get(segment.base_offset, [])
+        return [row for row in found if row.last_offset >= start_offset and row.first_offset < end_offset]
 
     def _scan_end(self, state: PartitionState | None) -> int:
         """The first offset that recovery would not keep; narrows the last segment to its good bytes."""
@@ -142,6 +185,7 @@ class ObservedLog:
             return
         except OSError as error:
             raise from_os_error(error, "list", self.directory) from error
+        self._snapshots = frozenset(base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX)
         known = {segment.base_offset: segment for segment in self.segments.segments}
         segments = []
         for number, base in enumerate(listing.bases):

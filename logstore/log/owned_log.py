@@ -20,7 +20,8 @@ from logstore.errors import (
     StorageError,
     from_os_error,
 )
-from logstore.format.batch import STAMP_SIZE, stamp
+from logstore.format.batch import STAMP_SIZE, read_header, stamp
+from logstore.format.control import ControlType, encode_control_batch, encode_marker
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch, check_follower_append
 from logstore.log.bounds import Appended, Bounds, Waiter
@@ -29,6 +30,11 @@ from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
 from logstore.log.held_file import HeldFile
+from logstore.log.listing import Listing
+from logstore.log.producer_journal import ProducerJournal, write_aborted
+from logstore.log.producer_recovery import recover_producers
+from logstore.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from logstore.log.producer_state import Marker
 from logstore.log.read_path import ReadPath
 from logstore.log.recovery import Loaded
 from logstore.log.rolling import must_roll
@@ -36,6 +42,7 @@ from logstore.log.segment import Chunk, Segment
 from logstore.log.segment_files import create_segment, truncated
 from logstore.log.segment_list import Back, SegmentList
 from logstore.log.tail_cache import TailCache
+from logstore.log.transaction_index import AbortedTransaction
 from logstore.seams.clock import Clock
 from logstore.seams.fs import replace_file
 from logstore.types import Buffer
@@ -88,6 +95,7 @@ class OwnedLog:
         self.log_start_offset = log_start_offset
         self.tail = tail
         self._reads = ReadPath(where, tail, lambda: self.segments)
+        self.producers = ProducerJournal(pool, directory, where, loaded.producers, clock.monotonic_s)
         self.dirty_since_s = 0.0
         self.unsynced_records = 0
         self.syncs = 0
@@ -119,11 +127,10 @@ class OwnedLog:
         return self.epochs
 
     def bounds(self) -> Bounds:
-        high_watermark = self.high_watermark
-        # Without transactions every record below the high watermark is stable.
-        return Bounds(
-            self.log_start_offset, high_watermark, high_watermark, self.next_offset, self.epochs.latest
-        )
+        high_watermark = self.high_watermark  # before the other: a transaction that ends moves it first
+        unstable = self.producers.first_unstable
+        stable = high_watermark if unstable is None else min(unstable, high_watermark)
+        return Bounds(self.log_start_offset, high_watermark, stable, self.next_offset, self.epochs.latest)
 
     def publish(self) -> None:
         """Show other processes what this log has now."""
@@ -143,6 +150,11 @@ class OwnedLog:
         with self._lock:
             self._check_usable()
             base = self.next_offset
+            repeated = self.producers.repeated(batches)
+            if repeated is not None:
+                if repeated[0] == len(batches):
+                    return repeated[1]  # it was stored before, and only the answer got lost
+                batches = batches[repeated[0] :]
             if expected_offset is not None and expected_offset != base:
                 raise OffsetMismatchError(
                     f"append to {self.where}: the log ends at offset {base}, expected was {expected_offset}",
@@ -165,6 +177,24 @@ class OwnedLog:
                         f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
                         f"to {self.next_offset - 1}, then: {error.message}"
                     ) from error
+            return Appended(base if repeated is None else repeated[1].base_offset, self.next_offset)
+
+    def append_marker(self, marker: Marker) -> Appended:
+        """End a producer's transaction. ``ProducerFencedError``, ``CoordinatorFencedError``, and as ``append``."""
+        value = encode_marker(marker.coordinator_epoch)
+        data = encode_control_batch(
+            ControlType.COMMIT if marker.committed else ControlType.ABORT,
+            value,
+            timestamp_ms=marker.timestamp_ms,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.epoch,
+        )
+        with self._lock:
+            self._check_usable()
+            self.producers.check_marker(marker)
+            base = self.next_offset
+            batch = CheckedBatch(memoryview(data), read_header(data))
+            self._append_run([batch], 0, self._writing_epoch())
             return Appended(base, self.next_offset)
 
     def _roll_unless_all_fit(self, batches: Sequence[CheckedBatch]) -> None:
@@ -219,9 +249,24 @@ class OwnedLog:
             offset += header.last_offset_delta + 1
             size += header.size
             number += 1
-        self._write(segment, buffers)
+        row = None
+        if batches[start].header.is_control:
+            row = self.producers.aborted_by(batches[start], self.next_offset)
+            write_aborted(segment, row)
+        try:
+            self._write(segment, buffers)
+        except LogStoreError:
+            if row is not None:
+                self._take_back(segment)
+            raise
         self._note(segment, batches[start:number], buffers)
         return number
+
+    def _take_back(self, segment: Segment) -> None:
+        try:
+            segment.take_back_aborted()
+        except OSError as error:
+            self._poison(from_os_error(error, "cut the transaction index of", segment.path()))
 
     def _write(self, segment: Segment, buffers: Sequence[Buffer]) -> None:
         file = self._held.file
@@ -247,8 +292,10 @@ class OwnedLog:
         """Count what is in the file now, and let readers see it where the topic says so."""
         was_dirty = self.dirty
         offset, position = self.next_offset, segment.size
-        for number, (_, header) in enumerate(batches):
+        for number, (data, header) in enumerate(batches):
             last = offset + header.last_offset_delta
+            if header.producer_id >= 0:
+                self.producers.note(header, data, offset)
             segment.note_appended(position, header.size, last, header.max_timestamp)
             position += header.size
             self.tail.add(offset, last + 1, position, buffers[2 * number : 2 * number + 2])
@@ -305,6 +352,7 @@ class OwnedLog:
                 self._synced_up_to(self.next_offset)
                 self._store_indexes(old)
                 self._held.let_go()
+                self._snapshot_producers()
                 self.recovery_point = self.next_offset
                 self._before_roll(self)
                 old.close_for_appends()
@@ -315,6 +363,12 @@ class OwnedLog:
             raise from_os_error(error, "roll a segment of", self.directory) from error
         self.segments = self.segments.with_active(segment)
         return segment
+
+    def _snapshot_producers(self) -> None:
+        """At a roll: the next segment begins here, and so does what a later recovery has to read."""
+        bases = {segment.base_offset for segment in self.segments.segments} | {self.next_offset}
+        pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        self.producers.store(pending, bases)
 
     def _store_indexes(self, segment: Segment) -> None:
         """Index rows into their files, durably. A failed write may be tried again, a failed sync may not."""
@@ -388,8 +442,12 @@ class OwnedLog:
                 self._synced_up_to(target)
 
     def checkpoint(self) -> int:
-        """Sync log and index rows and move the recovery point; returns it (not yet in the state file)."""
+        """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet
+        in the state file)."""
+        with self._lock:
+            pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
         self.sync()
+        self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
         with self._lock:
             segment, target = self.segments.active, self.synced_offset
             if segment is not None and target > self.recovery_point:
@@ -416,6 +474,7 @@ class OwnedLog:
     def _raise_high_watermark(self, offset: int) -> None:
         if offset > self.high_watermark:
             self.high_watermark = offset
+            self.producers.settle(offset)
             self.wake_waiters()
 
     def _poison(self, failure: LogStoreError) -> None:
@@ -450,6 +509,10 @@ class OwnedLog:
     def read_back(self, end_offset: int) -> Back | None:
         """Batches that end at ``end_offset``, for reading backwards; None at the front. Errors as ``read``."""
         return self._reads.read_back(end_offset)
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that may have data in [start_offset, end_offset). Errors as ``read``."""
+        return self._reads.aborted(start_offset, end_offset)
 
     def subscribe(self, waiter: Waiter) -> None:
         """``waiter.set()`` is called whenever the high watermark moves or the log is poisoned."""
@@ -492,10 +555,25 @@ class OwnedLog:
         self.synced_offset = min(self.synced_offset, self.next_offset)
         self.unsynced_records = self.next_offset - self.synced_offset
         self.recovery_point = min(self.recovery_point, self.next_offset)
+        self._producers_again(offset)
         if self.epochs.truncate(self.next_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
         self._publish(self)
+
+    def _producers_again(self, offset: int) -> None:
+        listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
+        loaded = recover_producers(
+            self._pool,
+            self.directory,
+            self.segments.segments,
+            [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX],
+            no_producers_at=self.producers.no_producers_at,
+            next_offset=self.next_offset,
+            point=offset,
+            seen_s=self._clock.monotonic_s(),
+        )
+        self.producers.replace(loaded)
 
     def close(self) -> None:
         """Forget open files. The caller has checkpointed; a poisoned log is closed as it is."""

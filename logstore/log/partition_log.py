@@ -23,15 +23,19 @@ from logstore.errors import (
 from logstore.format.batch import decode_batches, encode_batch, first_offset
 from logstore.log.append_validation import CheckedBatch, check_leader_append, codec_level, split_checked
 from logstore.log.bounds import Appended, Bounds
+from logstore.log.isolation import without_aborted
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
+from logstore.log.producer_state import Marker
 from logstore.log.row_chunks import row_chunks
+from logstore.log.segment import Chunk
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
 if TYPE_CHECKING:
     import pyarrow
 
 _SCAN_BYTES = 1 << 20
+_SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 
 
 class TopicAccess(Protocol):
@@ -149,6 +153,28 @@ class PartitionLog:
                 self._access.commit([(log, appended.next_offset)])
         return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
 
+    def end_transaction(
+        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> RecordMetadata:
+        """Write the marker that ends a producer's transaction on this partition, durably; the marker's
+        metadata. For coordinators: nothing here knows whether other partitions agree.
+
+        Errors: ``ProducerFencedError`` (its epoch is over), ``CoordinatorFencedError``.
+        """
+        self._access.check_writable()
+        marker = Marker(
+            whole(producer_id, "producer_id", 0),
+            whole(producer_epoch, "producer_epoch", 0),
+            whole(coordinator_epoch, "coordinator_epoch", 0),
+            bool(commit),
+            self._access.now_ms(),
+        )
+        with self._topic.using():
+            log = self._topic.log(self.partition)
+            appended = log.append_marker(marker)
+            self._access.commit([(log, appended.next_offset)])
+        return RecordMetadata(self.topic, self.partition, appended.base_offset, marker.timestamp_ms)
+
     def flush(self) -> None:
         """Make everything this process has appended durable (and visible)."""
         self._access.check_usable()
@@ -227,8 +253,9 @@ class PartitionLog:
         if isinstance(reader, ObservedLog):
             reader.refresh()
         for floor in reader.segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
+            base = floor.base_offset
             for record in decode_batches(
-                floor.batch,
+                without_aborted(floor.batch, reader.aborted(base, base + 1)),
                 self.topic,
                 self.partition,
                 start_offset=bounds.log_start_offset,
@@ -246,7 +273,14 @@ class PartitionLog:
             newest = reader.segments.max_timestamp(reader.bounds().last_stable_offset)
         except OSError as error:
             raise from_os_error(error, "read", self.where) from error
-        return self.record_at_or_after(newest) if newest >= 0 else None
+        if newest < 0:
+            return None
+        found = self.record_at_or_after(newest)
+        if found is not None:
+            return found
+        # The newest time is that of aborted records: every record has to be looked at.
+        records = self.records(self.log_start_offset)
+        return max(records, key=lambda record: record.timestamp_ms, default=None)
 
     # --- read ---
 
@@ -260,7 +294,8 @@ class PartitionLog:
     ) -> Fetched:
         """Whole batches from the one that holds ``offset`` (or the next survivor) on, at least one if there
         is any; none that starts at ``end`` or later. ``leader_epoch``: under which the position was reached,
-        -1 unknown.
+        -1 unknown. Under ``read_committed`` batches of aborted transactions are left out: what comes may be
+        empty although there is more, and ``next_offset`` is past what was left out.
 
         Errors: ``OffsetOutOfRangeError``; ``DataLossError`` when the position lies past the end of its epoch;
         ``SegmentVanishedError``; ``CorruptBatchError`` when the files are damaged there.
@@ -274,19 +309,30 @@ class PartitionLog:
         limit = limit_of(bounds, isolation)
         if end is not None:
             limit = min(limit, end)
-        if offset >= limit:
-            return Fetched(b"", offset, bounds)
-        try:
-            chunk = reader.read(offset, max_bytes, limit)
-        except OSError as error:
-            raise from_os_error(error, "read", self.where) from error
+        skipped = 0
+        while offset < limit:
+            try:
+                chunk = self._chunk(reader, offset, max_bytes, limit)
+                if isolation != "read_committed":
+                    return Fetched(chunk.data, chunk.next_offset, bounds)
+                data = without_aborted(chunk.data, reader.aborted(offset, chunk.next_offset))
+            except OSError as error:
+                raise from_os_error(error, "read", self.where) from error
+            offset = chunk.next_offset
+            skipped += len(chunk.data)
+            if data or skipped >= _SKIP_BYTES:
+                return Fetched(data, offset, bounds)
+        return Fetched(b"", offset, bounds)
+
+    def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk:
+        chunk = reader.read(offset, max_bytes, limit)
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
             raise CorruptBatchError(
                 f"{self.where}: the files hold {found} where offset {offset} is due; the log goes on to {limit}",
                 hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
             )
-        return Fetched(chunk.data, chunk.next_offset, bounds)
+        return chunk
 
     def _check_position(
         self, reader: OwnedLog | ObservedLog, bounds: Bounds, offset: int, leader_epoch: int
@@ -337,20 +383,22 @@ class PartitionLog:
         """Records with ``start <= offset < end_exclusive`` (None: what is visible now); with ``reverse`` the
         newest first, read from the end. Errors as ``fetch``; those of ``start`` are raised at once."""
         start, end = self._range(start, end_exclusive, isolation)
-        return self._records_back(start, end) if reverse else self._records(start, end, isolation)
+        return self._records_back(start, end, isolation) if reverse else self._records(start, end, isolation)
 
-    def _records_back(self, start: int, end: int) -> Iterator[Record]:
+    def _records_back(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
         while end > start:
             self._access.check_usable()
+            reader = self._topic.reader(self.partition)
             try:
-                back = self._topic.reader(self.partition).read_back(end)
+                back = reader.read_back(end)
+                if back is None:
+                    return
+                data = back.data
+                if isolation == "read_committed":
+                    data = without_aborted(data, reader.aborted(back.first_offset, end))
             except OSError as error:
                 raise from_os_error(error, "read", self.where) from error
-            if back is None:
-                return
-            records = decode_batches(
-                back.data, self.topic, self.partition, start_offset=start, end_offset=end
-            )
+            records = decode_batches(data, self.topic, self.partition, start_offset=start, end_offset=end)
             records.reverse()
             yield from records
             end = back.first_offset
@@ -374,9 +422,10 @@ class PartitionLog:
         offset = start
         while offset < end:
             fetched = self.fetch(offset, _SCAN_BYTES, isolation, end=end)
-            if not fetched.data:
+            if fetched.next_offset == offset:
                 return
-            yield offset, fetched.data
+            if fetched.data:
+                yield offset, fetched.data
             offset = fetched.next_offset
 
     def to_arrow(

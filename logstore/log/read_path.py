@@ -10,6 +10,7 @@ from logstore.errors import SegmentVanishedError
 from logstore.log.segment import Chunk
 from logstore.log.segment_list import Back, SegmentList
 from logstore.log.tail_cache import TailCache
+from logstore.log.transaction_index import AbortedTransaction
 
 Answer = TypeVar("Answer")
 _TRIES = 3
@@ -33,6 +34,9 @@ class ReadPath:
 
     def read_back(self, end_offset: int) -> Back | None:
         return self._retried(end_offset, lambda segments: segments.read_back(end_offset))
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return self._retried(start_offset, lambda segments: segments.aborted(start_offset, end_offset))
 
     def _retried(self, offset: int, read: Callable[[SegmentList], Answer]) -> Answer:
         """Start over when a file went while it was read: retention took it out of the list first."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError
 from logstore.format.batch import HEADER_SIZE, check_crc, read_header
-from logstore.log import offset_index, time_index
+from logstore.log import offset_index, producer_snapshot, time_index, transaction_index
 from logstore.log.checkpoints import decode_pairs, encode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
@@ -27,6 +27,7 @@ from logstore.log.growing_table import GrowingTable
 from logstore.log.listing import Listing
 from logstore.log.mapped_table import MappedTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
+from logstore.log.producer_recovery import RecoveredProducers, recover_producers
 from logstore.log.scan import BadBatch, SegmentScan
 from logstore.log.segment import LOG_SUFFIX, Segment, file_name
 from logstore.log.segment_list import SegmentList
@@ -34,6 +35,7 @@ from logstore.log.time_index import TimeIndex
 from logstore.seams.fs import exists, read_file, replace_file, write_all
 
 _COPY_BYTES = 1 << 20
+_INDEXES = (offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +43,8 @@ class LoadRules:
     """What is known before a partition is looked at.
 
     ``recovery_point``: offset below which all is durable, None if no state was found; ``clean``: the state
-    says the log ends exactly there; ``same_boot``: the page cache of the last writer still exists.
+    says the log ends exactly there; ``same_boot``: the page cache of the last writer still exists;
+    ``no_producers_at``: see ``PartitionState``; ``seen_s``: the monotonic clock, for idle producers.
     """
 
     recovery_point: int | None
@@ -51,6 +54,8 @@ class LoadRules:
     interval_bytes: int
     max_batch_bytes: int
     now_ms: int
+    no_producers_at: int = 0
+    seen_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +83,7 @@ class Loaded(NamedTuple):
     next_offset: int
     epochs: Epochs
     report: RecoveredPartition
+    producers: RecoveredProducers
 
 
 def load(pool: FilePool, directory: str, topic: str, partition: int, rules: LoadRules) -> Loaded:
@@ -116,7 +122,7 @@ class _Recovery:
         for name in listing.leftovers:
             self.fs.remove(f"{self.directory}/{name}")
         for base, suffix in sorted(listing.indexes):
-            if base not in listing.bases and suffix in (offset_index.SUFFIX, time_index.SUFFIX):
+            if base not in listing.bases and suffix in _INDEXES:
                 self.fs.remove(f"{self.directory}/{file_name(base, suffix)}")  # of a roll that was cut short
         segments = self._segments(listing)
         point = rules.recovery_point
@@ -138,9 +144,32 @@ class _Recovery:
             )
         self._rebuild_missing_indexes(segments[:-1], listing)
         epochs = self._epochs(segments, next_offset)
+        producers = self._producers(segments, listing, next_offset, point)
         if not rules.clean:
             self.fs.sync_dir(self.directory)
-        return Loaded(SegmentList(segments), next_offset, epochs, self._report(next_offset, epochs))
+        return Loaded(
+            SegmentList(segments), next_offset, epochs, self._report(next_offset, epochs), producers
+        )
+
+    def _producers(
+        self, segments: list[Segment], listing: Listing, next_offset: int, point: int
+    ) -> RecoveredProducers:
+        """A damaged batch or index below the recovery point shows itself here as it would in a read."""
+        try:
+            return recover_producers(
+                self.pool,
+                self.directory,
+                segments,
+                [base for base, suffix in listing.indexes if suffix == producer_snapshot.SUFFIX],
+                no_producers_at=self.rules.no_producers_at,
+                next_offset=next_offset,
+                point=point,
+                seen_s=self.rules.seen_s,
+            )
+        except CorruptBatchError as error:
+            raise DamagedStoreError(
+                error.message, path=error.path or self.directory, position=error.position
+            ) from error
 
     def _segments(self, listing: Listing) -> list[Segment]:
         segments = []
@@ -390,7 +419,7 @@ class _Recovery:
         self.cut_files.append(path)
         self.pool.forget_file(segment.path())
         self.fs.rename(segment.path(), path)
-        for suffix in (offset_index.SUFFIX, time_index.SUFFIX):
+        for suffix in _INDEXES:
             self.pool.forget_file(segment.path(suffix))
             if exists(self.fs, segment.path(suffix)):
                 self.fs.remove(segment.path(suffix))

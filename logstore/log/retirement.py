@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from logstore.log import offset_index, time_index
+from logstore.log import offset_index, producer_snapshot, time_index, transaction_index
 from logstore.log.file_pool import FilePool
 from logstore.log.segment import LOG_SUFFIX, Segment
 
 DELETED_SUFFIX = ".deleted"
+_SUFFIXES = (
+    offset_index.SUFFIX,
+    time_index.SUFFIX,
+    transaction_index.SUFFIX,
+    producer_snapshot.SUFFIX,
+    LOG_SUFFIX,
+)
 
 
 class Retirement:
@@ -27,13 +34,13 @@ class Retirement:
         """Rename the files, log last (without it the others mean nothing), durably. Raises ``OSError``."""
         fs = self._pool.fs
         for segment in segments:
-            for suffix in (offset_index.SUFFIX, time_index.SUFFIX, LOG_SUFFIX):
+            for suffix in _SUFFIXES:
                 path = segment.path(suffix)
                 self._pool.forget_file(path)
                 try:
                     fs.rename(path, path + DELETED_SUFFIX)
                 except FileNotFoundError:
-                    continue  # an index that was missing anyway
+                    continue  # most segments have no transaction index, and an index may be missing
                 self._waiting.append((due_s, path + DELETED_SUFFIX))
         if segments:
             fs.sync_dir(directory)

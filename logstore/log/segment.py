@@ -29,7 +29,10 @@ from logstore.log.mapped_table import MappedTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.scan import SegmentScan
 from logstore.log.time_index import TimeIndex
-from logstore.seams.fs import File, replace_file, write_all
+from logstore.log.transaction_index import ROW as ABORTED_ROW
+from logstore.log.transaction_index import SUFFIX as ABORTED_SUFFIX
+from logstore.log.transaction_index import AbortedTransaction, encode_rows, read_rows
+from logstore.seams.fs import File, exists, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -80,6 +83,8 @@ class Segment:
         self.rule: IndexRule | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        self._aborted: list[AbortedTransaction] | None = None
+        self._aborted_unsynced = False
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
@@ -186,6 +191,19 @@ class Segment:
         return newest
 
     # --- indexes ---
+
+    def aborted(self) -> list[AbortedTransaction]:
+        """The transactions whose abort marker is in here, in the order of the markers; read once, but again
+        and again for a segment that somebody else appends to. OSError, CorruptBatchError."""
+        rows = self._aborted
+        if rows is None:
+            path, fs = self.path(ABORTED_SUFFIX), self._pool.fs
+            rows = read_rows(fs, path, self.base_offset)
+            if not rows and self.closed and (exists(fs, path + ".deleted") or not exists(fs, self.path())):
+                raise FileNotFoundError(f"{self.path()} is being retired")
+            if self.closed or self.rule is not None:
+                self._aborted = rows
+        return rows
 
     def offsets(self) -> OffsetIndex:
         return self._offsets or OffsetIndex(self.base_offset, self._indexes()[0])
@@ -319,6 +337,31 @@ class Segment:
         an ``OSError`` the writer cuts the file back to ``size``."""
         write_all(file, buffers, self.size)
 
+    def append_aborted(self, row: AbortedTransaction) -> None:
+        """Put the row into the file, unsynced, before its marker is in the log. OSError: it is not there."""
+        rows = self.aborted()
+        path = self.path(ABORTED_SUFFIX)
+        if not rows:
+            try:
+                self._pool.fs.open(path, "create").close()
+            except FileExistsError:
+                pass  # of a marker that did not get in
+        self._aborted_unsynced = True
+        with self._pool.pinned(path, True) as file:
+            try:
+                write_all(file, [encode_rows([row])], len(rows) * ABORTED_ROW.size)
+            except OSError:
+                file.truncate(len(rows) * ABORTED_ROW.size)
+                raise
+        rows.append(row)
+
+    def take_back_aborted(self) -> None:
+        """Its marker could not be written: cut the newest row off. OSError."""
+        rows = self.aborted()
+        rows.pop()
+        with self._pool.pinned(self.path(ABORTED_SUFFIX), True) as file:
+            file.truncate(len(rows) * ABORTED_ROW.size)
+
     def store_indexes(self) -> None:
         """Write the index rows that the files lack."""
         for suffix, index in ((offset_index.SUFFIX, self._offsets), (time_index.SUFFIX, self._times)):
@@ -336,6 +379,11 @@ class Segment:
         for suffix in (offset_index.SUFFIX, time_index.SUFFIX):
             with self._pool.pinned(self.path(suffix), True) as file:
                 file.sync()
+        if self._aborted_unsynced:
+            with self._pool.pinned(self.path(ABORTED_SUFFIX), True) as file:
+                file.sync()
+            self._pool.fs.sync_dir(self.directory)
+            self._aborted_unsynced = False
 
     def sync(self) -> None:
         with self._pool.pinned(self.path(), True) as file:
@@ -346,7 +394,7 @@ class Segment:
         self.closed = True
         self.rule = None
         self._offsets = self._times = None
-        for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
+        for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, ABORTED_SUFFIX):
             self._pool.forget_file(self.path(suffix))
 
     @property

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from logstore.log import offset_index, time_index
+from logstore.log import offset_index, producer_snapshot, time_index, transaction_index
 from logstore.log.file_pool import FilePool
 from logstore.log.growing_table import GrowingTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.segment import LOG_SUFFIX, Segment
 from logstore.log.segment_list import SegmentList
 from logstore.log.time_index import TimeIndex
-from logstore.seams.fs import replace_file
+from logstore.seams.fs import exists, replace_file
 
 
 def create_segment(pool: FilePool, directory: str, base_offset: int, interval_bytes: int) -> Segment:
@@ -59,6 +59,10 @@ def _remove(pool: FilePool, directory: str, segment: Segment) -> None:
     for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
         pool.forget_file(segment.path(suffix))
         pool.fs.remove(segment.path(suffix))
+    for suffix in (transaction_index.SUFFIX, producer_snapshot.SUFFIX):
+        pool.forget_file(segment.path(suffix))
+        if exists(pool.fs, segment.path(suffix)):
+            pool.fs.remove(segment.path(suffix))
     pool.fs.sync_dir(directory)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from logstore.format.batch import HEADER_SIZE, read_header
 from logstore.log.retention import SegmentFacts
 from logstore.log.segment import Chunk, Segment
+from logstore.log.transaction_index import AbortedTransaction
 from logstore.types import Buffer
 
 _BACK_BYTES = 1 << 20
@@ -31,11 +32,12 @@ class Back(NamedTuple):
 class SegmentList:
     """Immutable; the writer replaces the whole list when it rolls, so readers never see it half changed."""
 
-    __slots__ = ("_bases", "segments")
+    __slots__ = ("_aborted", "_bases", "segments")
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         self.segments = tuple(segments)
         self._bases = [segment.base_offset for segment in self.segments]
+        self._aborted: list[AbortedTransaction] | None = None  # of all but the last segment
 
     def __len__(self) -> int:
         return len(self.segments)
@@ -106,6 +108,25 @@ class SegmentList:
         """The largest timestamp below ``limit_offset`` in ms, -1 if there is none."""
         return max((segment.max_timestamp(limit_offset) for segment in self.segments), default=-1)
 
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that may have data in [start_offset, end_offset). OSError."""
+        closed = self._aborted
+        if closed is None:
+            closed = self._aborted = [row for segment in self.segments[:-1] for row in segment.aborted()]
+        newest = self.segments[-1].aborted() if self.segments else []
+        if not closed and not newest:
+            return []
+        found = []
+        for rows in (closed, newest):
+            first = bisect_left(rows, start_offset, key=_last_offset)
+            for number in range(first, len(rows)):
+                row = rows[number]
+                if row.first_offset < end_offset:
+                    found.append(row)
+                if row.last_stable_offset >= end_offset:
+                    return found  # whatever ended later began later
+        return found
+
     def facts(self, limit_offset: int) -> list[SegmentFacts]:
         """What retention decides from."""
         return [
@@ -117,6 +138,10 @@ class SegmentList:
             )
             for segment in self.segments
         ]
+
+
+def _last_offset(row: AbortedTransaction) -> int:
+    return row.last_offset
 
 
 def _new_enough(data: Buffer, timestamp_ms: int) -> Iterator[TimestampFloor]:

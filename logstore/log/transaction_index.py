@@ -34,13 +34,21 @@ def encode_rows(transactions: Iterable[AbortedTransaction]) -> bytes:
     return b"".join([ROW.pack(VERSION, *transaction) for transaction in transactions])
 
 
-def decode_rows(data: bytes, path: str, base_offset: int) -> list[AbortedTransaction]:
+def decode_rows(
+    data: bytes, path: str, base_offset: int, before: int | None = None
+) -> list[AbortedTransaction]:
     """The rows of a file of the segment at ``base_offset``; a last row that is not all there yet is left out
-    (its writer is about to finish it). CorruptBatchError names the row that cannot be one."""
+    (its writer is about to finish it). CorruptBatchError names the row that cannot be one.
+
+    ``before``: only the rows of markers before that offset, which are durable; what follows them may be
+    anything after a power loss, and ends the list.
+    """
     rows: list[AbortedTransaction] = []
     newest = base_offset - 1
     for number, (version, *fields) in enumerate(ROW.iter_unpack(data[: len(data) // ROW.size * ROW.size])):
         row = AbortedTransaction(*fields)
+        if before is not None and (version != VERSION or not newest < row.last_offset < before):
+            break
         if (
             version != VERSION
             or row.producer_id < 0
@@ -58,10 +66,12 @@ def decode_rows(data: bytes, path: str, base_offset: int) -> list[AbortedTransac
     return rows
 
 
-def read_rows(fs: FileSystem, path: str, base_offset: int) -> list[AbortedTransaction]:
+def read_rows(
+    fs: FileSystem, path: str, base_offset: int, before: int | None = None
+) -> list[AbortedTransaction]:
     """The rows in the file at ``path``; none if there is no file. CorruptBatchError, OSError."""
     try:
         data = read_file(fs, path)
     except FileNotFoundError:
         return []
-    return decode_rows(data, path, base_offset)
+    return decode_rows(data, path, base_offset, before)

@@ -10,7 +10,6 @@ from logstore.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     LogStoreError,
-    NotAvailableYetError,
     RecordTooLargeError,
     UnsupportedCodecError,
     UnsupportedMagicError,
@@ -78,11 +77,12 @@ def test_control_batches_are_the_logs_own() -> None:
         leader(golden("batch_control_commit.hex"))
 
 
-def test_producer_ids_and_transactions_are_not_there_yet() -> None:
-    with pytest.raises(NotAvailableYetError, match="producer id 7"):
-        leader(encode_batch([(None, b"a")], now_ms=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0))
-    with pytest.raises(NotAvailableYetError, match="producer id -1"):
-        leader(encode_batch([(None, b"a")], now_ms=NOW_MS, transactional=True))
+def test_a_producers_batch_passes_and_a_transaction_needs_a_producer() -> None:
+    rows = [(None, b"a")]
+    (kept,) = leader(encode_batch(rows, now_ms=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0))
+    assert kept.header.producer_id == 7
+    with pytest.raises(InvalidRecordError, match="without a producer id"):
+        leader(encode_batch(rows, now_ms=NOW_MS, transactional=True))
 
 
 @pytest.mark.parametrize(("count", "last_delta"), [(0, 0), (1, 4), (0, 2)])
