@@ -447,7 +447,6 @@ class OwnedLog:
         with self._lock:
             pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
         self.sync()
-        self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
         with self._lock:
             segment, target = self.segments.active, self.synced_offset
             if segment is not None and target > self.recovery_point:
@@ -456,7 +455,9 @@ class OwnedLog:
                 except OSError as error:
                     raise from_os_error(error, "write the indexes of", self.directory) from error
             self.recovery_point = max(self.recovery_point, target)
-            return self.recovery_point
+        # Last: whoever finds the snapshot believes the transaction index before it.
+        self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
+        return self.recovery_point
 
     def _synced_up_to(self, target: int) -> None:
         """The lock is held; ``target`` was the end when the sync began."""

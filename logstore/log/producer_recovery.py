@@ -98,7 +98,7 @@ def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay, start: 
     if start > segment.base_offset:
         durable = transaction_index.decode_rows(data, path, segment.base_offset, start)
     due = transaction_index.encode_rows([*durable, *met])
-    if due == data:
-        return
+    if due == data and not met:
+        return  # else the same bytes may be in the page cache alone
     pool.forget_file(path)
     replace_file(pool.fs, path, due)
