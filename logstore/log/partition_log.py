@@ -26,6 +26,7 @@ from logstore.log.bounds import Appended, Bounds
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
 from logstore.log.row_chunks import row_chunks
+from logstore.log.segment_list import SegmentList
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
 if TYPE_CHECKING:
@@ -226,7 +227,10 @@ class PartitionLog:
         bounds = reader.bounds()
         if isinstance(reader, ObservedLog):
             reader.refresh()
-        for floor in reader.segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
+        return reader.look(lambda segments: self._first_in(segments, timestamp_ms, bounds))
+
+    def _first_in(self, segments: SegmentList, timestamp_ms: int, bounds: Bounds) -> Record | None:
+        for floor in segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
             for record in decode_batches(
                 floor.batch,
                 self.topic,
@@ -242,11 +246,16 @@ class PartitionLog:
         """The first of the newest records by timestamp; None in an empty log."""
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
+        limit = reader.bounds().last_stable_offset
         try:
-            newest = reader.segments.max_timestamp(reader.bounds().last_stable_offset)
+            newest = reader.look(lambda segments: segments.max_timestamp(limit))
+            found = self.record_at_or_after(newest) if newest >= 0 else None
+            if found is None and newest >= 0:
+                newest = reader.look(lambda segments: segments.max_record_timestamp(limit))
+                found = self.record_at_or_after(newest) if newest >= 0 else None
         except OSError as error:
             raise from_os_error(error, "read", self.where) from error
-        return self.record_at_or_after(newest) if newest >= 0 else None
+        return found
 
     # --- read ---
 

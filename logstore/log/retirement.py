@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from logstore.log import offset_index, time_index
+from logstore.log import offset_index, time_index, transaction_index
 from logstore.log.file_pool import FilePool
 from logstore.log.segment import LOG_SUFFIX, Segment
 
@@ -27,7 +27,7 @@ class Retirement:
         """Rename the files, log last (without it the others mean nothing), durably. Raises ``OSError``."""
         fs = self._pool.fs
         for segment in segments:
-            for suffix in (offset_index.SUFFIX, time_index.SUFFIX, LOG_SUFFIX):
+            for suffix in (offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX, LOG_SUFFIX):
                 path = segment.path(suffix)
                 self._pool.forget_file(path)
                 try:

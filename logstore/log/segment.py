@@ -8,6 +8,7 @@ bounded by ``size``, which grows only after the bytes are in the file.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from logstore.log.mapped_table import MappedTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.scan import SegmentScan
 from logstore.log.time_index import TimeIndex
-from logstore.seams.fs import File, replace_file, write_all
+from logstore.seams.fs import File, FileIdentity, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -63,6 +64,7 @@ class Segment:
         size: int,
         next_offset: int,
         interval_bytes: int = 4096,
+        identity: FileIdentity | None = None,
     ) -> None:
         self._pool = pool
         self.interval_bytes = interval_bytes
@@ -71,6 +73,8 @@ class Segment:
         self.size = size
         self.next_offset = next_offset
         self.closed = True
+        self.retired = False  # its files are, or are about to be, those of a cleaned segment
+        self._identity = identity  # of the log, when somebody else may put another in its place
         self._checked = False  # whether the index files were found plausible
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
@@ -84,20 +88,33 @@ class Segment:
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
+    def is_same(self, other: Segment) -> bool:
+        """Whether both were made from the same file, by its identity, and both or neither as closed."""
+        return (self.base_offset, self._identity, self.closed) == (
+            other.base_offset,
+            other._identity,
+            other.closed,
+        )
+
     # --- reading ---
 
     def bytes_at(self, position: int, length: int) -> Buffer:
-        """Up to ``length`` bytes; a view of the mapping for a closed segment, else a fresh copy."""
+        """Up to ``length`` bytes; a view of the mapping for a closed segment, else a fresh copy.
+        ``FileNotFoundError`` also when a cleaned segment has taken its place: never bytes of another file."""
         length = min(length, self.size - position)
         if length <= 0:
             return b""
+        data: Buffer | None = None
         if self.closed:
-            view = self._pool.mapping(self.path())
-            if view is not None:
-                return view[position : position + length]
-        # The writer's own descriptor if this is its active segment; a reader must not need to be a writer.
-        with self._pool.pinned(self.path(), self.rule is not None) as file:
-            return file.pread(length, position)
+            view = self._pool.mapping(self.path(), self._identity)
+            data = None if view is None else view[position : position + length]
+        if data is None:
+            # The writer's own descriptor if this is its active segment; a reader must not need to be a writer.
+            with self._pool.pinned(self.path(), self.rule is not None, self._identity) as file:
+                data = file.pread(length, position)
+        if self.retired:
+            raise FileNotFoundError(errno.ENOENT, "another segment took its place", self.path())
+        return data
 
     def locate(self, offset: int) -> int | None:
         """Position of the first batch whose last offset is >= ``offset``; None if the segment has none."""
@@ -143,7 +160,7 @@ class Segment:
         if len(data) < LOG_OVERHEAD:
             raise self._corrupt(position, "the file ends here, its records go on")
         try:
-            # Only compaction makes gaps, and it is not there yet.
+            # Compaction makes no gaps: batches without records stand where others went.
             end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=True)
         except CorruptBatchError as error:
             raise self._corrupt(position + max(error.position, 0), error.message) from error
@@ -176,7 +193,8 @@ class Segment:
         newest, position = -1, 0
         known, entry = self.times().last(), self.offsets().last()
         if known is not None and entry is not None and max(known[1], entry[0]) < limit_offset:
-            newest, position = known[0], entry[1]
+            if _confirms(self.bytes_at(entry[1], HEADER_SIZE), entry[0]):
+                newest, position = known[0], entry[1]
         while (chunk := self.read(position, 1 << 20, limit_offset)) is not None:
             for _, header in iter_headers(chunk.data):
                 newest = max(newest, header.max_timestamp)
