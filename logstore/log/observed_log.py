@@ -139,12 +139,21 @@ class ObservedLog:
             if self._is_anothers is not None and self._is_anothers():
                 self.segments = SegmentList()  # an earlier topic's folder, or one that got here by mistake
                 return
-            listing = Listing.of(self._fs.listdir(self.directory), self.directory)
+            for _ in range(_TRIES):
+                listing = Listing.of(self._fs.listdir(self.directory), self.directory)
+                segments = self._opened(listing)
+                if len(segments) == len(listing.bases):
+                    break  # else some went meanwhile, and what took their place must be seen in whole
         except FileNotFoundError:
             self.segments = SegmentList()  # the directory is made by the first append
             return
         except OSError as error:
             raise from_os_error(error, "list", self.directory) from error
+        self.segments = SegmentList(segments)
+        if slot is not None:
+            self._follow(slot)
+
+    def _opened(self, listing: Listing) -> list[Segment]:
         known = {segment.base_offset: segment for segment in self.segments.segments}
         segments = []
         for number, base in enumerate(listing.bases):
@@ -155,9 +164,7 @@ class ObservedLog:
                 segment = old  # and what it has found out
             if segment is not None:
                 segments.append(segment)
-        self.segments = SegmentList(segments)
-        if slot is not None:
-            self._follow(slot)
+        return segments
 
     def _segment(self, base: int, following: int | None) -> Segment | None:
         path = f"{self.directory}/{base:020d}{LOG_SUFFIX}"

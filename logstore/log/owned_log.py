@@ -123,9 +123,8 @@ class OwnedLog:
     def bounds(self) -> Bounds:
         high_watermark = self.high_watermark
         # Without transactions every record below the high watermark is stable.
-        return Bounds(
-            self.log_start_offset, high_watermark, high_watermark, self.next_offset, self.epochs.latest
-        )
+        start, end = self.log_start_offset, self.next_offset
+        return Bounds(start, high_watermark, high_watermark, end, self.epochs.latest)
 
     def publish(self) -> None:
         """Show other processes what this log has now."""
@@ -326,17 +325,15 @@ class OwnedLog:
         try:
             segment.sync()
         except OSError as error:
-            self._poison(from_os_error(error, "sync", segment.path()))
-            raise OutcomeUnknownError(
-                f"sync of {segment.path()} failed: {error.strerror or error}"
-            ) from error
+            failure = from_os_error(error, "sync", segment.path())
+            self._poison(failure)
+            raise OutcomeUnknownError(failure.message) from error
 
     def roll_idle(self) -> None:
         """Close the active segment although nothing is being appended, so that it can be retired."""
         with self._lock:
             self._check_usable()
-            segment = self.segments.active
-            if segment is not None and segment.size > 0:
+            if (segment := self.segments.active) is not None and segment.size > 0:
                 self._roll(segment)
 
     # --- the front ---

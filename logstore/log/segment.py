@@ -192,9 +192,13 @@ class Segment:
             return self._max_timestamp
         newest, position = -1, 0
         known, entry = self.times().last(), self.offsets().last()
-        if known is not None and entry is not None and max(known[1], entry[0]) < limit_offset:
-            if _confirms(self.bytes_at(entry[1], HEADER_SIZE), entry[0]):
-                newest, position = known[0], entry[1]
+        if (
+            known is not None
+            and entry is not None
+            and max(known[1], entry[0]) < limit_offset
+            and _confirms(self.bytes_at(entry[1], HEADER_SIZE), entry[0])
+        ):
+            newest, position = known[0], entry[1]
         while (chunk := self.read(position, 1 << 20, limit_offset)) is not None:
             for _, header in iter_headers(chunk.data):
                 newest = max(newest, header.max_timestamp)
