@@ -250,6 +250,7 @@ class Cleaning:
     def _settle(self) -> None:
         """Remove what an earlier cleaning left when the disk refused to let it clear up."""
         fs, directory = self._pool.fs, self._log.directory
+        fs.sync_dir(directory)  # what was removed must not come back after what follows
         names = fs.listdir(directory)
         for left in swap.pending(fs, directory, names):
             if left.is_placed(fs):
@@ -261,7 +262,6 @@ class Cleaning:
         for name in fs.listdir(directory):
             if name.endswith(swap.CLEANED_SUFFIX):
                 fs.remove(f"{directory}/{name}")
-        # Whatever was removed now or before must not come back after a crash: it would be taken for new.
         fs.sync_dir(directory)
 
     def _closed_below(self, end: int) -> list[Segment]:

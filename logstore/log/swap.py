@@ -149,9 +149,14 @@ def _parsed(directory: str, path: str, base_offset: int, pairs: Sequence[tuple[i
 
 
 def recover(fs: FileSystem, directory: str, names: Collection[str]) -> bool:
-    """Finish the swaps that a crash cut short; whether there was one. Only for the owner, before it reads any
+    """Finish the swaps that a crash cut short; whether there was one. `.cleaned` files that are left afterwards
+    may be removed. Only for the owner, before it reads any
     segment. Errors as ``pending``; DamagedStoreError when a new segment is not the one that was written."""
     swaps = pending(fs, directory, names)
+    if swaps or any(name.endswith(CLEANED_SUFFIX) for name in names):
+        # A `.swap` that a killed process had written or removed is seen so, and may not be on disk so: it must
+        # be before anything that relies on it.
+        fs.sync_dir(directory)
     for swap in swaps:
         for base, size in swap.new:
             _check_size(fs, swap.file(base, LOG_SUFFIX), size, swap)
