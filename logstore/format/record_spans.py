@@ -8,10 +8,11 @@ not looked into. See ``record.py`` for the layout.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import ge
 from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError
-from logstore.format.alike import split_alike
+from logstore.format.alike import bounds_alike, split_alike
 from logstore.format.record import MIN_RECORD_BYTES
 from logstore.format.varint import (
     VARINT_MAX_BYTES,
@@ -24,11 +25,14 @@ from logstore.format.varint import (
 
 class KeyColumn(NamedTuple):
     """``keys`` and ``deltas`` (from the batch's base offset) of all records; ``nulls``: numbers of those
-    without a value."""
+    without a value; ``bounds``: where each record begins, and the end of the last; ``shifted``: whether any has
+    another time than the batch's base timestamp."""
 
     keys: Sequence[bytes | None]
     deltas: Sequence[int]
     nulls: Sequence[int]
+    bounds: Sequence[int]
+    shifted: bool
 
 
 def key_column(section: bytes, count: int) -> KeyColumn:
@@ -37,7 +41,9 @@ def key_column(section: bytes, count: int) -> KeyColumn:
         raise CorruptBatchError(f"{count} records cannot lie in a records section of {len(section)} bytes")
     alike = split_alike(section, count)
     if alike is not None:
-        return KeyColumn(alike[0], range(count), ())
+        keys, values = alike
+        lengths = [-1 if one is None else len(one) for one in (keys[0], values[0])]
+        return KeyColumn(keys, range(count), (), bounds_alike(lengths[0], lengths[1], count), False)
     try:
         return _scanned(section, count)
     except IndexError:
@@ -49,6 +55,8 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
     keys: list[bytes | None] = [None] * count
     deltas = [0] * count
     nulls: list[int] = []
+    bounds = [0]
+    shifted = False
     at = 0
     for number in range(count):
         raw = section[at]
@@ -61,14 +69,19 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
                 raw, at = read_raw(section, at - 1, VARINT_MAX_BYTES)
         end = at + (raw >> 1)
         at += 1  # attributes
-        if section[at] > 127:
-            _, at = read_raw(section, at, VARLONG_MAX_BYTES)
-        else:
-            at += 1
-        raw = section[at]
-        at += 1
+        if raw := section[at]:
+            shifted = True
+            if raw > 127:
+                _, at = read_raw(section, at, VARLONG_MAX_BYTES)
+                at -= 1
+        raw = section[at + 1]
+        at += 2
         if raw > 127:
-            raw, at = read_raw(section, at - 1, VARINT_MAX_BYTES)
+            if (high := section[at]) < 128:
+                raw += (high << 7) - 128
+                at += 1
+            else:
+                raw, at = read_raw(section, at - 1, VARINT_MAX_BYTES)
         deltas[number] = raw >> 1 ^ -(raw & 1)
         raw = section[at]
         at += 1
@@ -81,26 +94,12 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
         if at + 2 > end:
             raise CorruptBatchError(f"record {number} of the records section is shorter than its fields")
         at = end
+        bounds.append(at)
     if at != len(section):
         raise CorruptBatchError(f"{count} records end at byte {at} of a section of {len(section)} bytes")
-    if deltas[0] < 0 or any(map(int.__ge__, deltas, deltas[1:])):
+    if deltas[0] < 0 or any(map(ge, deltas, deltas[1:])):
         raise CorruptBatchError("the offsets in the records section do not grow")
-    return KeyColumn(keys, deltas, nulls)
-
-
-def record_bounds(section: bytes, count: int) -> list[int]:
-    """Where each record begins, and the end of the last: ``count + 1`` positions. ``section`` is sound."""
-    bounds = [0] * (count + 1)
-    at = 0
-    for number in range(count):
-        raw = section[at]
-        if raw > 127:
-            raw, at = read_raw(section, at, VARINT_MAX_BYTES)
-        else:
-            at += 1
-        at += raw >> 1
-        bounds[number + 1] = at
-    return bounds
+    return KeyColumn(keys, deltas, nulls, bounds, shifted)
 
 
 def joined(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> bytes:

@@ -17,8 +17,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import compress
+from operator import ge
 from typing import NamedTuple
 
+from logstore.format import compression
 from logstore.format.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -30,15 +33,8 @@ from logstore.format.batch import (
     pack_batch,
     records_section,
 )
-from logstore.format.compression import compress
 from logstore.format.control import ControlType, decode_control_batch
-from logstore.format.record_spans import (
-    joined,
-    key_column,
-    rebased,
-    record_bounds,
-    timestamp_deltas,
-)
+from logstore.format.record_spans import KeyColumn, joined, key_column, rebased, timestamp_deltas
 from logstore.format.varint import INT32_MAX, INT64_MAX, INT64_MIN
 from logstore.log.key_offsets import KeyOffsets
 from logstore.log.transaction_index import AbortedTransaction
@@ -176,24 +172,25 @@ class Compaction:
         if header.has_delete_horizon:
             return _DROP if self._due(header) else keep._replace(horizon_ms=header.base_timestamp)
         section = records_section(data, 0, header)
-        return _rewritten(header, section, [0, len(section)], (0,), self._new_horizon())
+        column = key_column(section, header.records_count)
+        return _rewritten(header, section, column, (0,), self._new_horizon())
 
     def _data(self, header: BatchHeader, data: memoryview, keep: Decision) -> Decision:
         section = records_section(data, 0, header)
         count, base = header.records_count, header.base_offset
-        keys, deltas, nulls = key_column(section, count)
+        column = key_column(section, count)
+        deltas = column.deltas
         whole = header.last_offset < self._keys.end_offset
         past = (
             count if whole else bisect_left(deltas, self._keys.end_offset - base)
         )  # not looked at from here
-        kept = [
-            number
-            for number, (delta, last, key) in enumerate(
-                zip(deltas, self._keys.newest(keys), keys, strict=True)
-            )
-            if number >= past or (base + delta >= last and key is not None)
-        ]
-        stays = {number for number in set(kept).intersection(nulls) if number < past} if nulls else set()
+        offsets = range(base, base + count) if type(deltas) is range else [base + delta for delta in deltas]
+        newest = map(ge, offsets, self._keys.newest(column.keys))
+        kept: Sequence[int] = list(compress(range(past), newest)) + list(range(past, count))
+        if None in column.keys:
+            kept = [number for number in kept if number >= past or column.keys[number] is not None]
+        nulls = set(kept).intersection(column.nulls) if column.nulls else ()
+        stays = {number for number in nulls if number < past}
         if stays and header.has_delete_horizon and self._due(header):
             kept = [number for number in kept if number not in stays]
             stays.clear()
@@ -203,7 +200,7 @@ class Compaction:
         stamp = self._new_horizon() if stays and whole and not header.has_delete_horizon else None
         if len(kept) == count and stamp is None:
             return keep._replace(horizon_ms=horizon)
-        rewritten = _rewritten(header, section, record_bounds(section, count), kept, stamp)
+        rewritten = _rewritten(header, section, column, kept, stamp)
         return rewritten._replace(horizon_ms=horizon) if stamp is None else rewritten
 
     def _due(self, header: BatchHeader) -> bool:
@@ -234,28 +231,29 @@ class Erasure:
             return keep
         section = records_section(data, 0, header)
         count = header.records_count
-        keys, deltas, _ = key_column(section, count)
-        if self._keys.isdisjoint(key for key in keys if key is not None):
+        column = key_column(section, count)
+        if self._keys.isdisjoint(column.keys):
             return keep
         last_delta = self._end_offset - 1 - header.base_offset
         kept = [
             number
-            for number, (key, delta) in enumerate(zip(keys, deltas, strict=True))
+            for number, (key, delta) in enumerate(zip(column.keys, column.deltas, strict=True))
             if key not in self._keys or delta > last_delta
         ]
         if len(kept) == count:
             return keep
         if not kept:
             return Decision(Action.WRITE, 0, emptied(header))
-        return _rewritten(header, section, record_bounds(section, count), kept, None)
+        return _rewritten(header, section, column, kept, None)
 
 
 def _rewritten(
-    header: BatchHeader, section: bytes, bounds: Sequence[int], numbers: Sequence[int], horizon_ms: int | None
+    header: BatchHeader, section: bytes, column: KeyColumn, numbers: Sequence[int], horizon_ms: int | None
 ) -> Decision:
     """The batch with the records of these numbers only, and the horizon stamped unless that is None, or too
     far from a record's time for the format: a tombstone or marker then stays for ever."""
-    deltas = timestamp_deltas(section, bounds, numbers)
+    bounds = column.bounds
+    deltas = timestamp_deltas(section, bounds, numbers) if column.shifted else [0]
     if not header.is_log_append_time:
         header = header._replace(max_timestamp=header.base_timestamp + max(deltas))
     header = header._replace(records_count=len(numbers))
@@ -269,7 +267,7 @@ def _rewritten(
 
 def _packed(header: BatchHeader, records: bytes) -> bytes:
     if header.attributes & CODEC_MASK:
-        packed = compress(header.codec, records)
+        packed = compression.compress(header.codec, records)
         if len(packed) < len(records):
             return pack_batch(header, packed)
         # A few records are left, and the codec's frame costs more than it saves.
