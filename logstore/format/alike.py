@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from logstore.errors import LogStoreError
-from logstore.format.varint import TWO_BYTE_END, VARINTS, read_varint
+from logstore.format.varint import ONE_BYTE_END, TWO_BYTE_END, VARINTS, read_varint
 
 _MOST_RECORDS = 1024  # a shape's heads and slices take about 250 KB at the most, and 32 shapes are kept
 _SHAPES = 32
@@ -69,14 +69,13 @@ def join_alike(keys: Sequence[Any], values: Sequence[Any]) -> bytes | None:
 
 
 class _Cuts:
-    """Where records of one shape lie: slices of keys and values, and the section's size by record count."""
+    """Where records of one shape lie: slices of keys and values."""
 
-    __slots__ = ("key_slices", "sizes", "value_slices")
+    __slots__ = ("key_slices", "value_slices")
 
     def __init__(self, key_length: int, value_length: int) -> None:
         self.key_slices: list[slice] = []
         self.value_slices: list[slice] = []
-        self.sizes = [0]
         at = 0
         middle = len(VARINTS[value_length]) if key_length >= 0 else 0
         for head in _heads(key_length, value_length):
@@ -85,10 +84,19 @@ class _Cuts:
             at = value_at + value_length + 1
             self.key_slices.append(slice(key_at, key_at + max(key_length, 0)))
             self.value_slices.append(slice(value_at, value_at + value_length))
-            self.sizes.append(at)
 
 
 _cuts = lru_cache(maxsize=_SHAPES)(_Cuts)
+
+
+def bounds_alike(key_length: int, value_length: int, count: int) -> list[int]:
+    """Where each of that many records of one shape begins, and the end of the last (-1: null keys)."""
+    fixed = 3 + len(VARINTS[key_length]) + max(key_length, 0) + len(VARINTS[value_length]) + value_length
+    short = len(VARINTS[fixed + 1]) + fixed + 1  # with an offset delta of one byte
+    long = len(VARINTS[fixed + 2]) + fixed + 2  # of two
+    bounds = list(range(0, short * min(count, ONE_BYTE_END) + 1, short))
+    bounds += range(bounds[-1] + long, bounds[-1] + long * (count - ONE_BYTE_END) + 1, long)
+    return bounds
 
 
 def split_alike(section: bytes, count: int) -> tuple[list[bytes | None], list[bytes | None]] | None:
@@ -106,9 +114,9 @@ def split_alike(section: bytes, count: int) -> tuple[list[bytes | None], list[by
         return None
     if length != value_at - at + value_length + 1:
         return None
+    if bounds_alike(key_length, value_length, count)[-1] != len(section):
+        return None  # before a table is made for a shape that only the first record has
     cuts = _cuts(key_length, value_length)
-    if cuts.sizes[count] != len(section):
-        return None
     values: list[bytes | None] = list(map(section.__getitem__, cuts.value_slices[:count]))
     keys: list[bytes | None] = [None] * count
     if key_length >= 0:

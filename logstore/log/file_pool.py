@@ -15,32 +15,36 @@ from collections import OrderedDict
 from types import TracebackType
 
 from logstore.invariants import invariant
-from logstore.seams.fs import File, FileSystem
+from logstore.seams.fs import File, FileIdentity, FileSystem
 
 _Key = tuple[str, str]  # (path, "r" | "rw" | "map")
 
 
 class _Entry:
-    __slots__ = ("file", "pins", "view")
+    __slots__ = ("file", "identity", "pins", "view")
 
-    def __init__(self, file: File | None, view: memoryview | None) -> None:
+    def __init__(
+        self, file: File | None, view: memoryview | None, identity: FileIdentity | None = None
+    ) -> None:
         self.file = file
         self.view = view
+        self.identity = identity  # None: nobody has asked yet
         self.pins = 0
 
 
 class PinnedFile:
     """``with pool.pinned(path, writable) as file``: the file stays open inside the block."""
 
-    __slots__ = ("_file", "_key", "_pool")
+    __slots__ = ("_file", "_identity", "_key", "_pool")
 
-    def __init__(self, pool: FilePool, key: _Key) -> None:
+    def __init__(self, pool: FilePool, key: _Key, identity: FileIdentity | None) -> None:
         self._pool = pool
         self._key = key
+        self._identity = identity
         self._file: File | None = None
 
     def __enter__(self) -> File:
-        self._file = file = self._pool.pin(self._key[0], self._key[1] == "rw")
+        self._file = file = self._pool.pin(self._key[0], self._key[1] == "rw", self._identity)
         return file
 
     def __exit__(
@@ -65,18 +69,20 @@ class FilePool:
     def fs(self) -> FileSystem:
         return self._fs
 
-    def pinned(self, path: str, writable: bool = False) -> PinnedFile:
-        return PinnedFile(self, (path, "rw" if writable else "r"))
+    def pinned(self, path: str, writable: bool = False, identity: FileIdentity | None = None) -> PinnedFile:
+        return PinnedFile(self, (path, "rw" if writable else "r"), identity)
 
-    def pin(self, path: str, writable: bool = False) -> File:
-        """Open (or reuse) the file and keep it open until ``unpin``. Raises ``OSError``."""
+    def pin(self, path: str, writable: bool = False, identity: FileIdentity | None = None) -> File:
+        """Open (or reuse) the file and keep it open until ``unpin``. Raises ``OSError``; with ``identity``
+        ``FileNotFoundError`` when the file of that name is another one."""
         key = (path, "rw" if writable else "r")
         with self._lock:
-            entry = self._entries.get(key)
+            entry = self._known(key, identity)
             if entry is None:
                 self._check_open(path)
                 self._make_room()
-                entry = _Entry(self._fs.open(path, "rw" if writable else "r"), None)
+                file = self._fs.open(path, "rw" if writable else "r")
+                entry = _Entry(file, None, self._checked_identity(file, identity))
                 self._entries[key] = entry
             else:
                 self._entries.move_to_end(key)
@@ -99,11 +105,11 @@ class FilePool:
                         self._close(doomed)
                     return
 
-    def mapping(self, path: str) -> memoryview | None:
-        """A view of a whole closed file, or None when all places are pinned. Raises ``OSError``."""
+    def mapping(self, path: str, identity: FileIdentity | None = None) -> memoryview | None:
+        """A view of a whole closed file, or None when all places are pinned. Errors as ``pin``."""
         key = (path, "map")
         with self._lock:
-            entry = self._entries.get(key)
+            entry = self._known(key, identity)
             if entry is not None:
                 self._entries.move_to_end(key)
                 return None if entry.view is None else memoryview(entry.view)
@@ -111,12 +117,37 @@ class FilePool:
             if not self._make_room():
                 return None
             file = self._fs.open(path, "r")
+            found = self._checked_identity(file, identity)
             try:
                 view = file.map()
             finally:
                 file.close()
-            self._entries[key] = _Entry(None, view)
+            self._entries[key] = _Entry(None, view, found)
             return memoryview(view)
+
+    def _known(self, key: _Key, identity: FileIdentity | None) -> _Entry | None:
+        """The entry, unless it is (or may be) of another file than is asked for: then it is dropped."""
+        entry = self._entries.get(key)
+        if entry is None or identity is None:
+            return entry
+        if entry.identity is not None and identity.is_of(entry.identity):
+            return entry
+        self._drop(key)
+        return None
+
+    @staticmethod
+    def _checked_identity(file: File, identity: FileIdentity | None) -> FileIdentity | None:
+        """Of a file just opened, which is closed again if it is not the one that was asked for."""
+        if identity is None:
+            return None
+        try:
+            found = file.identity()
+            if not identity.is_of(found):
+                raise FileNotFoundError(errno.ENOENT, "another file took its place", file.path)
+        except OSError:
+            file.close()
+            raise
+        return found
 
     def forget(self, directory: str) -> None:
         """Drop all entries below ``directory`` (it is about to be renamed or removed)."""

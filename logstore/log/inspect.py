@@ -29,7 +29,7 @@ from logstore.format.batch import (
     decode_batches,
     read_header,
 )
-from logstore.log import offset_index, time_index
+from logstore.log import offset_index, swap, time_index
 from logstore.log.mapped_table import MappedTable
 from logstore.seams.fs import File, FileSystem, read_file
 from logstore.types import Record
@@ -151,9 +151,15 @@ def partition_folder(path: str) -> PartitionFolder | None:
 
 
 def segment_base_offsets(fs: FileSystem, folder: str) -> list[int]:
-    """Base offsets of the segments in a partition's folder, ascending."""
-    bases = map(segment_base_offset, list_folder(fs, folder))
-    return sorted(base for base in bases if base is not None)
+    """Base offsets of the segments in a partition's folder, ascending; without those that a cleaned segment
+    has replaced, when a crash or a look at the wrong moment finds their files still there."""
+    names = list_folder(fs, folder)
+    bases = {base for base in map(segment_base_offset, names) if base is not None}
+    try:
+        gone = swap.superseded(fs, folder, names)
+    except OSError as error:
+        raise from_os_error(error, "read a swap in", folder) from error
+    return sorted(bases - gone)
 
 
 def segment_path(folder: str, base_offset: int, suffix: str = LOG_SUFFIX) -> str:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from logstore.errors import UnsupportedStoreVersionError
 from logstore.format.varint import INT64_MAX
-from logstore.log import offset_index, time_index
+from logstore.log import offset_index, time_index, transaction_index
 from logstore.log.segment import LOG_SUFFIX
+from logstore.log.swap import CLEANED_SUFFIX, SWAP_SUFFIX
 
 _NAME = re.compile(r"(\d{20})(\.[a-z]+)(\..+)?")
-_KNOWN = {LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, ".txnindex", ".snapshot"}
+_KNOWN = {LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX, ".snapshot"}
 
 
 @dataclass(slots=True)
@@ -26,16 +27,18 @@ class Listing:
 
     @staticmethod
     def of(names: Iterable[str], directory: str) -> Listing:
-        """Sort the names out. Files of a compaction that this version cannot finish are refused: to ignore
-        them could show records that were already cleaned away."""
+        """Sort the names out. A `%020d.swap` is for the owner to finish (``swap.py``): the segments can be read
+        beside it. Segments renamed to `.swap` are Kafka's, of a cleaning that only Kafka can finish, and are
+        refused: to ignore them could show records that were already cleaned away."""
         found = Listing()
         for name in names:
             match = _NAME.fullmatch(name)
-            if name.endswith((".tmp", ".deleted")):
+            if name.endswith((".tmp", ".deleted", CLEANED_SUFFIX)):
                 found.leftovers.append(name)
-            elif name.endswith((".swap", ".cleaned")):
+            elif match is not None and match[3] == SWAP_SUFFIX:
                 raise UnsupportedStoreVersionError(
-                    f"{directory}/{name} was left by a version of logstore that compacts"
+                    f"{directory}/{name} was left by a cleaning that this version cannot finish",
+                    hint="open and close the directory with the Kafka broker that wrote it",
                 )
             elif match is not None and int(match[1]) > INT64_MAX:
                 continue  # no offset: such a file is a stranger's

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from logstore.errors import CorruptBatchError, SegmentVanishedError, from_os_error
+from logstore.format.batch import first_offset
 from logstore.live import LiveBoard, LiveSlot
 from logstore.log.bounds import Bounds
 from logstore.log.checkpoints import decode_pairs
@@ -30,6 +32,7 @@ from logstore.log.transaction_index import AbortedTransaction, read_rows
 from logstore.seams.fs import FileSystem, read_file
 from logstore.topic_state import PartitionState
 
+Answer = TypeVar("Answer")
 _TRIES = 5
 
 
@@ -179,39 +182,52 @@ class ObservedLog:
             if self._is_anothers is not None and self._is_anothers():
                 self.segments = SegmentList()  # an earlier topic's folder, or one that got here by mistake
                 return
-            listing = Listing.of(self._fs.listdir(self.directory), self.directory)
+            for _ in range(_TRIES):
+                listing = Listing.of(self._fs.listdir(self.directory), self.directory)
+                segments = self._opened(listing)
+                if len(segments) == len(listing.bases):
+                    break  # else some went meanwhile, and what took their place must be seen in whole
         except FileNotFoundError:
             self.segments = SegmentList()  # the directory is made by the first append
             return
         except OSError as error:
             raise from_os_error(error, "list", self.directory) from error
         self._snapshots = frozenset(base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX)
-        known = {segment.base_offset: segment for segment in self.segments.segments}
-        segments = []
-        for number, base in enumerate(listing.bases):
-            last = number == len(listing.bases) - 1
-            old = known.get(base)
-            if old is not None and old.closed and not last:
-                segments.append(old)
-                continue
-            segment = self._segment(base, None if last else listing.bases[number + 1])
-            if segment is not None:
-                segments.append(segment)
         self.segments = SegmentList(segments)
         if slot is not None:
             self._follow(slot)
 
+    def _opened(self, listing: Listing) -> list[Segment]:
+        known = {segment.base_offset: segment for segment in self.segments.segments}
+        segments = []
+        for number, base in enumerate(listing.bases):
+            last = number == len(listing.bases) - 1
+            segment = self._segment(base, None if last else listing.bases[number + 1])
+            old = known.get(base)
+            if segment is not None and old is not None and old.closed and old.is_same(segment):
+                segment = old  # and what it has found out
+            if segment is not None:
+                segments.append(segment)
+        return segments
+
     def _segment(self, base: int, following: int | None) -> Segment | None:
         path = f"{self.directory}/{base:020d}{LOG_SUFFIX}"
         try:
-            size = self._fs.stat(path).size
+            found = self._fs.stat(path)
         except FileNotFoundError:
             return None  # removed since it was listed
         except OSError as error:
             raise from_os_error(error, "look at", path) from error
-        next_offset = base if following is None else following
-        segment = Segment(self._pool, self.directory, base, size=size, next_offset=next_offset)
-        segment.closed = following is not None  # below the writer's durable recovery point: never shortened
+        closed = following is not None  # below the writer's durable recovery point: never changed in place
+        segment = Segment(
+            self._pool,
+            self.directory,
+            base,
+            size=found.size,
+            next_offset=base if following is None else following,
+            identity=found.identity if closed else found.identity._replace(mtime_ns=-1),
+        )
+        segment.closed = closed
         return segment
 
     def _follow(self, slot: LiveSlot) -> None:
@@ -256,6 +272,8 @@ class ObservedLog:
                         lost=(offset, first),
                     )
                 chunk = segments.read(offset, max_bytes, limit_offset)
+                if chunk is not None and first_offset(chunk.data) > offset and not self._is_settled(segments):
+                    continue  # a cleaning may have put its segments in between the listing and the read
             except FileNotFoundError:
                 self._again()
                 continue
@@ -282,6 +300,21 @@ class ObservedLog:
             except (FileNotFoundError, CorruptBatchError):
                 self._again()
         return self._current().read_back(end_offset)
+
+    def look(self, read: Callable[[SegmentList], Answer]) -> Answer:
+        """As ``OwnedLog.look``; a file that vanished or looks damaged is looked at again first."""
+        for _ in range(_TRIES - 1):
+            try:
+                return read(self.segments)
+            except (FileNotFoundError, CorruptBatchError):
+                self._again()
+        return read(self.segments)
+
+    def _is_settled(self, before: SegmentList) -> bool:
+        """Whether a new listing shows the very same files."""
+        self._again()
+        after = self.segments.segments
+        return len(after) == len(before) and all(map(Segment.is_same, before.segments, after))
 
     def _again(self) -> None:
         with self._lock:

@@ -39,8 +39,9 @@ from logstore.log.read_path import ReadPath
 from logstore.log.recovery import Loaded
 from logstore.log.rolling import must_roll
 from logstore.log.segment import Chunk, Segment
-from logstore.log.segment_files import create_segment, truncated
+from logstore.log.segment_files import create_segment, put_in_place, truncated
 from logstore.log.segment_list import Back, SegmentList
+from logstore.log.swap import HalfPlacedError
 from logstore.log.tail_cache import TailCache
 from logstore.log.transaction_index import AbortedTransaction
 from logstore.seams.clock import Clock
@@ -94,7 +95,8 @@ class OwnedLog:
         self.high_watermark = loaded.next_offset
         self.log_start_offset = log_start_offset
         self.tail = tail
-        self._reads = ReadPath(where, tail, lambda: self.segments)
+        self._reads = ReadPath(where, tail, lambda: self.segments, self._lock)
+        self.look = self._reads.look  # at the list of segments: see there
         self.producers = ProducerJournal(pool, directory, where, loaded.producers, clock.monotonic_s)
         self.dirty_since_s = 0.0
         self.unsynced_records = 0
@@ -170,9 +172,7 @@ class OwnedLog:
                 except LogStoreError as error:
                     if start == 0:
                         raise
-                    kind = (
-                        OutcomeUnknownError if self.poisoned else StorageError
-                    )  # neither may be tried again
+                    kind = OutcomeUnknownError if self.poisoned else StorageError  # not to be tried again
                     raise kind(
                         f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
                         f"to {self.next_offset - 1}, then: {error.message}"
@@ -317,15 +317,11 @@ class OwnedLog:
 
     def _segment_for(self, batch: CheckedBatch) -> Segment:
         segment = self.segments.active
-        if (
-            segment is not None
-            and not segment.closed
-            and not self._must_roll(
-                segment, batch, segment.size, self.next_offset, segment.first_timestamp_ms
-            )
-        ):
-            return segment
-        return self._roll(segment)
+        if segment is None or segment.closed:
+            return self._roll(segment)
+        first_ms = segment.first_timestamp_ms
+        full = self._must_roll(segment, batch, segment.size, self.next_offset, first_ms)
+        return self._roll(segment) if full else segment
 
     def _must_roll(
         self, segment: Segment, batch: CheckedBatch, size: int, offset: int, first_ms: int
@@ -384,17 +380,15 @@ class OwnedLog:
         try:
             segment.sync()
         except OSError as error:
-            self._poison(from_os_error(error, "sync", segment.path()))
-            raise OutcomeUnknownError(
-                f"sync of {segment.path()} failed: {error.strerror or error}"
-            ) from error
+            failure = from_os_error(error, "sync", segment.path())
+            self._poison(failure)
+            raise OutcomeUnknownError(failure.message) from error
 
     def roll_idle(self) -> None:
         """Close the active segment although nothing is being appended, so that it can be retired."""
         with self._lock:
             self._check_usable()
-            segment = self.segments.active
-            if segment is not None and segment.size > 0:
+            if (segment := self.segments.active) is not None and segment.size > 0:
                 self._roll(segment)
 
     # --- the front ---
@@ -419,6 +413,25 @@ class OwnedLog:
                 "a segment is dropped only when the log starts past it",
             )
             return dropped
+
+    def replace_segments(
+        self, old: Sequence[Segment], new: Sequence[Segment], place: Callable[[], None]
+    ) -> bool:
+        """``new`` for ``old``, which cover the same offsets; ``place`` renames the files. False if ``old`` are
+        no neighbours in the list now. ``OSError``: nothing changed; ``HalfPlacedError``: poisoned."""
+        with self._lock:
+            self._check_usable()
+            segments = self.segments.replaced(old, new)
+            if segments is None:
+                return False
+            try:
+                put_in_place(self._pool, old, place)
+            except HalfPlacedError as error:
+                self._poison(from_os_error(error, "put a cleaned segment into", self.directory))
+                raise
+            self.segments = segments
+            self._reads.forget()
+            return True
 
     # --- sync ---
 

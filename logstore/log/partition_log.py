@@ -29,6 +29,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.producer_state import Marker
 from logstore.log.row_chunks import row_chunks
 from logstore.log.segment import Chunk
+from logstore.log.segment_list import SegmentList
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
 if TYPE_CHECKING:
@@ -252,7 +253,12 @@ class PartitionLog:
         bounds = reader.bounds()
         if isinstance(reader, ObservedLog):
             reader.refresh()
-        for floor in reader.segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
+        return reader.look(lambda segments: self._first_in(reader, segments, timestamp_ms, bounds))
+
+    def _first_in(
+        self, reader: OwnedLog | ObservedLog, segments: SegmentList, timestamp_ms: int, bounds: Bounds
+    ) -> Record | None:
+        for floor in segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
             base = floor.base_offset
             for record in decode_batches(
                 without_aborted(floor.batch, reader.aborted(base, base + 1)),
@@ -269,14 +275,16 @@ class PartitionLog:
         """The first of the newest records by timestamp; None in an empty log."""
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
+        limit = reader.bounds().last_stable_offset
         try:
-            newest = reader.segments.max_timestamp(reader.bounds().last_stable_offset)
+            newest = reader.look(lambda segments: segments.max_timestamp(limit))
+            found = self.record_at_or_after(newest) if newest >= 0 else None
+            if found is None and newest >= 0:
+                newest = reader.look(lambda segments: segments.max_record_timestamp(limit))
+                found = self.record_at_or_after(newest) if newest >= 0 else None
         except OSError as error:
             raise from_os_error(error, "read", self.where) from error
-        if newest < 0:
-            return None
-        found = self.record_at_or_after(newest)
-        if found is not None:
+        if found is not None or newest < 0:
             return found
         # The newest time is that of aborted records: every record has to be looked at.
         records = self.records(self.log_start_offset)

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 from logstore.errors import SegmentVanishedError
-from logstore.log.segment import Chunk
+from logstore.log.segment import Chunk, Segment
 from logstore.log.segment_list import Back, SegmentList
 from logstore.log.tail_cache import TailCache
 from logstore.log.transaction_index import AbortedTransaction
 
 Answer = TypeVar("Answer")
-_TRIES = 3
+_TRIES = 5
 _CURSORS = 64  # places where sequential readers will go on, so that they need no index
 
 
 class ReadPath:
-    """Any number of threads. ``segments``: the log's list of the moment, replaced whenever it changes."""
+    """Any number of threads. ``segments``: the log's list of the moment, replaced whenever it changes, with
+    ``lock`` held."""
 
-    def __init__(self, where: str, tail: TailCache, segments: Callable[[], SegmentList]) -> None:
+    def __init__(
+        self,
+        where: str,
+        tail: TailCache,
+        segments: Callable[[], SegmentList],
+        lock: AbstractContextManager[Any],
+    ) -> None:
         self.where = where
         self.tail = tail
         self._segments = segments
-        self._cursors: OrderedDict[int, tuple[int, int]] = OrderedDict()  # offset -> (segment base, position)
+        self._lock = lock
+        # offset -> (segment, position); the segment itself, since a cleaned one has the same base
+        self._cursors: OrderedDict[int, tuple[Segment, int]] = OrderedDict()
 
     def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
         cached = self.tail.read(offset, max_bytes, limit_offset)
@@ -38,15 +48,23 @@ class ReadPath:
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._retried(start_offset, lambda segments: segments.aborted(start_offset, end_offset))
 
+    def look(self, read: Callable[[SegmentList], Answer]) -> Answer:
+        """What ``read`` makes of the segments, of one list from beginning to end. Errors as ``read``."""
+        return self._retried(0, read)
+
     def _retried(self, offset: int, read: Callable[[SegmentList], Answer]) -> Answer:
-        """Start over when a file went while it was read: retention took it out of the list first."""
+        """Start over when a file went while it was read: retention took it out of the list first, or a
+        cleaning is about to put another list there, and holds the lock until it has."""
+        missed: SegmentList | None = None
         for _ in range(_TRIES):
             segments = self._segments()
             try:
                 return read(segments)
             except FileNotFoundError:
-                if segments is self._segments():
-                    raise
+                with self._lock:
+                    if segments is self._segments() and segments is missed:
+                        raise
+                missed = segments
         raise SegmentVanishedError(
             f"{self.where}: the segment that holds offset {offset} vanishes as it is read",
             hint="read again from the log start offset",
@@ -56,7 +74,7 @@ class ReadPath:
     def _read(self, segments: SegmentList, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
         hint = self._cursors.pop(offset, None)
         known = None
-        if hint is not None and segments.segments[segments.floor(offset)].base_offset == hint[0]:
+        if hint is not None and segments.segments[segments.floor(offset)] is hint[0]:
             known = hint[1]
         chunk = segments.read(offset, max_bytes, limit_offset, known)
         if chunk is not None:
@@ -64,10 +82,10 @@ class ReadPath:
         return chunk
 
     def _remember(self, segments: SegmentList, chunk: Chunk) -> None:
-        base = segments.segments[segments.floor(chunk.next_offset)].base_offset
+        segment = segments.segments[segments.floor(chunk.next_offset)]
         # Behind the last batch of a segment the next read starts at the next segment's first byte.
-        position = 0 if base == chunk.next_offset else chunk.end_position
-        self._cursors[chunk.next_offset] = (base, position)
+        position = 0 if segment.base_offset == chunk.next_offset else chunk.end_position
+        self._cursors[chunk.next_offset] = (segment, position)
         while len(self._cursors) > _CURSORS:
             try:
                 self._cursors.popitem(last=False)

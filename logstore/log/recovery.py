@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError
 from logstore.format.batch import HEADER_SIZE, check_crc, read_header
-from logstore.log import offset_index, producer_snapshot, time_index, transaction_index
+from logstore.log import offset_index, producer_snapshot, swap, time_index, transaction_index
 from logstore.log.checkpoints import decode_pairs, encode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
@@ -118,6 +118,8 @@ class _Recovery:
             names = self.fs.listdir(self.directory)
         except FileNotFoundError:
             raise DamagedStoreError(f"{self.directory} is gone", path=self.directory) from None
+        if swap.recover(self.fs, self.directory, names):
+            names = self.fs.listdir(self.directory)
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
             self.fs.remove(f"{self.directory}/{name}")

@@ -28,7 +28,8 @@ class SegmentScan:
 
     ``read(position, length)`` gives up to ``length`` bytes. With ``check`` every CRC is verified. Offsets
     must not go back below ``next_offset``; from ``gapless_from`` on they must not jump either: a checksum does
-    not cover them, and only compaction, which comes later, leaves gaps.
+    not cover them. Our compaction leaves no gaps (batches without records stand for those that went), Kafka's
+    does.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ bounded by ``size``, which grows only after the bytes are in the file.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from logstore.log.time_index import TimeIndex
 from logstore.log.transaction_index import ROW as ABORTED_ROW
 from logstore.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from logstore.log.transaction_index import AbortedTransaction, encode_rows, read_rows
-from logstore.seams.fs import File, exists, replace_file, write_all
+from logstore.seams.fs import File, FileIdentity, exists, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -66,6 +67,7 @@ class Segment:
         size: int,
         next_offset: int,
         interval_bytes: int = 4096,
+        identity: FileIdentity | None = None,
     ) -> None:
         self._pool = pool
         self.interval_bytes = interval_bytes
@@ -74,6 +76,8 @@ class Segment:
         self.size = size
         self.next_offset = next_offset
         self.closed = True
+        self.retired = False  # its files are, or are about to be, those of a cleaned segment
+        self._identity = identity  # of the log, when somebody else may put another in its place
         self._checked = False  # whether the index files were found plausible
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
@@ -89,20 +93,33 @@ class Segment:
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
+    def is_same(self, other: Segment) -> bool:
+        """Whether both were made from the same file, by its identity, and both or neither as closed."""
+        return (self.base_offset, self._identity, self.closed) == (
+            other.base_offset,
+            other._identity,
+            other.closed,
+        )
+
     # --- reading ---
 
     def bytes_at(self, position: int, length: int) -> Buffer:
-        """Up to ``length`` bytes; a view of the mapping for a closed segment, else a fresh copy."""
+        """Up to ``length`` bytes; a view of the mapping for a closed segment, else a fresh copy.
+        ``FileNotFoundError`` also when a cleaned segment has taken its place: never bytes of another file."""
         length = min(length, self.size - position)
         if length <= 0:
             return b""
+        data: Buffer | None = None
         if self.closed:
-            view = self._pool.mapping(self.path())
-            if view is not None:
-                return view[position : position + length]
-        # The writer's own descriptor if this is its active segment; a reader must not need to be a writer.
-        with self._pool.pinned(self.path(), self.rule is not None) as file:
-            return file.pread(length, position)
+            view = self._pool.mapping(self.path(), self._identity)
+            data = None if view is None else view[position : position + length]
+        if data is None:
+            # The writer's own descriptor if this is its active segment; a reader must not need to be a writer.
+            with self._pool.pinned(self.path(), self.rule is not None, self._identity) as file:
+                data = file.pread(length, position)
+        if self.retired:
+            raise FileNotFoundError(errno.ENOENT, "another segment took its place", self.path())
+        return data
 
     def locate(self, offset: int) -> int | None:
         """Position of the first batch whose last offset is >= ``offset``; None if the segment has none."""
@@ -148,7 +165,7 @@ class Segment:
         if len(data) < LOG_OVERHEAD:
             raise self._corrupt(position, "the file ends here, its records go on")
         try:
-            # Only compaction makes gaps, and it is not there yet.
+            # Compaction makes no gaps: batches without records stand where others went.
             end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=True)
         except CorruptBatchError as error:
             raise self._corrupt(position + max(error.position, 0), error.message) from error
@@ -180,7 +197,12 @@ class Segment:
             return self._max_timestamp
         newest, position = -1, 0
         known, entry = self.times().last(), self.offsets().last()
-        if known is not None and entry is not None and max(known[1], entry[0]) < limit_offset:
+        if (
+            known is not None
+            and entry is not None
+            and max(known[1], entry[0]) < limit_offset
+            and _confirms(self.bytes_at(entry[1], HEADER_SIZE), entry[0])
+        ):
             newest, position = known[0], entry[1]
         while (chunk := self.read(position, 1 << 20, limit_offset)) is not None:
             for _, header in iter_headers(chunk.data):
@@ -199,11 +221,23 @@ class Segment:
         if rows is None:
             path, fs = self.path(ABORTED_SUFFIX), self._pool.fs
             rows = read_rows(fs, path, self.base_offset)
-            if not rows and self.closed and (exists(fs, path + ".deleted") or not exists(fs, self.path())):
-                raise FileNotFoundError(f"{self.path()} is being retired")
+            if self.closed and (self._is_replaced() or (not rows and exists(fs, path + ".deleted"))):
+                raise FileNotFoundError(errno.ENOENT, "it is being retired", self.path())
             if self.closed or self.rule is not None:
                 self._aborted = rows
         return rows
+
+    def _is_replaced(self) -> bool:
+        """Whether the log of this name is not, or not any more, the one that this segment was listed with."""
+        if self.retired or not exists(self._pool.fs, self.path()):
+            return True
+        if self._identity is None:
+            return False
+        file = self._pool.fs.open(self.path(), "r")
+        try:
+            return file.identity() != self._identity
+        finally:
+            file.close()
 
     def offsets(self) -> OffsetIndex:
         return self._offsets or OffsetIndex(self.base_offset, self._indexes()[0])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from logstore.invariants import invariant
 from logstore.log import offset_index, producer_snapshot, time_index, transaction_index
 from logstore.log.file_pool import FilePool
 from logstore.log.growing_table import GrowingTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.segment import LOG_SUFFIX, Segment
 from logstore.log.segment_list import SegmentList
+from logstore.log.swap import HalfPlacedError
 from logstore.log.time_index import TimeIndex
 from logstore.seams.fs import exists, replace_file
 
@@ -53,6 +57,25 @@ def truncated(pool: FilePool, directory: str, segments: SegmentList, offset: int
             _shorten(pool, kept[-1], position)
         kept[-1].reopen_for_appends()
     return SegmentList(kept)
+
+
+def put_in_place(pool: FilePool, old: Sequence[Segment], place: Callable[[], None]) -> None:
+    """Rename new files over those of ``old``, which no reader can mistake for their own then: it finds its
+    segment retired, and takes the new list. The log's lock is held. ``OSError``: nothing has changed."""
+    invariant(all(segment.closed for segment in old), "only closed segments are replaced")
+    for segment in old:
+        segment.retired = True
+    try:
+        place()
+    except HalfPlacedError:
+        raise
+    except OSError:
+        for segment in old:
+            segment.retired = False
+        raise
+    for segment in old:
+        for suffix in (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX):
+            pool.forget_file(segment.path(suffix))
 
 
 def _remove(pool: FilePool, directory: str, segment: Segment) -> None:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from logstore.format.batch import HEADER_SIZE, read_header
+from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
 from logstore.log.retention import SegmentFacts
 from logstore.log.segment import Chunk, Segment
 from logstore.log.transaction_index import AbortedTransaction
@@ -52,6 +52,14 @@ class SegmentList:
 
     def with_active(self, segment: Segment) -> SegmentList:
         return SegmentList((*self.segments, segment))
+
+    def replaced(self, old: Sequence[Segment], new: Sequence[Segment]) -> SegmentList | None:
+        """The list with ``new`` in the place of ``old``; None unless those are neighbours in it."""
+        first = self.floor(old[0].base_offset)
+        found = self.segments[first : first + len(old)]
+        if len(found) != len(old) or any(one is not two for one, two in zip(found, old, strict=True)):
+            return None
+        return SegmentList((*self.segments[:first], *new, *self.segments[first + len(old) :]))
 
     def floor(self, offset: int) -> int:
         """Number of the last segment whose base is <= ``offset`` (0 if all are newer)."""
@@ -127,6 +135,19 @@ class SegmentList:
                     return found  # whatever ended later began later
         return found
 
+    def max_record_timestamp(self, limit_offset: int) -> int:
+        """As ``max_timestamp``, but of records that readers see, not of markers and of batches that have lost
+        their records. Reads every header: for when ``max_timestamp`` is nobody's."""
+        newest = -1
+        for segment in self.segments:
+            position = 0
+            while (chunk := segment.read(position, _BACK_BYTES, limit_offset)) is not None:
+                for _, header in iter_headers(chunk.data):
+                    if header.records_count and not header.is_control:
+                        newest = max(newest, header.max_timestamp)
+                position = chunk.end_position
+        return newest
+
     def facts(self, limit_offset: int) -> list[SegmentFacts]:
         """What retention decides from."""
         return [
@@ -148,6 +169,6 @@ def _new_enough(data: Buffer, timestamp_ms: int) -> Iterator[TimestampFloor]:
     view, at = memoryview(data), 0
     while at < len(view):
         header = read_header(view, at)
-        if header.max_timestamp >= timestamp_ms and not header.is_control:
+        if header.max_timestamp >= timestamp_ms and header.records_count and not header.is_control:
             yield TimestampFloor(view[at : at + header.size], header.base_offset)
         at += header.size

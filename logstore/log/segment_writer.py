@@ -44,20 +44,27 @@ def empty_batch(start: int, end_exclusive: int, leader_epoch: int) -> bytes:
 
 
 class SegmentWriter:
-    """One new segment: the log and its two indexes, all durable after ``finish`` but for their names."""
+    """One new segment: the log and its two indexes, all durable after ``finish`` but for their names.
 
-    def __init__(self, fs: FileSystem, folder: str, base_offset: int, index_interval_bytes: int) -> None:
+    ``ending`` is added to the names of the three files.
+    """
+
+    def __init__(
+        self, fs: FileSystem, folder: str, base_offset: int, index_interval_bytes: int, ending: str = ""
+    ) -> None:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
         self._fs = fs
         self._folder = folder
+        self._ending = ending
+        self._unsynced_bytes = 0
         self._rule = IndexRule(index_interval_bytes)
         self._offsets = GrowingTable(offset_index.ROW)
         self._times = TimeIndex(base_offset, GrowingTable(time_index.ROW))
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self._file: File = fs.open(segment_path(folder, base_offset), "create")
+        self._file: File = fs.open(segment_path(folder, base_offset) + ending, "create")
 
     def append(self, header: BatchHeader, data: Buffer) -> None:
         """The next batch; ``data`` is copied. ``OSError`` from the disk."""
@@ -74,8 +81,15 @@ class SegmentWriter:
 
     def _write(self) -> None:
         write_all(self._file, self._waiting, self.size - self._waiting_bytes)
+        self._unsynced_bytes += self._waiting_bytes
         self._waiting.clear()
         self._waiting_bytes = 0
+
+    def sync_beyond(self, limit_bytes: int) -> None:
+        """Sync once more than that much was written since the last time, so that no sync takes long."""
+        if self._unsynced_bytes > limit_bytes:
+            self._file.sync()
+            self._unsynced_bytes = 0
 
     def finish(self) -> None:
         if self._waiting:
@@ -88,7 +102,7 @@ class SegmentWriter:
         self._write_index(time_index.SUFFIX, times.encoded())  # type: ignore[union-attr]
 
     def _write_index(self, suffix: str, content: bytes) -> None:
-        file = self._fs.open(segment_path(self._folder, self.base_offset, suffix), "create")
+        file = self._fs.open(segment_path(self._folder, self.base_offset, suffix) + self._ending, "create")
         try:
             write_all(file, [content], 0)
             file.sync()

@@ -36,7 +36,7 @@ from logstore.seams.fs import FileSystem
 from logstore.types import Record
 
 _SEGMENT_FILE = re.compile(
-    r"(\d{20})(?:\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:cleaned|swap|deleted|tmp))?|\.log\.cut-.+)"
+    r"(\d{20})(?:\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:cleaned|swap|deleted|tmp))?|\.swap(?:\.tmp)?|\.log\.cut-.+)"
 )
 _TEXT_FILES = (epochs.FILE_NAME, checkpoints.METADATA_FILE)
 _OTHER_FILES = frozenset([*_TEXT_FILES, *(f"{name}.tmp" for name in _TEXT_FILES)])
@@ -157,7 +157,7 @@ class _PartitionCheck:
             elif match and name[20:] in _INDEX_SUFFIXES and int(match[1]) not in logs:
                 crash = not self._facts.clean and int(match[1]) >= (self._facts.recovery_point or 0)
                 yield Fault(path, -1, "orphan", f"an index without its segment {match[1]}.log", warning=crash)
-            elif name.endswith((".tmp", ".cleaned")):
+            elif name.endswith((".tmp", ".cleaned", ".swap")):
                 yield Fault(
                     path, -1, "leftover", "an unfinished write that a crash left; harmless", warning=True
                 )
@@ -294,6 +294,8 @@ class _PartitionCheck:
             yield Fault(path, batch.position, "timestamp", text)
 
     def _decoded(self, batch: ScannedBatch) -> list[Record]:
+        if batch.header.is_control and batch.header.records_count == 0:
+            return []  # a cleaning of Kafka's took the marker and left the batch
         if batch.header.is_control:
             decode_control_batch(batch.data, 0, batch.header)
             return []

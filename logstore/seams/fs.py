@@ -30,11 +30,26 @@ _IOV_MAX = 1024
 _LARGEST_WHOLE_BYTES = 256 << 20
 
 
+class FileIdentity(NamedTuple):
+    """Which file it is, whatever its name. ``mtime_ns``: of a file that changes no more, since the number of a
+    removed inode is given again; -1: not looked at."""
+
+    inode: int
+    mtime_ns: int
+
+    def is_of(self, found: FileIdentity) -> bool:
+        return self.inode == found.inode and self.mtime_ns in (-1, found.mtime_ns)
+
+
 class FileStat(NamedTuple):
     size: int
     mtime_ns: int
     inode: int
     is_dir: bool
+
+    @property
+    def identity(self) -> FileIdentity:
+        return FileIdentity(self.inode, self.mtime_ns)
 
 
 class File(Protocol):
@@ -56,6 +71,7 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
     def size(self) -> int: ...
+    def identity(self) -> FileIdentity: ...
     def map(self) -> memoryview:
         """A read-only view of the whole file, valid after ``close`` and after the name is removed.
 
@@ -201,6 +217,10 @@ class OsFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def identity(self) -> FileIdentity:
+        found = os.fstat(self._fd)
+        return FileIdentity(found.st_ino, found.st_mtime_ns)
 
     def map(self) -> memoryview:
         size = self.size()

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from logstore.seams.faults import FaultKind, Faults, SimulatedCrash
-from logstore.seams.fs import FileStat, OpenMode
+from logstore.seams.fs import FileIdentity, FileStat, OpenMode
 from logstore.seams.memory_crash import Chooser, cloned_tree, crash_trees, fingerprint, surviving_tree
 from logstore.seams.memory_inode import DirectoryInode, FileInode, Node
 from logstore.types import Buffer
@@ -114,6 +114,12 @@ class MemoryFile:
             inode = self._open_inode()
             self._fs.faults.consult("size", self._path)
             return len(inode)
+
+    def identity(self) -> FileIdentity:
+        with self._fs._lock:
+            inode = self._open_inode()
+            self._fs.faults.consult("identity", self._path)
+            return FileIdentity(inode.number, inode.changed)
 
     def map(self) -> memoryview:
         """The bytes as they are now. Later writes do not show: only files that never change are mapped."""

@@ -41,10 +41,17 @@ def test_segments_indexes_and_leftovers() -> None:
     ]
 
 
-@pytest.mark.parametrize("suffix", [".log.swap", ".log.cleaned", ".index.swap"])
-def test_an_unfinished_compaction_is_refused(suffix: str) -> None:
-    with pytest.raises(UnsupportedStoreVersionError, match=r"/t-0/0{20}.*compacts"):
+@pytest.mark.parametrize("suffix", [".log.swap", ".timeindex.swap", ".index.swap"])
+def test_segments_that_kafka_was_swapping_in_are_refused(suffix: str) -> None:
+    with pytest.raises(UnsupportedStoreVersionError, match=r"/t-0/0{20}.*cleaning.*Kafka broker"):
         Listing.of([name(0, suffix)], "/t-0")
+
+
+def test_what_an_unfinished_cleaning_left() -> None:
+    names = [name(0, ".log"), name(0, ".log.cleaned"), name(0, ".index.cleaned"), name(0, ".swap")]
+    found = Listing.of(names, "/t-0")
+    assert found.bases == [0]
+    assert found.leftovers == [name(0, ".log.cleaned"), name(0, ".index.cleaned")]
 
 
 def test_an_empty_folder() -> None:
