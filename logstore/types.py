@@ -50,7 +50,8 @@ class RecordMetadata(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Records that landed together: offsets [start, end_exclusive) of one partition; -1, -1 under acks=0."""
+    """Records that landed together: offsets [start, end_exclusive) of one partition; -1, -1 under acks=0
+    and for duplicates whose place the log has forgotten."""
 
     topic: str
     partition: int

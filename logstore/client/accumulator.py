@@ -294,10 +294,12 @@ class Accumulator:
             if batch.done:
                 continue  # given up on while it flew: the answer comes too late
             error = result.error
-            if error is None or (isinstance(error, DuplicateSequenceError) and not held_up):
+            tried_before = batch.attempts > 0 or batch.doubtful
+            repeated = isinstance(error, DuplicateSequenceError) and tried_before and not held_up
+            if error is None or repeated:
                 self._succeed(batch, result)  # a duplicate is in, too, if nobody knows any more where
                 done.append(batch)
-                held_up = error is not None  # what is behind it was not tried, as with every error
+                held_up = held_up or error is not None  # what is behind it was not tried, as with every error
                 continue
             if held_up and not isinstance(error, UNKNOWN_OUTCOMES):
                 again.append(batch)
