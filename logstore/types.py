@@ -41,7 +41,8 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record landed. ``offset`` is -1 under ``acks=0``."""
+    """Where a record landed. ``offset`` is -1 under ``acks=0``, and for a record that was sent again and is in
+    since so long that the log has forgotten where (see ``DuplicateSequenceError``)."""
 
     topic: str
     partition: int

@@ -214,6 +214,8 @@ class Backend(Protocol):
 
         After a failed item of a partition, later items of that partition are not tried: they get the same
         error, so that a retry of all of them keeps the order.
+        A batch with a producer id that is in already is answered with its first place. An error raised for the
+        whole call leaves open what was appended.
         """
         ...
 

@@ -86,7 +86,7 @@ def test_partitions_added_since_do_not_move_rows(shell: Shell, tmp_path: Path) -
     rows = flights(tmp_path / "f", 100)
     command = ("produce", "t", "--name", "import", "--format", "kv", str(tmp_path / "f"))
     shell.run(*command)
-    shell.run("topic", "add-partitions", "t", "5", "--allow-keyed")
+    shell.run("topic", "add-partitions", "t", "-t", "5", "--allow-keyed")
     assert "rows go to partitions 0 to 1 of 5" in shell.run(*command).stderr
     assert {key: part for key, part in stored(shell, 5).items() if part} == expected(rows, 2)
 
