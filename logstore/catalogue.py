@@ -1,4 +1,4 @@
-"""``topics.json``: the store's catalogue of topics, their ids, partitions, settings and slots.
+"""``topics.json``: the store's catalogue of topics, their ids, partitions, settings and slots, and of producers.
 
 ``Catalogue`` is a value: its methods return a changed one and raise the named error of a change that is not
 allowed. ``CatalogueFile`` loads and saves it. A change is made by whoever holds the catalogue's lock (lock
@@ -24,6 +24,7 @@ from logstore import topic_state
 from logstore.arguments import shown
 from logstore.directory import DirectoryKind, classify_directory, missing_store
 from logstore.errors import (
+    InvalidArgumentError,
     InvalidPartitionsError,
     InvalidTopicError,
     TopicExistsError,
@@ -33,17 +34,26 @@ from logstore.errors import (
 )
 from logstore.invariants import invariant
 from logstore.json_document import damaged, decode_document, encode_document, items, table, text, truth, whole
+from logstore.named_producers import (
+    NamedProducer,
+    decode_producers,
+    encode_producers,
+    validate_producer_name,
+)
 from logstore.seams.fs import File, FileStat, FileSystem, replace_file
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 CATALOGUE_NAME: Final = "topics.json"
 MAX_PARTITIONS: Final = 100_000  # a folder "<249 characters>-99999" has the 255 bytes that a name may have
 INTERNAL_PREFIX: Final = "__"
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_KEYS: Final = frozenset(
+# Version 1 had no named producers. It is read as a catalogue without any; the next change writes this version,
+# as a whole or not at all.
+_KEYS_1: Final = frozenset(
     {"revision", "store_id", "next_lock_slot", "next_live_slot", "next_producer_id", "topics"}
 )
+_KEYS: Final = _KEYS_1 | {"producers"}
 _TOPIC_KEYS: Final = frozenset(
     {"topic_id", "partitions", "config", "lock_slot", "live_slots", "created_ms", "internal"}
 )
@@ -111,8 +121,8 @@ class TopicEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalogue:
-    """All topics of a store, by name. ``revision`` goes up with every change; ``next_*``: what is handed
-    out next (lock slot 0 is the catalogue's own; producer ids are not handed out yet)."""
+    """All topics and named producers of a store, by name. ``revision`` goes up with every change; ``next_*``:
+    what is handed out next (lock slot 0 is the catalogue's own)."""
 
     store_id: str
     format_version: int = FORMAT_VERSION
@@ -121,6 +131,7 @@ class Catalogue:
     next_lock_slot: int = 1
     next_live_slot: int = 0
     next_producer_id: int = 0
+    producers: Mapping[str, NamedProducer] = field(default_factory=lambda: MappingProxyType({}))
 
     def topic(self, name: str) -> TopicEntry:
         """UnknownTopicError if there is none of that name."""
@@ -190,6 +201,58 @@ class Catalogue:
         """With ``config`` (validated by the caller) in place of the topic's settings. UnknownTopicError."""
         return self._with_entry(replace(self.topic(name), config=MappingProxyType(dict(config))))
 
+    # --- producers ---
+
+    def producer(self, name: str) -> NamedProducer:
+        """InvalidArgumentError if there is none of that name."""
+        entry = self.producers.get(name) if isinstance(name, str) else None
+        if entry is None:
+            raise InvalidArgumentError(
+                f"there is no producer {shown(name)}", hint="list_producers() shows them"
+            )
+        return entry
+
+    def named_producer_ids(self) -> frozenset[int]:
+        """All ids of named producers: what logs remember of these never expires."""
+        return frozenset(row.producer_id for entry in self.producers.values() for row in entry.ids)
+
+    def with_producer_ids(self, count: int) -> Catalogue:
+        """With ``count`` ids handed out: those from ``next_producer_id`` as it was."""
+        return replace(self, revision=self.revision + 1, next_producer_id=self.next_producer_id + count)
+
+    def with_opened_producer(self, name: str) -> Catalogue:
+        """With the name's next epoch, and the name itself if it is new. InvalidArgumentError."""
+        validate_producer_name(name)
+        entry = self.producers.get(name) or NamedProducer(name=name)
+        return self._with_producer(entry.reopened()).with_producer_id(name, 0)
+
+    def with_producer_id(self, name: str, era: int) -> Catalogue:
+        """With an id for the name's records of ``era``, if it has none in its generation."""
+        entry = self.producer(name)
+        if entry.id_of(era) is not None:
+            return self
+        changed = self._with_producer(entry.with_id(era, self.next_producer_id))
+        return replace(changed, next_producer_id=self.next_producer_id + 1)
+
+    def with_spread(self, name: str, topic: str) -> Catalogue:
+        """With the topic's partitions of now noted as those over which the name deals its rows, unless some
+        were noted before. InvalidArgumentError, UnknownTopicError."""
+        entry, of = self.producer(name), self.topic(topic)
+        if of.topic_id in entry.spread:
+            return self
+        known = [other.topic_id for other in self.topics.values()]
+        return self._with_producer(entry.with_spread(of.topic_id, of.partitions, known))
+
+    def without_producer(self, name: str) -> Catalogue:
+        """InvalidArgumentError if there is none of that name."""
+        self.producer(name)
+        rest = {other: entry for other, entry in self.producers.items() if other != name}
+        return replace(self, revision=self.revision + 1, producers=MappingProxyType(rest))
+
+    def _with_producer(self, entry: NamedProducer) -> Catalogue:
+        producers = MappingProxyType({**self.producers, entry.name: entry})
+        return replace(self, revision=self.revision + 1, producers=producers)
+
     def _with_entry(self, entry: TopicEntry) -> Catalogue:
         topics = MappingProxyType({**self.topics, entry.name: entry})
         return replace(self, revision=self.revision + 1, topics=topics)
@@ -225,24 +288,28 @@ def encode(catalogue: Catalogue) -> bytes:
         "next_live_slot": catalogue.next_live_slot,
         "next_producer_id": catalogue.next_producer_id,
         "topics": topics,
+        "producers": encode_producers(catalogue.producers),
     }
     return encode_document(catalogue.format_version, fields)
 
 
 def decode(data: bytes, path: str) -> Catalogue:
     """DamagedStoreError with ``path`` if malformed; UnsupportedStoreVersionError if newer than this code."""
-    fields = decode_document(data, FORMAT_VERSION, _KEYS, path)
+    fields = decode_document(data, FORMAT_VERSION, _KEYS, path, older={1: _KEYS_1})
     topics = {
         name: _decode_topic(name, value, path)
         for name, value in table(fields["topics"], "topics", path).items()
     }
+    next_producer_id = whole(fields["next_producer_id"], "next_producer_id", path)
+    producers = decode_producers(fields.get("producers", {}), path, next_producer_id)
     catalogue = Catalogue(
         store_id=_uuid(fields["store_id"], "store_id", path),
         revision=whole(fields["revision"], "revision", path),
         topics=MappingProxyType(topics),
         next_lock_slot=whole(fields["next_lock_slot"], "next_lock_slot", path, low=1),
         next_live_slot=whole(fields["next_live_slot"], "next_live_slot", path),
-        next_producer_id=whole(fields["next_producer_id"], "next_producer_id", path),
+        next_producer_id=next_producer_id,
+        producers=MappingProxyType(producers),
     )
     _check_slots(catalogue, path)
     return catalogue

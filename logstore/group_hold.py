@@ -24,7 +24,7 @@ class GroupHold:
     def __init__(self, context: StoreContext, group: str) -> None:
         validate_group(group)
         context.check_writable()
-        self._locks, self._slot, self._close = _lock_of(context, group)
+        self._locks, self._slot, self._close = lock_of(context, "group", group, _MEMORY_SLOTS)
         if not self._locks.try_acquire(self._slot):
             holder = self._locks.holder(self._slot)
             self._close()
@@ -44,20 +44,24 @@ class GroupHold:
 
 def group_holder(context: StoreContext, group: str) -> LockHolder | None:
     """Who holds the group now, None if nobody does."""
-    locks, slot, close = _lock_of(context, group)
+    locks, slot, close = lock_of(context, "group", group, _MEMORY_SLOTS)
     try:
         return locks.holder(slot)
     finally:
         close()
 
 
-def _lock_of(context: StoreContext, group: str) -> tuple[Locks, int, Callable[[], None]]:
-    digest = hashlib.sha256(group.encode()).digest()
-    path = f"{context.root}/.locks/group-{digest[:16].hex()}"
+def lock_of(
+    context: StoreContext, kind: str, name: str, memory_slots: int
+) -> tuple[Locks, int, Callable[[], None]]:
+    """The lock that stands for ``name`` among those of its ``kind``: (locks, slot, what gives them back).
+    ``memory_slots``: where, of a store in memory, the kind's slots begin."""
+    digest = hashlib.sha256(name.encode()).digest()
+    path = f"{context.root}/.locks/{kind}-{digest[:16].hex()}"
     if isinstance(context.locks, LockView):
         view = LockView(path)
         return view, 0, view.close
     if isinstance(context.locks, FileLocks):
         locks = FileLocks(path, clock=context.clock, mode_bits=context.locks.mode_bits)
         return locks, 0, locks.close
-    return context.locks, _MEMORY_SLOTS + int.from_bytes(digest[:7], "big"), lambda: None
+    return context.locks, memory_slots + int.from_bytes(digest[:7], "big"), lambda: None

@@ -33,8 +33,15 @@ def encode_document(format_version: int, fields: Mapping[str, Any]) -> bytes:
     return b'{"crc32c": "%08x",\n' % crc32c(rest) + rest
 
 
-def decode_document(data: bytes, format_version: int, keys: frozenset[str], path: str) -> dict[str, Any]:
-    """The fields of a document: exactly ``keys``.
+def decode_document(
+    data: bytes,
+    format_version: int,
+    keys: frozenset[str],
+    path: str,
+    *,
+    older: Mapping[int, frozenset[str]] | None = None,
+) -> dict[str, Any]:
+    """The fields of a document: exactly ``keys``; ``older``: versions that had others, and those.
 
     UnsupportedStoreVersionError for a version above ``format_version``; DamagedStoreError, with ``path``,
     for anything that such a document cannot be.
@@ -60,6 +67,7 @@ def decode_document(data: bytes, format_version: int, keys: frozenset[str], path
         raise damaged(path, f"it is not JSON: {error}") from None
     fields.pop("crc32c")
     fields.pop("format_version")
+    keys = (older or {}).get(int(version[1]), keys)
     if fields.keys() != keys:
         odd = sorted(fields.keys() ^ keys)
         raise damaged(path, f"fields missing or unknown: {', '.join(odd)}")

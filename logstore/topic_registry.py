@@ -130,7 +130,10 @@ class TopicRegistry:
         with self._lock:
             context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
             try:
-                changed = change(self._load())
+                loaded = self._load()
+                changed = change(loaded)
+                if changed is loaded:
+                    return changed
                 self._loading = True
                 self._file.save(changed)
                 self._adopt(changed)
@@ -199,6 +202,16 @@ class TopicRegistry:
                 logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
         topic.give_up_lock()
         return entry
+
+    # --- producers ---
+
+    def take_producer_ids(self, count: int) -> int:
+        """Make ``count`` ids this process's own, durably; the first of them."""
+        return self._change(lambda catalogue: catalogue.with_producer_ids(count)).next_producer_id - count
+
+    def change_producers(self, change: Callable[[Catalogue], Catalogue]) -> Catalogue:
+        """Change named producers, durably; the catalogue after it. Nothing is written if nothing changes."""
+        return self._change(change)
 
     # --- ending ---
 

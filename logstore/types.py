@@ -41,7 +41,8 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record landed. ``offset`` is -1 under ``acks=0``."""
+    """Where a record landed. ``offset`` is -1 under ``acks=0``, and for a record that was sent again and is in
+    since so long that the log has forgotten where (see ``DuplicateSequenceError``)."""
 
     topic: str
     partition: int
@@ -50,7 +51,8 @@ class RecordMetadata(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """Records that landed together: offsets [start, end_exclusive) of one partition; -1, -1 under acks=0."""
+    """Records that landed together: offsets [start, end_exclusive) of one partition; -1, -1 under acks=0
+    and for duplicates whose place the log has forgotten."""
 
     topic: str
     partition: int

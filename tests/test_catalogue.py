@@ -28,6 +28,7 @@ from logstore.errors import (
     DamagedStoreError,
     DiskFullError,
     ForeignDirectoryError,
+    InvalidArgumentError,
     InvalidPartitionsError,
     InvalidTopicError,
     InvariantError,
@@ -41,7 +42,7 @@ from logstore.errors import (
 )
 from logstore.json_document import encode_document
 from logstore.seams.faults import FaultKind, SimulatedCrash
-from logstore.seams.fs import OsFileSystem
+from logstore.seams.fs import OsFileSystem, replace_file
 from logstore.seams.memory_crash import RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem
 
@@ -158,13 +159,36 @@ def test_settings_are_replaced_and_cannot_be_changed_from_outside() -> None:
         catalogue.topics["b"] = catalogue.topic("a")  # type: ignore[index]
 
 
+def test_producer_ids_are_handed_out_once() -> None:
+    catalogue = EMPTY.with_producer_ids(1000).with_opened_producer("a").with_opened_producer("b")
+    assert catalogue.next_producer_id == 1002
+    catalogue = catalogue.with_opened_producer("a").with_producer_id("a", 1).without_producer("b")
+    assert catalogue.producer("a").epoch == 1
+    assert catalogue.named_producer_ids() == {1000, 1002}
+    assert catalogue.with_producer_id("a", 1) is catalogue
+    assert catalogue.next_producer_id == 1003
+    for change in (lambda: catalogue.producer("b"), lambda: catalogue.without_producer("b")):
+        with pytest.raises(InvalidArgumentError, match="no producer 'b'"):
+            change()
+
+
+def test_where_a_name_deals_its_rows_stays_as_it_was() -> None:
+    catalogue = with_topic(with_topic(EMPTY, "a", 3), "b", 2).with_opened_producer("n")
+    catalogue = catalogue.with_spread("n", "a").with_partitions("a", 9)
+    assert catalogue.with_spread("n", "a") is catalogue
+    assert catalogue.with_spread("n", "b").producer("n").spread == {uuid(0): 3, uuid(1): 2}
+    assert catalogue.without_topic("a").with_spread("n", "b").producer("n").spread == {uuid(1): 2}
+
+
 # --- bytes ------------------------------------------------------------------------------------------
 
 
 def sample() -> Catalogue:
     catalogue = with_topic(with_topic(EMPTY, "flights", 2, partitioner="crc32"), "b", 1)
     catalogue = catalogue.with_partitions("flights", 3).without_topic("b")
-    return catalogue.with_topic("__x", topic_id=uuid(9), partitions=1, created_ms=5, internal=True)
+    catalogue = catalogue.with_topic("__x", topic_id=uuid(9), partitions=1, created_ms=5, internal=True)
+    catalogue = catalogue.with_producer_ids(1000).with_opened_producer("import")
+    return catalogue.with_spread("import", "flights")
 
 
 def test_golden() -> None:
@@ -172,12 +196,14 @@ def test_golden() -> None:
     first, rest = data.split(b"\n", 1)
     assert first == b'{"crc32c": "%s",' % json.loads(data)["crc32c"].encode()
     assert rest.decode() == (
-        f'"format_version": 1, "revision": 5, "store_id": "{uuid(1)}", "next_lock_slot": 4, '
-        '"next_live_slot": 5, "next_producer_id": 0, "topics": '
+        f'"format_version": 2, "revision": 9, "store_id": "{uuid(1)}", "next_lock_slot": 4, '
+        '"next_live_slot": 5, "next_producer_id": 1001, "topics": '
         f'{{"__x": {{"topic_id": "{uuid(9)}", "partitions": 1, "config": {{}}, "lock_slot": 3, '
         '"live_slots": [[4, 1]], "created_ms": 5, "internal": true}, '
         f'"flights": {{"topic_id": "{uuid(0)}", "partitions": 3, "config": {{"partitioner": "crc32"}}, '
-        '"lock_slot": 1, "live_slots": [[0, 2], [3, 1]], "created_ms": 1000, "internal": false}}}\n'
+        '"lock_slot": 1, "live_slots": [[0, 2], [3, 1]], "created_ms": 1000, "internal": false}}, '
+        '"producers": {"import": {"generation": 0, "epoch": 0, "ids": [[0, 0, 1000]], '
+        f'"spread": {{"{uuid(0)}": 3}}}}}}}}\n'
     )
     assert decode(data, "p") == sample()
 
@@ -219,6 +245,18 @@ def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
         _set("next_lock_slot", 3),
         _set("next_live_slot", 4),
         _set("next_producer_id", "0"),
+        _set("next_producer_id", 1000),
+        _set("producers", []),
+        _set("producers", "import", []),
+        _set("producers", "a b", {}),
+        _set("producers", "import", "colour", "red"),
+        _set("producers", "import", "epoch", -1),
+        _set("producers", "import", "epoch", 32_767),
+        _set("producers", "import", "ids", [[1, 0, 1000]]),
+        _set("producers", "import", "ids", [[0, 0, 1000, 1]]),
+        _set("producers", "import", "ids", [[0, 0, 1000], [0, 1, 1000]]),
+        _set("producers", "import", "ids", [[0, 0, 1000], [0, 0, 999]]),
+        _set("producers", "import", "spread", {"id": 0}),
         _set("topics", []),
         _set("topics", "flights", []),
         _set("topics", "a b", {}),
@@ -237,20 +275,57 @@ def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
         _set("topics", "flights", "internal", True),
         _set("topics", "__x", "internal", False),
         lambda fields: fields.pop("revision"),
+        lambda fields: fields.pop("producers"),
         lambda fields: fields["topics"]["flights"].pop("config"),
+        lambda fields: fields["producers"]["import"].pop("ids"),
     ],
 )
 def test_malformed_fields_are_damage(change: Callable[[dict[str, Any]], object]) -> None:
     fields = fields_of(sample())
-    decode(encode_document(1, fields), "p")
+    decode(encode_document(2, fields), "p")
     change(fields)
     with pytest.raises(DamagedStoreError):
-        decode(encode_document(1, fields), "p")
+        decode(encode_document(2, fields), "p")
 
 
 def test_a_newer_version_is_refused() -> None:
-    with pytest.raises(UnsupportedStoreVersionError, match="format version 2"):
-        decode(encode_document(2, fields_of(sample()) | {"more": 1}), "p")
+    with pytest.raises(UnsupportedStoreVersionError, match="format version 3"):
+        decode(encode_document(3, fields_of(sample()) | {"more": 1}), "p")
+
+
+def version_1(catalogue: Catalogue) -> bytes:
+    fields = fields_of(catalogue)
+    del fields["producers"]
+    return encode_document(1, fields)
+
+
+def test_version_1_is_read_as_a_catalogue_without_named_producers() -> None:
+    old = with_topic(EMPTY, "a", 3)
+    found = decode(version_1(old), "p")
+    assert found == old
+    assert json.loads(encode(found))["format_version"] == 2
+    with pytest.raises(DamagedStoreError, match="producers"):
+        decode(encode_document(1, fields_of(old)), "p")
+
+
+def test_a_power_loss_while_an_older_version_is_migrated_leaves_it_or_the_new() -> None:
+    old = with_topic(EMPTY, "a", 3)
+    new = old.with_opened_producer("import")
+    seen = set()
+    for call in range(1, 20):
+        fs = store()
+        CatalogueFile(fs, "/s").create(uuid(1))
+        replace_file(fs, "/s/topics.json", version_1(old))
+        fs.faults.at(fs.faults.calls + call, FaultKind.CRASH)
+        try:
+            CatalogueFile(fs, "/s").save(CatalogueFile(fs, "/s").load().with_opened_producer("import"))
+        except SimulatedCrash:
+            pass  # the point of the exercise
+        for crashed in fs.crash_states(16):
+            found = CatalogueFile(crashed, "/s").load()
+            assert found in (old, new)
+            seen.add(found == new)
+    assert seen == {False, True}
 
 
 class CatalogueAgainstAModel(RuleBasedStateMachine):

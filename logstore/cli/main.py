@@ -41,6 +41,7 @@ _COMMANDS = {
     "log": "logstore.cli.log:log",
     "perf": "logstore.cli.perf:perf",
     "produce": "logstore.cli.produce:produce",
+    "producer": "logstore.cli.producers:producer",
     "topic": "logstore.cli.topics:topic",
 }
 

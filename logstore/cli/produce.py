@@ -21,9 +21,11 @@ from logstore.config import CODECS
 from logstore.errors import LogStoreError
 
 if TYPE_CHECKING:
+    from logstore.cli.placement import Placement
     from logstore.cli.rows import ByteSource, RowChunk, RowFormat
     from logstore.client.delivery import DeliveryGroup
     from logstore.client.producer import Producer
+    from logstore.store import LogStore
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
 MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
@@ -33,9 +35,11 @@ _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a se
 
 @dataclass(slots=True)
 class Landed:
-    """What was acknowledged: per partition the first offset, the end, and how many."""
+    """What was acknowledged: per partition the first offset (-1: the log forgot it), the end, and how many.
+    ``skipped``: rows that a named import had sent before; None without a name."""
 
     records: int = 0
+    skipped: int | None = None
     ranges: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
     def add(self, group: DeliveryGroup) -> None:
@@ -49,7 +53,8 @@ class Landed:
         finally:
             for _, partition, start, end in group.landed():
                 low, high, count = self.ranges.get(partition, (start, end, 0))
-                self.ranges[partition] = (min(low, start), max(high, end), count + end - start)
+                first = max(low, start) if min(low, start) < 0 else min(low, start)
+                self.ranges[partition] = (first, max(high, end), count + end - start)
 
 
 @click.command(
@@ -75,6 +80,12 @@ In kv and csv an empty key is null. Bytes are taken as they are."""
 @click.option("-p", "--partition", type=int, help="Put all records into this partition.")
 @click.option("--keep-partitions", is_flag=True, help="json: into the partition that each line names.")
 @click.option("-z", "--compression", type=click.Choice(CODECS), help="Codec; the topic's if not given.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="An import that goes on where it was when it is run again, also after kill -9: no record is lost or "
+    "sent twice. Give the same input, from its start, and the same options.",
+)
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
 @click.option(
     "--batch-bytes",
@@ -94,6 +105,7 @@ def produce(
     partitions: int | None,
     partition: int | None,
     compression: str | None,
+    name: str | None,
     acks: str,
     batch_bytes: int,
     **format_options: Any,
@@ -107,7 +119,10 @@ def produce(
         raise click.UsageError("--partitions goes with --create")
     if partition is not None and row_format.keep_partitions:
         raise click.UsageError("--partition and --keep-partitions exclude each other")
+    if name is not None and acks != "all":
+        raise click.UsageError(f"--name does not go with --acks {acks}: only what is durable is counted")
     settings = {
+        "name": name,
         "acks": "all" if acks == "all" else int(acks),
         "compression": compression,
         "batch_bytes": batch_bytes,
@@ -124,9 +139,31 @@ def produce(
         start_s = time.monotonic()
         try:
             with store.producer(**settings) as producer:
-                _send_files(RowSender(producer, topic, partition, landed), files or ("-",), row_format)
+                placement = None if name is None else _placement(store, producer, topic, partition, landed)
+                sender = RowSender(producer, topic, partition, landed, placement)
+                _send_files(sender, files or ("-",), row_format)
+                sender.check_whole()
         finally:  # whatever stopped it, what is in is reported
             _report(topic, landed, time.monotonic() - start_s, target.as_json)
+
+
+def _placement(
+    store: LogStore, producer: Producer[bytes, bytes], topic: str, partition: int | None, landed: Landed
+) -> Placement:
+    """How a named import deals its rows over the topic, and what of them is in."""
+    from logstore.cli.placement import Placement
+
+    metadata = store.backend.topic(topic)
+    spread = producer.spread(topic)
+    if spread != metadata.partitions and partition is None:
+        note(
+            f"rows go to partitions 0 to {spread - 1} of {metadata.partitions}, as when producer "
+            f"{producer.name!r} began"
+        )
+    landed.skipped = 0
+    return Placement(
+        metadata.partitioner, spread, partition, lambda number: producer.last_sequence(topic, number)
+    )
 
 
 def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
@@ -163,11 +200,18 @@ class RowSender:
     """Rows of an input into one topic, a bounded number of chunks ahead of their acknowledgement.
 
     ``partition``: where all rows go; None: the partitioner's choice. What is in is added to ``landed``.
+    ``placement``: of a named import, which says where its rows go instead.
     """
 
     def __init__(
-        self, producer: Producer[bytes, bytes], topic: str, partition: int | None, landed: Landed
+        self,
+        producer: Producer[bytes, bytes],
+        topic: str,
+        partition: int | None,
+        landed: Landed,
+        placement: Placement | None = None,
     ) -> None:
+        self._placement = placement
         self._producer = producer
         self._topic = topic
         self._partition = partition
@@ -200,7 +244,11 @@ class RowSender:
             raise failure
 
     def _by_partition(self, chunk: RowChunk) -> Iterator[tuple[RowChunk, int | None]]:
-        """The rows by the partition that their lines name, if that counts."""
+        """The rows by the partition that their lines name, if that counts; of a named import the new ones."""
+        if self._placement is not None:
+            yield from self._placement.new_rows(chunk)
+            self._landed.skipped = self._placement.skipped
+            return
         if chunk.partitions is None or self._partition is not None:
             yield chunk, self._partition
             return
@@ -208,6 +256,16 @@ class RowSender:
             places = [place for place, number in enumerate(chunk.partitions) if number == wanted]
             rows = [chunk.rows[place] for place in places]
             yield chunk._replace(rows=rows, lines=[chunk.lines[place] for place in places]), wanted
+
+    def check_whole(self) -> None:
+        """At the input's end. Failure where less came than the named import had sent before."""
+        missing = {} if self._placement is None else self._placement.missing()
+        for partition, count in missing.items():
+            raise Failure(
+                f"partition {partition} of {self._topic!r} holds {count:,} more records of producer "
+                f"{self._producer.name!r} than this input has rows for it (give the input of the first run, from "
+                "its start, with the same options; or another --name for another input)"
+            )
 
     def _send_chunk(self, chunk: RowChunk, partition: int | None, source: str) -> None:
         """Send rows; a refused row is named by its line, after those before it were sent."""
@@ -272,6 +330,7 @@ def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:
             {
                 "topic": topic,
                 "records": landed.records,
+                **({} if landed.skipped is None else {"skipped": landed.skipped}),
                 "seconds": round(seconds, 3),
                 "partitions": [
                     {"partition": number, "first_offset": low, "end_offset": high, "records": count}
@@ -282,6 +341,8 @@ def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:
         return
     rate = rate_text(landed.records, seconds)
     note(f"{landed.records:,} records to {topic!r} in {seconds:.2f} s ({rate})")
+    if landed.skipped:
+        note(f"  {landed.skipped:,} rows were in already and skipped")
     for number, (low, high, count) in ranges:
         if low >= 0:
             note(f"  partition {number}: offsets {low} to {high - 1} ({count:,} records)")

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from logstore.client.backend import ProduceResult
+from logstore.client.partition_queue import PartitionQueue, doubt_error, timeout_error
 from logstore.client.pending import Driver, PendingBatch
 from logstore.client.producer_settings import ProducerSettings
 from logstore.client.route import TopicRoute
 from logstore.errors import (
     DeliveryTimeoutError,
+    DuplicateSequenceError,
     InvalidRecordError,
     InvalidTimestampError,
     LogStoreError,
@@ -59,36 +61,6 @@ class Counters:
     waits_for_room: int = 0
 
 
-class PartitionQueue:
-    """The batches of one partition. ``flying``: those in the backend's hands now, in order."""
-
-    __slots__ = ("closed", "flying", "open", "partition", "retry_at_s", "route", "topic")
-
-    def __init__(self, route: TopicRoute, partition: int) -> None:
-        self.route = route
-        self.topic = route.name
-        self.partition = partition
-        self.open: PendingBatch | None = None
-        self.closed: deque[PendingBatch] = deque()
-        self.flying: tuple[PendingBatch, ...] = ()
-        self.retry_at_s = 0.0
-
-    def head(self) -> PendingBatch | None:
-        """The next batch to fly."""
-        return self.closed[0] if self.closed else self.open
-
-    def batches(self) -> Iterator[PendingBatch]:
-        """All that are not done, in order."""
-        yield from self.flying
-        yield from self.closed
-        if self.open is not None:
-            yield self.open
-
-    @property
-    def is_empty(self) -> bool:
-        return self.open is None and not self.closed and not self.flying
-
-
 class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self.settings = settings
@@ -101,6 +73,8 @@ class Accumulator:
         self.draining = False  # flush or close: no batch lingers
         self.counters = Counters()
         self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
+        self.stops_at_failure = False  # a named producer: what it sends next would leave a gap
+        self.stopped: LogStoreError | None = None  # ... and this is where it did
 
     # --- rows in ---
 
@@ -315,24 +289,29 @@ class Accumulator:
         """
         done: list[PendingBatch] = []
         again: list[PendingBatch] = []
-        held_up = False
+        held_up = renumbered = False
         for batch, result in zip(queue.flying, results, strict=True):
             if batch.done:
                 continue  # given up on while it flew: the answer comes too late
             error = result.error
-            if error is None:
-                self._succeed(batch, result)
+            tried_before = batch.attempts > 0 or batch.doubtful
+            repeated = isinstance(error, DuplicateSequenceError) and tried_before and not held_up
+            if error is None or repeated:
+                self._succeed(batch, result)  # a duplicate is in, too, if nobody knows any more where
                 done.append(batch)
+                held_up = held_up or error is not None  # what is behind it was not tried, as with every error
                 continue
             if held_up and not isinstance(error, UNKNOWN_OUTCOMES):
                 again.append(batch)
                 continue
             batch.attempts += 1
             if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1:
-                again += self._cut(batch)
+                if batch.base_sequence >= 0:
+                    renumbered, queue.next_sequence = True, self._number_of(queue, batch)
+                again += self._cut(batch, batch.count // 2)
                 done.append(batch)  # its waiters go on to wait for the parts
                 held_up = True
-            elif error.retriable and now_s < batch.deadline_s:
+            elif error.retriable and now_s < batch.deadline_s and self.stopped is None:
                 self.counters.retries += 1
                 batch.refusal = error
                 queue.retry_at_s = now_s + min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(batch.attempts - 1, 10))
@@ -345,12 +324,61 @@ class Accumulator:
         queue.flying = ()
         if again:
             queue.closed.extendleft(reversed(again))
+        if renumbered or queue.spent or self.stopped is not None:
+            done += self._renumber(queue)
         self._settle(queue)
+        return done + self._stop() if self.stopped is not None else done
+
+    def shorten(self, queue: PartitionQueue, batch: PendingBatch, rows: int) -> PendingBatch:
+        """Cut a batch that is about to fly after so many of its rows; the rest, and what flies behind it, goes
+        back. Gives the part that flies; the batch itself is done, its waiters wait for the parts."""
+        place = queue.flying.index(batch)
+        behind = queue.flying[place + 1 :]
+        first, rest = self._cut(batch, rows)
+        queue.flying = (*queue.flying[:place], first)
+        queue.closed.extendleft(reversed((rest, *behind)))
+        return first
+
+    def _number_of(self, queue: PartitionQueue, batch: PendingBatch) -> int:
+        """``next_sequence`` as it was before ``batch`` took its own (a named one's has more bits)."""
+        if not self.stops_at_failure:
+            return batch.base_sequence
+        return queue.next_sequence - ((queue.next_sequence - batch.base_sequence) & 0x7FFFFFFF)
+
+    def _renumber(self, queue: PartitionQueue) -> list[PendingBatch]:
+        """A batch with a sequence is not in and never will be: those behind it, which were not tried, get new
+        ones. One that may be in cannot go again under another sequence. Gives those that are done."""
+        if self.stopped is not None:
+            return self._fail_waiting(queue, self.stopped)
+        done = []
+        for batch in [batch for batch in queue.closed if batch.base_sequence >= 0]:
+            if queue.spent and batch.doubtful:
+                queue.closed.remove(batch)
+                self.fail(batch, doubt_error(queue, batch))
+                done.append(batch)
+            else:
+                batch.forget_sequence()
         return done
 
-    def _cut(self, batch: PendingBatch) -> list[PendingBatch]:
-        """Two batches of half the rows each in its place; the buffer's share stays the same."""
-        middle = batch.count // 2
+    def _fail_waiting(self, queue: PartitionQueue, error: LogStoreError) -> list[PendingBatch]:
+        self.close_open(queue)
+        done = list(queue.closed)
+        queue.closed.clear()
+        for batch in done:
+            self.fail(batch, error)
+        return done
+
+    def _stop(self) -> list[PendingBatch]:
+        """A named producer stopped: nothing that waits may go out any more. Gives what is done."""
+        done: list[PendingBatch] = []
+        if self.stopped is not None:
+            for queue in list(self.active):
+                done += self._fail_waiting(queue, self.stopped)
+                self._settle(queue)
+        return done
+
+    def _cut(self, batch: PendingBatch, middle: int) -> list[PendingBatch]:
+        """Two batches in its place, the first of ``middle`` rows; the buffer's share stays the same."""
         parts = []
         for rows in (batch.rows[:middle], batch.rows[middle:]):
             part = PendingBatch(batch.queue, batch.driver, batch.cap, batch.created_s, batch.deadline_s)
@@ -377,6 +405,10 @@ class Accumulator:
 
     def fail(self, batch: PendingBatch, error: LogStoreError) -> None:
         """The batch is done, with ``error``."""
+        if batch.base_sequence >= 0:
+            batch.queue.spent = True
+        if self.stops_at_failure and self.stopped is None:
+            self.stopped = error
         batch.fail(error)
         self.counters.failed_records += batch.count
         self.failed.append(batch)
@@ -389,7 +421,7 @@ class Accumulator:
         for queue in list(self.active):
             for batch in queue.flying:
                 if not batch.done and now_s >= batch.deadline_s + FLIGHT_GRACE_S:
-                    self.fail(batch, _timeout_error(queue, batch, self.settings, flying=True))
+                    self.fail(batch, timeout_error(queue, batch, self.settings, flying=True))
                     late.append(batch)
             head = queue.head()
             while head is not None and now_s >= head.deadline_s:
@@ -397,11 +429,13 @@ class Accumulator:
                     self.close_open(queue)
                 queue.closed.popleft()
                 queue.retry_at_s = now_s  # the back-off was the late batch's, not the next one's
-                self.fail(head, _timeout_error(queue, head, self.settings, flying=False))
+                self.fail(head, timeout_error(queue, head, self.settings, flying=False))
                 late.append(head)
                 head = queue.head()
+            if queue.spent and not queue.flying:
+                late += self._renumber(queue)
             self._settle(queue)
-        return late
+        return late + self._stop()
 
     def _settle(self, queue: PartitionQueue) -> None:
         if queue.is_empty:
@@ -441,25 +475,3 @@ class Accumulator:
 def _takes(batch: PendingBatch, size: int, timestamped: bool) -> bool:
     """Whether rows of another batch of ``size`` bytes fit into this one."""
     return batch.timestamped == timestamped and batch.size + size <= batch.cap
-
-
-def _timeout_error(
-    queue: PartitionQueue, batch: PendingBatch, settings: ProducerSettings, *, flying: bool
-) -> DeliveryTimeoutError:
-    where = f"{batch.count} records for {queue.topic}-{queue.partition}"
-    limit_ms = round(settings.delivery_timeout_s * 1000)
-    if flying:
-        return DeliveryTimeoutError(
-            f"{where}: the store did not answer within delivery_timeout_ms={limit_ms}; they may be in or not",
-            hint="read the end of the partition to see, then find out why the store hangs",
-        )
-    if batch.refusal is not None:
-        return DeliveryTimeoutError(
-            f"{where} were not accepted within delivery_timeout_ms={limit_ms} ({batch.attempts} attempts), "
-            f"the last time because: {batch.refusal.message}",
-            hint=batch.refusal.advice or "find out why the store refuses, or raise delivery_timeout_ms",
-        )
-    return DeliveryTimeoutError(
-        f"{where} were not accepted within delivery_timeout_ms={limit_ms} ({batch.attempts} attempts)",
-        hint="find out why the store refuses or is slow, or raise delivery_timeout_ms",
-    )

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from logstore.arguments import shown
-from logstore.client.backend import Backend, GroupSummary, TopicMetadata
+from logstore.client.backend import Backend, GroupSummary, ProducerSummary, TopicMetadata
 from logstore.client.consumer_settings import timestamp_ms
 from logstore.errors import InvalidArgumentError, UnknownGroupError
 from logstore.types import OffsetAndMetadata, TopicDescription, TopicPartition
@@ -102,6 +102,17 @@ class Admin:
         else:
             offsets = dict.fromkeys(places, before)
         return self._backend.delete_records(offsets)
+
+    # --- producers ---
+
+    def list_producers(self) -> list[ProducerSummary]:
+        """Named producers, by name."""
+        return sorted(self._backend.list_producers())
+
+    def delete_producer(self, name: str) -> None:
+        """Forget the name, so that one opened under it later begins at 0. ProducerBusyError while it is open;
+        InvalidArgumentError if there is none."""
+        self._backend.delete_producer(name)
 
     # --- groups ---
 

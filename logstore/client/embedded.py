@@ -14,6 +14,8 @@ from logstore.client.backend import (
     OffsetSpec,
     ProduceItem,
     ProduceResult,
+    ProducerLease,
+    ProducerSummary,
     TopicMetadata,
     Wakeup,
 )
@@ -32,6 +34,8 @@ from logstore.groups.offsets import OffsetStore, checked_offsets, validate_group
 from logstore.log.append_validation import check_leader_append, split_checked
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog, check_acks, limit_of
+from logstore.producer_ids import ProducerIds
+from logstore.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
 from logstore.shared_topic import SharedTopic
 from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
@@ -55,6 +59,7 @@ class EmbeddedBackend:
         self._partition = partition
         self._offsets_lock = threading.Lock()
         self._offsets: SharedTopic[OffsetStore] | None = None
+        self._producer_ids = ProducerIds(registry.take_producer_ids)
 
     # --- metadata and admin ---
 
@@ -329,6 +334,38 @@ class EmbeddedBackend:
         if record is None:
             return ListedOffset(None)
         return ListedOffset(record.offset, record.timestamp_ms, -1)
+
+    # --- producers ---
+
+    def init_producer(self, name: str | None) -> ProducerLease:
+        if name is None:
+            return UnnamedLease(self._producer_ids)
+        return NamedLease(self._context, self._registry, name, self._last_sequences)
+
+    def _last_sequences(self, topic: str, partition: int, ids: Sequence[int]) -> dict[int, int]:
+        """What the partition's log knows of these ids, once all of it is durable."""
+        held = self._registry.get(topic)
+        with held.using():
+            log = held.log(partition)
+            self._context.commit([(log, log.next_offset)])
+            entries = {producer_id: log.producers.entry(producer_id) for producer_id in ids}
+        return {key: entry.last_sequence for key, entry in entries.items() if entry is not None}
+
+    def list_producers(self) -> list[ProducerSummary]:
+        summaries = []
+        for name, entry in self._registry.catalogue.producers.items():
+            holder = producer_holder(self._context, name)
+            ids = tuple(row.producer_id for row in entry.ids)
+            who = None if holder is None else holder.describe()
+            summaries.append(ProducerSummary(name, ids, entry.epoch, who))
+        return summaries
+
+    def delete_producer(self, name: str) -> None:
+        hold = ProducerHold(self._context, name)
+        try:
+            self._registry.change_producers(lambda catalogue: catalogue.without_producer(name))
+        finally:
+            hold.release()
 
     # --- groups ---
 

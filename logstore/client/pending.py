@@ -16,7 +16,8 @@ from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE
 
 if TYPE_CHECKING:
-    from logstore.client.accumulator import PartitionQueue
+    from logstore.client.partition_queue import PartitionQueue
+    from logstore.client.sequences import Identity
 
 # The varying fields of a record at their longest (see format/record.py): length 5, attributes 1, timestamp
 # delta 1 (all rows of a batch without timestamps carry the same one), offset delta 5, key length 5, value
@@ -59,6 +60,9 @@ class PendingBatch:
     attempts = 0
     refusal: LogStoreError | None = None  # what the last attempt came to
     encoded: bytes | None = None
+    identity: Identity | None = None  # of an idempotent producer, from the first flight on
+    base_sequence = -1  # with it; kept for retries
+    doubtful = False  # a call with it failed as a whole: it may be in although nothing said so
     now_ms = -1  # the time of rows without one: when the batch was first encoded
     # the outcome
     done = False
@@ -130,6 +134,12 @@ class PendingBatch:
 
     def timestamp_of(self, index: int) -> int:
         return self.timestamp_ms if self.timestamps is None else self.timestamps[index]
+
+    def forget_sequence(self) -> None:
+        """It was never stored, and what was before it is not either: it is numbered anew when it flies."""
+        self.encoded = None
+        self.identity = None
+        self.base_sequence = -1
 
     def resolve(self, base_offset: int, append_time_ms: int) -> None:
         """The batch is in: fill the outcome and let go of the rows. The accumulator's lock is held."""

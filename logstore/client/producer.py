@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import threading
@@ -10,8 +11,8 @@ from types import TracebackType
 from typing import Any, Generic
 
 from logstore.arguments import function_or_none, seconds_or_none
-from logstore.client.accumulator import Accumulator, PartitionQueue
-from logstore.client.backend import Backend
+from logstore.client.accumulator import Accumulator
+from logstore.client.backend import Backend, ProducerLease
 from logstore.client.bulk import (
     check_alone,
     check_headers,
@@ -23,6 +24,7 @@ from logstore.client.bulk import (
 )
 from logstore.client.delivery import Delivery, DeliveryGroup, Piece, raisable
 from logstore.client.lifetime import unwatch, watch
+from logstore.client.partition_queue import PartitionQueue
 from logstore.client.partitioner import (
     POSITIVE,
     Partitioner,
@@ -33,10 +35,12 @@ from logstore.client.producer_settings import settings_of
 from logstore.client.route import TopicRoute
 from logstore.client.router import PlannedChunk, Router, closed_error
 from logstore.client.sender import Sender
+from logstore.client.sequences import Sequences
 from logstore.client.serializers import K, Serializer, V
 from logstore.errors import (
     BufferFullError,
     DeliveryTimeoutError,
+    InvalidArgumentError,
     LogStoreError,
     NotAvailableYetError,
     RecordTypeError,
@@ -62,6 +66,13 @@ class Producer(Generic[K, V]):
     ``partitioner``: (topic, key, value, partitions) -> partition, in place of the topic's own.
     Without serializers keys and values are ``bytes | None``.
 
+    ``idempotence``: batches carry sequences, so that what is sent again is stored once. None: on under
+    acks="all"; True with another acks is refused. A batch whose deliveries failed is never sent again: after
+    OutcomeUnknownError it may be in. A duplicate so old that the log forgot its place gives offset -1.
+    ``name``: a producer whose records are counted per partition for ever (``last_sequence``), so that an
+    import that was killed goes on where it was. One live producer has the name (ProducerBusyError). It stops
+    at the first batch that fails: every later ``send`` raises that error, as there would be a gap.
+
     Per partition records arrive in the order they were sent, also across retries. Leave the ``with`` block
     or call ``close``: records that a producer still held when it was dropped are reported and sent late.
     """
@@ -79,19 +90,18 @@ class Producer(Generic[K, V]):
         buffer_bytes: int = 32 << 20,
         max_block_ms: float = 60_000,
         delivery_timeout_ms: float = 120_000,
+        idempotence: bool | None = None,
         partitioner: Partitioner | None = None,
         key_serializer: Serializer[K] | None = None,
         value_serializer: Serializer[V] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        # The places of idempotence and transactions: a named producer resumes its sequences, a
-        # transactional one fences its older self. Both come with producer state in the log.
-        for setting, wanted in (("name", name), ("transactional_id", transactional_id)):
-            if wanted is not None:
-                raise NotAvailableYetError(
-                    f"producer({setting}={wanted!r}): idempotence and transactions are not built yet",
-                    hint=f"leave out {setting}",
-                )
+        # The place of transactions: a transactional producer fences its older self.
+        if transactional_id is not None:
+            raise NotAvailableYetError(
+                f"producer(transactional_id={transactional_id!r}): transactions are not built yet",
+                hint="leave out transactional_id",
+            )
         self._settings = settings_of(
             acks=acks,
             compression=compression,
@@ -100,6 +110,8 @@ class Producer(Generic[K, V]):
             buffer_bytes=buffer_bytes,
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            idempotence=idempotence,
+            name=name,
         )
         function_or_none(partitioner, "partitioner")
         function_or_none(key_serializer, "key_serializer")
@@ -109,7 +121,12 @@ class Producer(Generic[K, V]):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._accumulator = Accumulator(self._settings)
-        self._sender = Sender(backend, self._accumulator, self._clock)
+        self._lease = None if name is None else backend.init_producer(name)
+        sequences = None
+        if self._settings.idempotence:
+            sequences = Sequences(lambda: backend.init_producer(None), self._lease)
+            self._accumulator.stops_at_failure = name is not None
+        self._sender = Sender(backend, self._accumulator, self._clock, sequences)
         self._router = Router(backend, self._accumulator, self._clock, partitioner)
         plain = key_serializer is None and value_serializer is None
         self._quick_routes = self._router.quick if plain else {}
@@ -117,12 +134,42 @@ class Producer(Generic[K, V]):
         self._pid = os.getpid()
         self._set_lock(self._accumulator.lock)
         self._dropped = watch(self, self._sender, self._accumulator)
+        if name is not None:
+            self._sender.start()
 
     def _set_lock(self, lock: threading.Lock) -> None:
         # acquire() and release() bound once cost half of what a `with` costs (0.12 us against 0.25).
         self._lock = lock
         self._acquire = lock.acquire
         self._release = lock.release
+
+    # --- names ---
+
+    @property
+    def name(self) -> str | None:
+        return None if self._lease is None else self._lease.name
+
+    def last_sequence(self, topic: str, partition: int) -> int:
+        """How many records of this producer's name are in the partition, durably, whoever sent them under it:
+        where to go on. 64 bits: it never begins again. Takes the topic.
+
+        InvalidArgumentError without a name; UnknownTopicError, UnknownPartitionError, TopicLockedError.
+        """
+        return self._named("last_sequence").last_sequence(topic, partition)
+
+    def spread(self, topic: str) -> int:
+        """Over how many partitions an import under this name should deal its rows: as many as the topic had at
+        the first call, so that partitions added since do not move rows. InvalidArgumentError without a name."""
+        return self._named("spread").spread(topic)
+
+    def _named(self, call: str) -> ProducerLease:
+        self._check_usable()
+        if self._lease is None:
+            raise InvalidArgumentError(
+                f"{call}(): this producer has no name, so nothing of it is remembered",
+                hint='give it one: store.producer(name="import")',
+            )
+        return self._lease
 
     # --- sending ---
 
@@ -196,6 +243,8 @@ class Producer(Generic[K, V]):
         accumulator = self._accumulator
         if row[0] is None:
             queue = accumulator.sticky_queue(route, size, False)
+        if accumulator.stopped is not None:
+            return None
         now_s = self._clock.monotonic_s()
         placed = accumulator.append(queue, row, size, size + _ALONE_MOST_BYTES, False, now_s)
         if placed is None:
@@ -230,8 +279,7 @@ class Producer(Generic[K, V]):
         accumulator = self._accumulator
         while True:
             with self._lock:
-                if self._closed:
-                    raise closed_error()
+                self._check_open()
                 now_s = self._clock.monotonic_s()
                 if chosen is None:
                     queue = accumulator.sticky_queue(route, size, timestamped)
@@ -283,8 +331,7 @@ class Producer(Generic[K, V]):
         pieces: list[Piece] = []
         while True:
             with self._lock:
-                if self._closed:
-                    raise closed_error()
+                self._check_open()
                 # A part is a quarter of the buffer; many partitions' batch heads may take it past the bound,
                 # and then it goes when there is nothing else.
                 if accumulator.has_room_for(needed) or not accumulator.buffered_bytes:
@@ -431,6 +478,16 @@ class Producer(Generic[K, V]):
         self._sender.check_process()
         if self._closed:
             raise closed_error()
+
+    def _check_open(self) -> None:
+        """The lock is held: nothing is queued that cannot go out."""
+        if self._closed:
+            raise closed_error()
+        stopped = self._accumulator.stopped
+        if stopped is not None:
+            error = copy.copy(stopped)
+            error.add_note(f"producer {self.name!r} has stopped there: open the name again to go on")
+            raise error
 
     def refuse_in_child(self) -> None:
         """After a fork, in the child: wait for no lock of the parent's, and refuse every call."""

@@ -22,6 +22,7 @@ class ProducerSettings:
     buffer_bytes: int = 32 << 20  # rows not yet delivered, as estimated; at the bound send() waits
     max_block_s: float = 60.0  # longest wait of send() for room or metadata
     delivery_timeout_s: float = 120.0  # every delivery resolves within this
+    idempotence: bool = False  # batches carry sequences, so that a log tells a repeated one from a new one
 
 
 def settings_of(
@@ -33,10 +34,29 @@ def settings_of(
     buffer_bytes: int,
     max_block_ms: float,
     delivery_timeout_ms: float,
+    idempotence: bool | None = None,
+    name: str | None = None,
 ) -> ProducerSettings:
     """Validated settings. InvalidArgumentError names the setting and what it may be."""
     if isinstance(acks, bool) or not isinstance(acks, int | str) or acks not in (0, 1, "all"):
         raise InvalidArgumentError(f"acks={shown(acks)}", hint='use 0, 1 or "all"')
+    if idempotence is None:
+        idempotence = acks == "all" or name is not None
+    if not isinstance(idempotence, bool):
+        raise InvalidArgumentError(
+            f"idempotence={shown(idempotence)}", hint="use True, False, or None for the default"
+        )
+    if idempotence and acks != "all":
+        what = "idempotence=True" if name is None else f"name={shown(name)}"
+        raise InvalidArgumentError(
+            f'{what} with acks={shown(acks)}: only acks="all" answers for what is stored once',
+            hint="leave out one of the two",
+        )
+    if name is not None and not idempotence:
+        raise InvalidArgumentError(
+            f"name={shown(name)} with idempotence=False: a named producer's records are numbered",
+            hint="leave out idempotence",
+        )
     if compression == "producer":
         compression = "none"
     if compression is not None and (not isinstance(compression, str) or compression not in CODECS):
@@ -61,4 +81,5 @@ def settings_of(
         buffer_bytes=buffer_bytes,
         max_block_s=max_block_ms / 1000,
         delivery_timeout_s=delivery_timeout_ms / 1000,
+        idempotence=idempotence,
     )

@@ -8,7 +8,7 @@ from logstore.client.backend import TopicMetadata
 from logstore.client.partitioner import KeyPartitioner, key_partitioner
 
 if TYPE_CHECKING:
-    from logstore.client.accumulator import PartitionQueue
+    from logstore.client.partition_queue import PartitionQueue
 
 
 class TopicRoute:

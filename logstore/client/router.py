@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from logstore.client.accumulator import Accumulator, PartitionQueue
+from logstore.client.accumulator import Accumulator
 from logstore.client.backend import Backend
 from logstore.client.bulk import CheckedRows, Chunk, cut
+from logstore.client.partition_queue import PartitionQueue
 from logstore.client.partitioner import (
     Bucket,
     Partitioner,

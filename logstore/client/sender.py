@@ -16,9 +16,11 @@ from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
 
-from logstore.client.accumulator import FLIGHT_GRACE_S, Accumulator, PartitionQueue
+from logstore.client.accumulator import FLIGHT_GRACE_S, Accumulator
 from logstore.client.backend import Backend, ProduceItem, ProduceResult
+from logstore.client.partition_queue import PartitionQueue
 from logstore.client.pending import PendingBatch
+from logstore.client.sequences import Sequences
 from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
 from logstore.format.batch import encode_batch
 from logstore.seams.clock import Clock
@@ -31,11 +33,16 @@ _SHORTEST_NAP_S = 0.001
 
 
 class Sender:
-    def __init__(self, backend: Backend, accumulator: Accumulator, clock: Clock) -> None:
+    """``sequences``: None for a producer that is not idempotent."""
+
+    def __init__(
+        self, backend: Backend, accumulator: Accumulator, clock: Clock, sequences: Sequences | None = None
+    ) -> None:
         self._backend = backend
         self._accumulator = accumulator
         self._settings = accumulator.settings
         self._clock = clock
+        self._sequences = sequences
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         # A queue made for use in destructors: its put() needs no lock that a collected producer may hold.
@@ -61,6 +68,11 @@ class Sender:
     def wake(self) -> None:
         self._signals.put(None)
 
+    def start(self) -> None:
+        """Have the thread now, so that it is there to let go of a name when the producer is dropped."""
+        with self._accumulator.lock:
+            self._start()
+
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="logstore-sender", daemon=True)
         self._thread.start()
@@ -73,10 +85,25 @@ class Sender:
 
     def join(self) -> None:
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is None:
+            self._release()
+        elif thread is not threading.current_thread():
             thread.join()
 
+    def _release(self) -> None:
+        if self._sequences is not None:
+            try:
+                self._sequences.release()
+            except LogStoreError:
+                logger.exception("a producer could not give up its name")
+
     def _run(self) -> None:
+        try:
+            self._step_until_stopped()
+        finally:
+            self._release()
+
+    def _step_until_stopped(self) -> None:
         while True:
             wait_s = self.step()
             if wait_s == 0:
@@ -117,23 +144,66 @@ class Sender:
 
     def _fly(self, batches: Sequence[PendingBatch], timeout_s: float | None) -> None:
         """Encode, produce and land batches that were taken; those of one queue stand together."""
+        queues = dict.fromkeys(batch.queue for batch in batches)
         try:
-            results = self._produce(batches, timeout_s)
+            refusal = None
+            if self._sequences is not None:
+                batches, refusal = self._number(self._sequences, batches)
+            if refusal is None:
+                results = self._produce(batches, timeout_s)
+            else:
+                results = [ProduceResult(-1, error=refusal)] * len(batches)
         except BaseException as error:
             # An interrupt in a caller's thread: nobody knows how far the backend got.
+            batches = [batch for queue in queues for batch in queue.flying]
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
             raise
         self._land(batches, results)
 
+    def _number(
+        self, sequences: Sequences, batches: Sequence[PendingBatch]
+    ) -> tuple[Sequence[PendingBatch], LogStoreError | None]:
+        """Sequences for batches that fly for the first time. Gives those that fly now, nearly always all, and
+        the error that keeps them from it."""
+        at = 0
+        try:
+            while at < len(batches):
+                batch = batches[at]
+                if batch.base_sequence < 0:
+                    room = sequences.assign(batch)
+                    if room < batch.count:
+                        batches = self._shorten(batches, batch, room)
+                        continue
+                at += 1
+        except LogStoreError as error:
+            return batches, error
+        except Exception as error:
+            logger.exception("numbering batches failed with an error that is not the store's")
+            return batches, FatalError(f"batches could not be numbered: {error!r}")
+        return batches, None
+
+    def _shorten(self, batches: Sequence[PendingBatch], batch: PendingBatch, rows: int) -> list[PendingBatch]:
+        """The flight without what passes the last sequence of an id."""
+        queue = batch.queue
+        with self._accumulator.lock:
+            first = self._accumulator.shorten(queue, batch, rows)
+        self._announce((batch,))  # its waiters wait for the parts
+        stay = [first if other is batch else other for other in batches]
+        return [other for other in stay if other.queue is not queue or other in queue.flying]
+
     def _produce(self, batches: Sequence[PendingBatch], timeout_s: float | None) -> list[ProduceResult]:
+        asked = False
         try:
             items = self._encode(batches)
+            asked = True
             now_s = self._clock.monotonic_s()
             left_s = max(0.001, min(batch.deadline_s for batch in batches) - now_s)
             if timeout_s is not None:
                 left_s = min(left_s, max(0.001, timeout_s))
             results = self._backend.produce(items, self._settings.acks, left_s)
         except LogStoreError as error:
+            for batch in batches:
+                batch.doubtful = asked  # whatever the call did, it did not say
             return [ProduceResult(-1, error=error)] * len(batches)
         except Exception as error:
             # No named error: a bug below. It must not end the thread and leave deliveries waiting.
@@ -152,11 +222,10 @@ class Sender:
                 if batch.now_ms < 0:
                     batch.now_ms = self._clock.wall_ms()
                 route = batch.queue.route
-                encoded = encode_batch(batch.rows, now_ms=batch.now_ms, codec=route.codec)
+                encoded = batch.encoded = _encoded(batch, route.codec)
                 if len(encoded) > route.max_message_bytes and route.codec != "none":
                     # What does not compress grows a little; plain it fits, as send() has seen to.
-                    encoded = encode_batch(batch.rows, now_ms=batch.now_ms)
-                batch.encoded = encoded
+                    encoded = batch.encoded = _encoded(batch, "none")
             items.append(ProduceItem(batch.queue.topic, batch.queue.partition, encoded))
         return items
 
@@ -285,6 +354,20 @@ class Sender:
     def check_process(self) -> None:
         if os.getpid() != self._pid:
             raise ForkedStoreError("this producer was made before os.fork(), in the parent process")
+
+
+def _encoded(batch: PendingBatch, codec: str) -> bytes:
+    identity = batch.identity
+    if identity is None:
+        return encode_batch(batch.rows, now_ms=batch.now_ms, codec=codec)
+    return encode_batch(
+        batch.rows,
+        now_ms=batch.now_ms,
+        codec=codec,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        base_sequence=batch.base_sequence,
+    )
 
 
 def _gate_of(batch: PendingBatch) -> threading.Lock:

@@ -19,7 +19,7 @@ from tests.cli.conftest import Shell
 
 def test_help_names_every_command_and_is_the_default(shell: Shell) -> None:
     text = shell.bare("--help").output
-    for name in ("backup", "consume", "demo", "group", "log", "perf", "produce", "topic"):
+    for name in ("backup", "consume", "demo", "group", "log", "perf", "produce", "producer", "topic"):
         assert f"\n  {name} " in text
     assert "_LOGSTORE_COMPLETE" in text
     assert "Exit codes" in text
@@ -31,7 +31,7 @@ def test_help_names_every_command_and_is_the_default(shell: Shell) -> None:
 def test_every_command_has_help_and_the_common_options(shell: Shell, command: str) -> None:
     text = shell.bare(*command.split(), "--help").output
     assert "Usage: " in text
-    if command not in ("topic", "log", "group", "perf"):
+    if command not in ("topic", "log", "group", "perf", "producer"):
         for option in ("--path", "--bootstrap-server", "--json"):
             assert option in text
 

@@ -16,6 +16,8 @@ from logstore.client.backend import (
     OffsetSpec,
     ProduceItem,
     ProduceResult,
+    ProducerLease,
+    ProducerSummary,
     TopicMetadata,
     Wakeup,
 )
@@ -27,6 +29,7 @@ from logstore.errors import (
     InvalidTimestampError,
     LogStoreError,
     OffsetOutOfRangeError,
+    ProducerBusyError,
     RecordTooLargeError,
     TopicExistsError,
     UnknownGroupError,
@@ -34,6 +37,7 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.format.batch import decode_batches, read_header, stamp, stamp_log_append_time
+from logstore.named_producers import NamedProducer
 from logstore.types import (
     Acks,
     Isolation,
@@ -43,6 +47,7 @@ from logstore.types import (
     TopicDescription,
     TopicPartition,
 )
+from tests.client.fake_producers import FakeLease, FakeStates
 
 Fault = LogStoreError | Callable[[Sequence[ProduceItem]], LogStoreError | None]
 
@@ -56,9 +61,16 @@ class FakeLog:
         self.log_start = 0
         self.end = 0
         self.epoch = 0
+        self.producers = FakeStates()
 
     def append(self, batch: bytes) -> int:
+        """The base offset; that of the original for a batch that is in already."""
+        header = read_header(batch)
+        known = self.producers.known(header)
+        if known is not None:
+            return known
         base = self.end
+        self.producers.note(header, base)
         self.batches.append(stamp(batch, base, self.epoch) + batch[16:])
         self.starts.append(base)
         self.end = base + read_header(batch).last_offset_delta + 1
@@ -70,6 +82,10 @@ class FakeLog:
         del self.batches[keep:], self.starts[keep:]
         self.end = offset
         self.epoch += 1
+        self.producers = FakeStates()
+        for batch in self.batches:
+            header = read_header(batch)
+            self.producers.note(header, header.base_offset)
 
     def first_batch(self, offset: int) -> int:
         place = max(0, bisect_left(self.starts, offset + 1) - 1)
@@ -100,7 +116,8 @@ class FakeHold:
 
 class FakeBackend:
     """``faults``: what the next produce calls meet, one each (None: nothing). ``gate``: produce waits for
-    it. ``calls``: per produce call the partitions and record counts."""
+    it. ``calls``: per produce call the partitions and record counts. ``lost``: what to raise, one each, after
+    a produce call has done its work: the answer is lost on its way."""
 
     def __init__(self) -> None:
         self.lock = threading.Condition()
@@ -111,6 +128,11 @@ class FakeBackend:
         self.offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = defaultdict(dict)
         self.members: dict[str, str] = {}
         self.faults: deque[Fault | None] = deque()
+        self.lost: deque[LogStoreError | None] = deque()
+        self.producers: dict[str, NamedProducer] = {}
+        self.holders: dict[str, str] = {}
+        self.leases: list[FakeLease] = []
+        self.next_producer_id = 0
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Semaphore(0)  # released by each produce call that begins
@@ -245,9 +267,17 @@ class FakeBackend:
                 batch = item.batch
                 if self.append_time_ms >= 0:
                     batch = stamp_log_append_time(batch, self.append_time_ms)
-                base = self.log(item.topic, item.partition).append(batch)
+                try:
+                    base = self.log(item.topic, item.partition).append(batch)
+                except LogStoreError as refused:
+                    failed[item[:2]] = refused
+                    results.append(ProduceResult(-1, error=refused))
+                    continue
                 results.append(ProduceResult(-1 if acks == 0 else base, self.append_time_ms))
             self.lock.notify_all()
+            lost = self.lost.popleft() if self.lost else None
+            if lost is not None:
+                raise lost
             return results
 
     def _refusal(self, item: ProduceItem) -> LogStoreError | None:
@@ -362,6 +392,31 @@ class FakeBackend:
             if not isinstance(spec, int) or record.timestamp_ms >= spec:
                 return ListedOffset(record.offset, record.timestamp_ms)
         return ListedOffset(None)
+
+    # --- producers ---
+
+    def take_producer_id(self) -> int:
+        self.next_producer_id += 1
+        return self.next_producer_id - 1
+
+    def init_producer(self, name: str | None) -> ProducerLease:
+        lease = FakeLease(self, name)
+        self.leases.append(lease)
+        return lease
+
+    def list_producers(self) -> list[ProducerSummary]:
+        return [
+            ProducerSummary(
+                name, tuple(row.producer_id for row in entry.ids), entry.epoch, self.holders.get(name)
+            )
+            for name, entry in self.producers.items()
+        ]
+
+    def delete_producer(self, name: str) -> None:
+        if name in self.holders:
+            raise ProducerBusyError(f"producer {name!r} is open: {self.holders[name]}")
+        if self.producers.pop(name, None) is None:
+            raise InvalidArgumentError(f"there is no producer {name!r}")
 
     # --- groups ---
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.client.accumulator import PartitionQueue
+from logstore.client.partition_queue import PartitionQueue
 from logstore.client.pending import PendingBatch, row_bytes
 from logstore.errors import DiskFullError
 from logstore.format.batch import encode_batch

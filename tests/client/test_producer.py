@@ -275,7 +275,8 @@ def test_compression_comes_from_the_topic_or_the_caller(fake: FakeBackend) -> No
         ({"max_block_ms": "1"}, InvalidArgumentError),
         ({"delivery_timeout_ms": 0}, InvalidArgumentError),
         ({"linger_ms": 100, "delivery_timeout_ms": 50}, InvalidArgumentError),
-        ({"name": "import"}, NotAvailableYetError),
+        ({"name": "import", "acks": 1}, InvalidArgumentError),
+        ({"idempotence": "on"}, InvalidArgumentError),
         ({"transactional_id": "tx"}, NotAvailableYetError),
     ],
 )
