@@ -131,15 +131,7 @@ class LogStore:
             self._context.live.close()
             self._context.locks.close()
             raise
-        retirement = Retirement(self._context.pool)
-        self._keeper = RetentionKeeper(self._context, retirement)
-        self._cleaning = CleaningRoom(
-            self._context,
-            retirement,
-            self._registry.compacted,
-            duty=cleaner_duty,
-            key_map_bytes=cleaner_key_map_bytes,
-        )
+        self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
@@ -161,6 +153,13 @@ class LogStore:
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,
         )
+
+    def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionKeeper, CleaningRoom]:
+        """What takes segments away, and what writes them anew: files that either retires wait in one place."""
+        retirement = Retirement(self._context.pool)
+        topics = self._registry.compacted
+        room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
+        return RetentionKeeper(self._context, retirement), room
 
     def _prepare_directory(self) -> None:
         kind = classify_directory(self.fs, self.root)
