@@ -91,7 +91,7 @@ class Cleaner:
         return pause_s
 
     def _slice(self, run: CleaningRun, budget_s: float) -> bool:
-        """True if the cleaning came to its end."""
+        """True if the cleaning came to an end after which another one may begin at once."""
         topic = run.topic
         if not topic.config.cleanup_policy.compact:
             run.evict()
@@ -104,14 +104,14 @@ class Cleaner:
         try:
             return run.slice(budget_s) is not None
         except LogStoreError as error:
-            self._note(run.where, run.place, error)
-            return False
+            return self._note(run.where, run.place, error)
         finally:
             topic.leave(counts_as_use=False)
 
-    def _note(self, where: str, place: tuple[str, int], error: LogStoreError) -> None:
+    def _note(self, where: str, place: tuple[str, int], error: LogStoreError) -> bool:
+        """True if the partition is left alone from now on."""
         if isinstance(error, _PASSING):
-            return
+            return False
         now_s = self._kit.context.clock.monotonic_s()
         trouble = self._kit.ledger.failed(place, error, now_s)
         logger.error(
@@ -121,6 +121,7 @@ class Cleaner:
             trouble.retry_at_s - now_s,
             error,
         )
+        return True
 
     # --- which is next ---
 

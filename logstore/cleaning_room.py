@@ -31,9 +31,10 @@ class CleaningRoom:
         duty: float = DEFAULT_DUTY,
         key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
         check_s: float = CHECK_S,
-        make: MakeCleaning = Cleaning,
+        make: MakeCleaning | None = None,
     ) -> None:
-        self.kit = CleaningKit(context, retirement, key_map_bytes=key_map_bytes, make=make)
+        engine = Cleaning if make is None else make
+        self.kit = CleaningKit(context, retirement, key_map_bytes=key_map_bytes, make=engine)
         self.cleaner = Cleaner(self.kit, topics, duty=duty, check_s=check_s)
         self.compactor = Compactor(self.kit)
         self.eraser = Eraser(self.kit, self.compactor)

@@ -40,7 +40,7 @@ class CleaningKit:
         retirement: Retirement,
         *,
         key_map_bytes: int,
-        make: MakeCleaning = Cleaning,
+        make: MakeCleaning,
     ) -> None:
         self.context = context
         self.retirement = retirement
