@@ -122,7 +122,9 @@ class PlainCleaning:
                     self._sums[3] += 1
                     row = (record.key, record.value, record.headers, record.timestamp_ms)
                     parts.append(
-                        encode_batch([row], now_ms=0, base_offset=record.offset, leader_epoch=header.leader_epoch)
+                        encode_batch(
+                            [row], now_ms=0, base_offset=record.offset, leader_epoch=header.leader_epoch
+                        )
                     )
         content = b"".join(parts)
         self._sums[0] += old.size

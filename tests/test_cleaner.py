@@ -91,7 +91,10 @@ def test_a_dirty_log_is_cleaned_up_to_its_active_segment_and_the_point_survives(
         assert after.running is None
         assert desk.point() == active
         metrics = store.metrics()
-        assert (metrics["logstore_cleanings_total"], metrics["logstore_cleaner_read_bytes_total"]) == (1, 1000)
+        assert (metrics["logstore_cleanings_total"], metrics["logstore_cleaner_read_bytes_total"]) == (
+            1,
+            1000,
+        )
     with desk.open() as again:
         again.partition("t", 0).append([(b"k", b"v")])
         assert again._registry.get("t").log(0).cleaner_point == active
@@ -129,10 +132,15 @@ def test_the_duty_is_the_stores_to_choose(duty: float, between_ms: int) -> None:
     with desk.filled(cleaner_duty=duty) as store:
         desk.run(store, 100)
         times = [at for at, _ in desk.diary.slices]
-        assert {later - earlier for earlier, later in zip(times, times[1:], strict=False)} <= {between_ms, between_ms + 1}
+        assert {later - earlier for earlier, later in zip(times, times[1:], strict=False)} <= {
+            between_ms,
+            between_ms + 1,
+        }
 
 
-@pytest.mark.parametrize("setting", [{"cleaner_duty": 0}, {"cleaner_duty": 1.1}, {"cleaner_key_map_bytes": 5}])
+@pytest.mark.parametrize(
+    "setting", [{"cleaner_duty": 0}, {"cleaner_duty": 1.1}, {"cleaner_key_map_bytes": 5}]
+)
 def test_settings_are_checked(setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(setting))):
         Desk().open(**setting)
@@ -267,7 +275,9 @@ def test_whoever_takes_the_topic_away_ends_the_cleaning_first(how: str) -> None:
         desk.diary.steps = 3
         desk.run(store, 30_000)
         assert store.metrics()["logstore_cleanings_cancelled_total"] == 1
-        assert len(desk.diary.made) == (2 if how == "release" else 1), "begun anew where there is something to do"
+        assert len(desk.diary.made) == (2 if how == "release" else 1), (
+            "begun anew where there is something to do"
+        )
         store.close()
 
 

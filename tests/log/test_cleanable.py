@@ -76,16 +76,21 @@ FOUR = log(10, 20, 30, 40, active=5)
         pytest.param(
             {"cleaner_point": 30}, {"max_lag_ms": 1, "by_time": False}, 30, 40, "", id="no lag by a bad clock"
         ),
-        pytest.param({"cleaner_point": 40, "horizon_ms": NOW}, {}, 40, 40, "horizon", id="a tombstone's time"),
+        pytest.param(
+            {"cleaner_point": 40, "horizon_ms": NOW}, {}, 40, 40, "horizon", id="a tombstone's time"
+        ),
         pytest.param({"cleaner_point": 40, "horizon_ms": NOW + 1}, {}, 40, 40, "", id="not yet"),
         pytest.param(
-            {"cleaner_point": 40, "horizon_ms": 5}, {"by_time": False}, 40, 40, "", id="no horizon by a bad clock"
+            {"cleaner_point": 40, "horizon_ms": 5},
+            {"by_time": False},
+            40,
+            40,
+            "",
+            id="no horizon by a bad clock",
         ),
     ],
 )
-def test_the_table(
-    more: dict[str, Any], change: dict[str, Any], start: int, end: int, reason: str
-) -> None:
+def test_the_table(more: dict[str, Any], change: dict[str, Any], start: int, end: int, reason: str) -> None:
     found = decide_cleanable(facts(FOUR, **more), rules(**change), NOW)
     assert (found.start_offset, found.end_offset, found.reason) == (start, end, reason)
 
@@ -110,7 +115,9 @@ def test_a_young_segment_ends_it_though_older_ones_follow() -> None:
         pytest.param(log(10), {"active_age_ms": 10**10}, {}, False, id="empty"),
         pytest.param(log(10, active=5), {}, {"max_lag_ms": 499_999}, True, id="past max.compaction.lag.ms"),
         pytest.param(log(10, active=5), {}, {"max_lag_ms": 9, "by_time": False}, False, id="a bad clock"),
-        pytest.param(log(10, active=5), {"stable_end": 12, "active_age_ms": 10**10}, {}, False, id="unstable"),
+        pytest.param(
+            log(10, active=5), {"stable_end": 12, "active_age_ms": 10**10}, {}, False, id="unstable"
+        ),
     ],
 )
 def test_an_idle_active_segment_is_rolled(
