@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -122,7 +123,7 @@ def test_slices_are_short_and_leave_nine_tenths_of_the_time() -> None:
         desk.run(store, 1000)
         times = [at for at, _ in desk.diary.slices]
         assert len(times) == 20
-        assert {later - earlier for earlier, later in zip(times, times[1:], strict=False)} <= {10, 11}
+        assert {later - earlier for earlier, later in pairwise(times)} <= {10, 11}
         assert {budget for _, budget in desk.diary.slices} == {SLICE_S}
 
 
@@ -132,7 +133,7 @@ def test_the_duty_is_the_stores_to_choose(duty: float, between_ms: int) -> None:
     with desk.filled(cleaner_duty=duty) as store:
         desk.run(store, 100)
         times = [at for at, _ in desk.diary.slices]
-        assert {later - earlier for earlier, later in zip(times, times[1:], strict=False)} <= {
+        assert {later - earlier for earlier, later in pairwise(times)} <= {
             between_ms,
             between_ms + 1,
         }
@@ -209,7 +210,7 @@ def test_a_failing_partition_is_left_alone_longer_and_longer(caplog: pytest.LogC
                 while len(desk.diary.made) == count:
                     desk.run(store, 15_000)
                 times.append(round(desk.clock.monotonic_s() / 60))
-        gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in pairwise(times)]
         assert [gap for gap in gaps if gap] == sorted(gap for gap in gaps if gap)
         assert max(gaps) <= 61
         assert "cleaning of t-0 failed (1 in a row), tried again in 60 s" in caplog.text
