@@ -31,6 +31,8 @@ SLICE_S: Final = 0.001
 SHORTEST_SLICE_S: Final = SLICE_S / 10
 DEFAULT_DUTY: Final = 0.1
 CHECK_S: Final = 15.0  # Kafka's log.cleaner.backoff.ms
+# A topic that was taken just to be cleaned keeps other processes out meanwhile: that is to be over soon.
+BORROWED_DUTY: Final = 0.5
 # Not the partition's fault: it is looked at again at the next check.
 _PASSING = (SegmentVanishedError, StoreClosedError, TopicLockedError, UnknownTopicError)
 
@@ -58,6 +60,8 @@ class Cleaner:
         self._check_s = check_s
         self._facts = CleaningFacts(kit.ledger)
         self._run: CleaningRun | None = None
+        self._borrowed_at_s: float | None = None  # when the topic of the run was taken, if just for it
+        self._looked = False
         self._next_slice_s = 0.0
         self._next_check_s = 0.0
 
@@ -85,7 +89,10 @@ class Cleaner:
         if self._slice(run, max(min(SLICE_S, flush_s), SHORTEST_SLICE_S)):
             self._next_check_s = clock.monotonic_s()  # there may be more to do
         worked_s = max(clock.monotonic_s() - now_s, SLICE_S)
-        pause_s = worked_s * (1 - self._duty) / self._duty
+        duty = self._duty if self._borrowed_at_s is None else max(self._duty, BORROWED_DUTY)
+        if run.ended:
+            self._give_back(run.topic)
+        pause_s = worked_s * (1 - duty) / duty
         self._next_slice_s = clock.monotonic_s() + pause_s
         self._next_check_s = max(self._next_check_s, self._next_slice_s)
         return pause_s
@@ -108,6 +115,16 @@ class Cleaner:
         finally:
             topic.leave(counts_as_use=False)
 
+    def _give_back(self, topic: Topic) -> None:
+        """Release a topic that was taken just to be cleaned, unless it has been used since."""
+        borrowed_at_s, self._borrowed_at_s = self._borrowed_at_s, None
+        if borrowed_at_s is None or topic.last_used_s != borrowed_at_s:
+            return
+        try:
+            topic.idle_release(0.0)
+        except LogStoreError as error:
+            logger.error("topic %s was cleaned, and could not be given up in order: %s", topic.name, error)
+
     def _note(self, where: str, place: tuple[str, int], error: LogStoreError) -> bool:
         """True if the partition is left alone from now on."""
         if isinstance(error, _PASSING):
@@ -128,14 +145,19 @@ class Cleaner:
     def _begin(self) -> CleaningRun | None:
         """Start on the dirtiest partition that is due; another one if that cannot be had."""
         by_time = self._kit.look_at_clock()
-        for candidate in sorted(self._due(by_time), key=_urgency, reverse=True):
+        topics = self._topics()
+        self._facts.keep_only({topic.entry.topic_id for topic in topics})
+        if not self._looked:
+            # Who opens a store for a moment does not begin with other people's topics.
+            self._looked = True
+            topics = [topic for topic in topics if topic.owned]
+        due = [found for topic in topics for found in self._due_of(topic, by_time)]
+        for candidate in sorted(due, key=_urgency, reverse=True):
             run = self._started(candidate, by_time)
             if run is not None:
                 return run
+            self._give_back(candidate.topic)
         return None
-
-    def _due(self, by_time: bool) -> list[_Candidate]:
-        return [found for topic in self._topics() for found in self._due_of(topic, by_time)]
 
     def _due_of(self, topic: Topic, by_time: bool) -> list[_Candidate]:
         """Partitions of one topic that are due, or whose active segment has to be rolled."""
@@ -170,9 +192,11 @@ class Cleaner:
     def _started(self, candidate: _Candidate, by_time: bool) -> CleaningRun | None:
         topic, partition, found = candidate
         place = (topic.entry.topic_id, partition)
+        borrowed = not topic.owned
         try:
             if not topic.own_if_free() or not topic.try_enter():
                 return None
+            self._borrowed_at_s = topic.last_used_s if borrowed else None
         except LogStoreError as error:
             self._note(f"{topic.name}-{partition}", place, error)
             return None

@@ -85,8 +85,10 @@ class CleaningFacts:
         self._known[place] = (seen, found)
         return found
 
-    def forget(self, place: Place) -> None:
-        self._known.pop(place, None)
+    def keep_only(self, topic_ids: set[str]) -> None:
+        """The topics that there are: what was known of others goes."""
+        for place in [place for place in self._known if place[0] not in topic_ids]:
+            del self._known[place]
 
 
 def segment_facts(

@@ -113,7 +113,7 @@ class CleaningKit:
 
 
 class CleaningRun:
-    """``finished`` and ``ended`` (finished, failed or evicted) may be asked at any time."""
+    """``ended`` (finished, failed or evicted) may be asked at any time."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class CleaningRun:
         self._request = request
         self._lock = threading.Lock()  # a slice, or the end: never both
         self._started_s = context.clock.monotonic_s()
-        self._cleaning = kit.make(log, context.pool, context.clock, kit.retirement, request)
+        self._cleaning: Cleaning | None = None  # made by the first slice: until then there is nothing to end
 
     @property
     def where(self) -> str:
@@ -141,7 +141,8 @@ class CleaningRun:
 
     @property
     def progress(self) -> CleaningProgress:
-        return CleaningProgress(*self._cleaning.progress)
+        cleaning = self._cleaning
+        return CleaningProgress("map", 0, 0) if cleaning is None else CleaningProgress(*cleaning.progress)
 
     def slice(self, budget_s: float) -> CleanResult | None:
         """Work for about ``budget_s``; the result when that was the last of it. None also once ``ended``.
@@ -153,7 +154,7 @@ class CleaningRun:
             if self.ended:
                 return None
             try:
-                result = self._cleaning.step(budget_s)
+                result = self._engine().step(budget_s)
                 if result is not None:
                     self._settle(result)
                 return result
@@ -166,6 +167,12 @@ class CleaningRun:
             except Exception as error:
                 self._end(cancel=True)
                 raise InvariantError(f"cleaning {self.where}: {type(error).__name__}: {error}") from error
+
+    def _engine(self) -> Cleaning:
+        if self._cleaning is None:
+            kit, context = self._kit, self._kit.context
+            self._cleaning = kit.make(self._log, context.pool, context.clock, kit.retirement, self._request)
+        return self._cleaning
 
     def _settle(self, result: CleanResult) -> None:
         """The files are in place: say so durably, then count it."""
@@ -199,5 +206,5 @@ class CleaningRun:
         """The lock is held."""
         self.ended = True
         self.topic.host(None)
-        if cancel:
+        if cancel and self._cleaning is not None:
             self._cleaning.cancel()

@@ -298,11 +298,13 @@ def test_a_topic_that_nobody_owns_is_cleaned_by_whoever_is_there() -> None:
     desk.filled().close()
     with desk.open(lock_idle_release_s=5) as other:
         assert other.metrics()["logstore_owned_topics"] == 0
-        desk.run(other, 100)
+        desk.run(other, 10_000)
+        assert desk.diary.made == [], "a store that was opened for a moment does not begin with it"
+        desk.run(other, 6_000)
         assert [where for where, _ in desk.diary.made] == ["t-0"]
         assert desk.point() > 0
-        desk.run(other, 6_000)
-        assert other.metrics()["logstore_owned_topics"] == 0
+        assert desk.diary.slices[1][0] - desk.diary.slices[0][0] <= 3, "it is to be over soon"
+        assert other.metrics()["logstore_owned_topics"] == 0, "it is given back at once"
         desk.run(other, 3_000_000)
         assert len(desk.diary.made) == 1, "what a restart forgot is looked for at home only"
 

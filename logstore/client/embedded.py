@@ -104,7 +104,8 @@ class EmbeddedBackend:
 
     def delete_topic(self, name: str) -> None:
         """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
-        self._registry.delete(name)
+        entry = self._registry.delete(name)
+        self._cleaning.kit.ledger.forget(entry.topic_id)
         self._forget_offsets(name)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
