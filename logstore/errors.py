@@ -311,6 +311,17 @@ class PartitionPoisonedError(FatalError):
     hint = "find out why the disk failed, then close and open the store: recovery decides what is kept"
 
 
+class ErasureIncompleteError(FatalError):
+    """Records of an erased key are still there, or it could not be proved that they are not; ``path``: where."""
+
+    code = 10026
+    hint = "end open transactions and other users of the topic, then erase again"
+
+    def __init__(self, message: str, *, hint: str | None = None, path: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
 class OutcomeUnknownError(FatalError):
     """A failed fsync: the records may or may not be durable."""
 

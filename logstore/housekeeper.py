@@ -1,8 +1,8 @@
-"""The store's background work, in steps: timed flush, recovery points, retention, release of idle topics.
+"""The store's background work, in steps: timed flush, recovery points, retention, compaction, release of idle
+topics.
 
 ``step()`` does what is due and says how long nothing will be; a thread of the store only drives it (a
-simulator calls it itself). Nothing owned, nothing unsynced and nothing to retain means no wake-ups at all.
-Compaction will be a further step here.
+simulator calls it itself). Nothing owned, unsynced, to retain or to clean means no wake-ups at all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Callable
 
+from logstore.cleaner import Cleaner
 from logstore.errors import LogStoreError, StoreClosedError
 from logstore.log.owned_log import OwnedLog
 from logstore.retention_keeper import RetentionKeeper
@@ -36,6 +37,7 @@ class Housekeeper:
         retained: Callable[[], list[Topic]],
         look_for_changes: Callable[[], None],
         keeper: Callable[[], RetentionKeeper],
+        cleaner: Callable[[], Cleaner],
         *,
         threads: bool,
         idle_release_s: float,
@@ -43,6 +45,7 @@ class Housekeeper:
     ) -> None:
         self._retained = retained
         self._keeper = keeper
+        self._cleaner = cleaner
         self._retention_check_s = retention_check_s
         self._next_retention_s = 0.0
         self._clock = clock
@@ -86,6 +89,7 @@ class Housekeeper:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
+        due.append(self._clean(due[0]))
         waits = [wait for wait in due if wait is not None]
         wait = min(waits) if waits else None
         self._next_wake_s = math.inf if wait is None else now_s + wait
@@ -120,7 +124,7 @@ class Housekeeper:
             if left <= 0:
                 self._guarded(topic.name, topic.checkpoint)
                 left = CHECKPOINT_S
-            if not topic.pinned:
+            if not topic.pinned and topic.guest is None:
                 idle_left = topic.last_used_s + self._idle_release_s - now_s
                 if idle_left <= 0 and self._release_idle(topic):
                     continue
@@ -156,6 +160,11 @@ class Housekeeper:
             )
             if due and self._guarded(topic.name, topic.own_if_free):
                 self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
+
+    def _clean(self, flush_in_s: float | None) -> float | None:
+        """A slice of compaction, after what is more urgent."""
+        wait = self._guarded("compacted topics", lambda: self._cleaner().step(flush_in_s))
+        return wait if isinstance(wait, float) else None
 
     def _release_idle(self, topic: Topic) -> object:
         return self._guarded(topic.name, lambda: topic.idle_release(self._idle_release_s))

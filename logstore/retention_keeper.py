@@ -26,9 +26,9 @@ logger = logging.getLogger(__name__)
 class RetentionKeeper:
     """Driven by the housekeeper; one thread."""
 
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, retirement: Retirement) -> None:
         self._context = context
-        self._retirement = Retirement(context.pool)
+        self._retirement = retirement
         self._guard = ClockGuard()
         self._told_of_jump = False
 
@@ -93,7 +93,7 @@ class RetentionKeeper:
         return decide_retention(
             facts,
             RetentionRules(
-                deletes=True,
+                deletes=config.cleanup_policy.delete,
                 retention_ms=config.retention_ms if by_time else KEEP_ALL,
                 retention_bytes=config.retention_bytes,
                 segment_ms=config.segment_ms,
@@ -106,8 +106,9 @@ class RetentionKeeper:
 
     def would_retire(self, topic: Topic, *, by_time: bool) -> bool:
         """Whether a pass over a topic that nobody here owns would find work; takes no lock."""
-        if topic.config.retention_ms < 0 and topic.config.retention_bytes < 0:
-            return False
+        config = topic.config
+        if not config.cleanup_policy.delete or (config.retention_ms < 0 and config.retention_bytes < 0):
+            return False  # what lies below the log start waits for an owner
         for partition in range(topic.entry.partitions):
             if not self._has_folder(topic, partition):
                 continue
@@ -129,7 +130,7 @@ class RetentionKeeper:
 
 def _keeps_all(config: TopicConfig, log: OwnedLog) -> bool:
     """Whether a pass could not find anything to do, seen without a look at any segment."""
-    if config.retention_ms >= 0 or config.retention_bytes >= 0:
+    if config.cleanup_policy.delete and (config.retention_ms >= 0 or config.retention_bytes >= 0):
         return False
     segments = log.segments.segments
     return len(segments) < 2 or segments[0].next_offset > log.log_start_offset

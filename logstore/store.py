@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar
 
 from logstore import arguments, deletion
 from logstore.catalogue import CatalogueFile, encode_uuid
+from logstore.cleaner import DEFAULT_DUTY
+from logstore.cleaning_room import DEFAULT_KEY_MAP_BYTES, CleaningRoom, check_settings
 from logstore.client.admin import Admin
 from logstore.client.consumer import Consumer
 from logstore.client.consumer_settings import Start, Topics
@@ -29,6 +31,7 @@ from logstore.log.file_pool import FilePool
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery import RecoveredPartition
+from logstore.log.retirement import Retirement
 from logstore.log.tail_cache import TailBudget
 from logstore.retention_keeper import RetentionKeeper
 from logstore.seams.clock import Clock, SystemClock
@@ -54,7 +57,8 @@ class LogStore:
     ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
     ``retention_check_s``: how often retention looks at the topics. ``mode_bits``: permissions of new files, e.g.
     0o660 for a group that shares. ``max_open_files``: descriptors that segments and mappings may take together.
-    ``tail_cache_bytes``: memory for the newest batches.
+    ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
+    work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
 
     ``fs``, ``clock``, ``locks``, ``live``: the seams, for simulators and tests; with ``threads=False`` nothing
     runs in the background, and ``step()`` does what is due.
@@ -75,6 +79,8 @@ class LogStore:
         mode_bits: int = 0o600,
         max_open_files: int = 400,
         tail_cache_bytes: int = 32 << 20,
+        cleaner_duty: float = DEFAULT_DUTY,
+        cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         locks: Locks | None = None,
@@ -86,6 +92,7 @@ class LogStore:
         path = arguments.directory(path)
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
         _check_settings(*intervals_s, mode_bits, max_open_files, tail_cache_bytes)
+        check_settings(cleaner_duty, cleaner_key_map_bytes)
         self.mode: Mode = mode
         self._clock = SystemClock() if clock is None else clock
         in_memory = path == MEMORY
@@ -124,8 +131,8 @@ class LogStore:
             self._context.live.close()
             self._context.locks.close()
             raise
-        self._backend = EmbeddedBackend(self._context, self._registry, self.partition)
-        self._keeper = RetentionKeeper(self._context)
+        self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
+        self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
@@ -141,10 +148,18 @@ class LogStore:
             lambda: self._registry.retained(),
             lambda: self._registry.look_for_changes(),
             lambda: self._keeper,
+            lambda: self._cleaning.cleaner,
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,
         )
+
+    def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionKeeper, CleaningRoom]:
+        """What takes segments away, and what writes them anew: files that either retires wait in one place."""
+        retirement = Retirement(self._context.pool)
+        topics = self._registry.compacted
+        room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
+        return RetentionKeeper(self._context, retirement), room
 
     def _prepare_directory(self) -> None:
         kind = classify_directory(self.fs, self.root)
@@ -310,6 +325,7 @@ class LogStore:
             "logstore_clock_jump_ms": self._keeper.clock_jump_ms,
             "logstore_group_commits_total": self._committer.groups,
             "logstore_syncs_total": sum(log.syncs for log in logs),
+            **self._cleaning.cleaner.metrics(),
         }
 
     def step(self) -> float | None:

@@ -13,7 +13,6 @@ import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 
 from logstore import topic_state
 from logstore.catalogue import TopicEntry
@@ -26,41 +25,17 @@ from logstore.errors import (
     UnknownTopicError,
     from_os_error,
 )
-from logstore.format.batch import decode_batches
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
 from logstore.topic_state import PartitionState, TopicState
+from logstore.topic_use import Guest, Using, inside
 
 logger = logging.getLogger(__name__)
 
-_inside = threading.local()  # .topics: how many ``using`` blocks this thread is in
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
-
-
-class Using:
-    """``with topic.using(): ...``: the topic is owned inside, and cannot be released under you.
-
-    May be nested, also over several topics: a thread that is inside one is let into another even while that
-    waits to be released, so that two threads never wait for each other.
-    """
-
-    __slots__ = ("_counts", "_topic")
-
-    def __init__(self, topic: Topic, counts: bool) -> None:
-        self._topic = topic
-        self._counts = counts
-
-    def __enter__(self) -> Topic:
-        self._topic.enter()
-        return self._topic
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._topic.leave(self._counts)
 
 
 class Topic:
@@ -86,6 +61,7 @@ class Topic:
         self._draining = False  # a release waits for its users: only those that are inside already come in
         self._leaving = False  # ... and has seen the last one go
         self._deleted = False
+        self.guest: Guest | None = None
         self._logs: dict[int, OwnedLog] = {}
         self._observed: dict[int, ObservedLog] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
@@ -110,24 +86,48 @@ class Topic:
 
     # --- ownership ---
 
-    def using(self, *, counts_as_use: bool = True) -> Using:
+    def using(self, *, counts_as_use: bool = True) -> Using[Topic]:
         """``counts_as_use=False``: the housekeeper's own visits must not keep an idle topic."""
         return Using(self, counts_as_use)
 
     def enter(self) -> None:
         """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError``."""
-        inside = getattr(_inside, "topics", 0)
+        depth = getattr(inside, "topics", 0)
         while True:
             self._context.check_writable()
             with self._lock:
-                if self.owned and not self._leaving and (inside or not self._draining):
+                if self.owned and not self._leaving and (depth or not self._draining):
                     self._users += 1
-                    _inside.topics = inside + 1
+                    inside.topics = depth + 1
                     return
             self._own()
 
+    def try_enter(self) -> bool:
+        """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
+        with self._lock:
+            if not self.owned or self._leaving or self._draining or self._deleted:
+                return False
+            self._users += 1
+            inside.topics = getattr(inside, "topics", 0) + 1
+            return True
+
+    def host(self, guest: Guest | None) -> bool:
+        """A cleaning begins (only by who is inside) or ends (None): while it goes on the topic is in use, and
+        ``guest`` is told before the topic goes. False if there is one already, or the topic was deleted."""
+        with self._lock:
+            if guest is not None and (self.guest is not None or self._deleted):
+                return False
+            self.guest = guest
+            return True
+
+    def evict_guest(self) -> None:
+        """End the cleaning that is under way, in order."""
+        guest = self.guest
+        if guest is not None:
+            guest.evict()
+
     def leave(self, counts_as_use: bool = True) -> None:
-        _inside.topics -= 1
+        inside.topics -= 1
         with self._lock:
             self._users -= 1
             if counts_as_use:
@@ -255,6 +255,7 @@ class Topic:
 
     def _give_up(self) -> None:
         """``_owning`` is held, and nobody is inside or can come in."""
+        self.evict_guest()
         try:
             self._close_in_order()
         finally:
@@ -290,6 +291,8 @@ class Topic:
 
     def discard(self) -> None:
         """The topic was deleted: forget its logs; what waits for them is woken. The lock stays ours."""
+        self._deleted = True  # no guest comes in any more
+        self.evict_guest()
         with self._opening:
             self._deleted = True  # from here on no log is opened, and no state written
             self._forget_logs()
@@ -311,21 +314,6 @@ class Topic:
             self.owned = False
             self._context.locks.release(self.entry.lock_slot)
 
-    def has_keys(self) -> bool:
-        """Whether the first record of any partition has a key."""
-        for partition in range(self.entry.partitions):
-            reader = self.reader(partition)
-            bounds = reader.bounds()
-            try:
-                chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
-            except OSError as error:
-                raise from_os_error(error, "read", reader.where) from error
-            if chunk is not None and any(
-                record.key is not None for record in decode_batches(chunk.data, self.name, partition)
-            ):
-                return True
-        return False
-
     def _forget_logs(self) -> None:
         for log in self._logs.values():
             log.close()
@@ -339,7 +327,13 @@ class Topic:
         try:
             with self._lock:
                 idle = self._context.clock.monotonic_s() - self.last_used_s
-                if not self.owned or self.pinned or self._users > 0 or idle < idle_s:
+                if (
+                    not self.owned
+                    or self.pinned
+                    or self.guest is not None
+                    or self._users > 0
+                    or idle < idle_s
+                ):
                     return False
                 self._leaving = True
             self._give_up()
@@ -387,6 +381,7 @@ class Topic:
                     high_watermark=log.synced_offset,
                     log_end_offset=log.synced_offset,
                     no_producers_at=log.producers.no_producers_at,
+                    cleaner_point=log.cleaner_point,
                 )
             # After a failed sync the page cache may show what no disk holds: recovery must not trust it,
             # so the state names no boot, which is how a power loss looks.
@@ -489,7 +484,7 @@ class Topic:
         slot = self.entry.live_slot(partition)
 
         jitter = self.config.segment_jitter_ms
-        return OwnedLog(
+        log = OwnedLog(
             where=f"{self.name}-{partition}",
             directory=directory,
             pool=context.pool,
@@ -505,3 +500,15 @@ class Topic:
             # Spread by name, not by chance: a run stays a function of its seed.
             roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
         )
+        log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
+        return log
+
+    def cleaner_points(self) -> dict[int, int]:
+        """Before which offset each partition is clean, as far as this process knows, else as its owner last
+        made durable."""
+        if not self.owned:
+            state = topic_state.load(self._context.fs, self._context.root, self.name)
+            known = state is not None and state.topic_id == self.entry.topic_id
+            return {at: row.cleaner_point for at, row in state.partitions.items()} if known and state else {}
+        points = {at: row.cleaner_point for at, row in self._rows.items()}
+        return points | {at: log.cleaner_point for at, log in tuple(self._logs.items())}

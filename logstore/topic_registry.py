@@ -16,7 +16,8 @@ from logstore import deletion
 from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
 from logstore.config import changed_config, parse_topic_config
 from logstore.context import StoreContext
-from logstore.errors import InvalidPartitionsError, LogStoreError, UnknownTopicError
+from logstore.errors import InvalidPartitionsError, LogStoreError, UnknownTopicError, from_os_error
+from logstore.format.batch import decode_batches
 from logstore.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ class TopicRegistry:
         self._lock = threading.RLock()
         self._open: dict[str, Topic] = {}
         self._retained = _retained_names(catalogue)
+        self._compacted = _compacted_names(catalogue)
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
 
     # --- looking ---
@@ -66,7 +68,8 @@ class TopicRegistry:
     def _adopt(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._retained = _retained_names(catalogue)
-        if self._retained:
+        self._compacted = _compacted_names(catalogue)
+        if self._retained or self._compacted:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
             entry = catalogue.topics.get(name)
@@ -111,12 +114,16 @@ class TopicRegistry:
 
     @property
     def retains(self) -> bool:
-        """Whether any topic's settings let segments go."""
-        return bool(self._retained)
+        """Whether any topic's settings let segments go, or have them cleaned."""
+        return bool(self._retained or self._compacted)
 
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
         return [self.get(name) for name in self._retained]
+
+    def compacted(self) -> list[Topic]:
+        """Topics whose settings have them cleaned."""
+        return [self.get(name) for name in self._compacted]
 
     def opened(self) -> list[Topic]:
         return list(self._open.values())
@@ -169,7 +176,7 @@ class TopicRegistry:
 
     def _refuse_if_keyed(self, name: str) -> None:
         topic = self.get(name)
-        if topic.config.partitioner != "round_robin" and topic.has_keys():
+        if topic.config.partitioner != "round_robin" and _has_keys(topic):
             raise InvalidPartitionsError(
                 f"topic {name!r} holds records with keys: with more partitions, new records of a key land in "
                 "another partition than its old ones",
@@ -231,6 +238,32 @@ class TopicRegistry:
         for topic in self.opened():
             topic.abandon()
         self._open.clear()
+
+
+def _has_keys(topic: Topic) -> bool:
+    """Whether the first record of any partition has a key."""
+    for partition in range(topic.entry.partitions):
+        reader = topic.reader(partition)
+        bounds = reader.bounds()
+        try:
+            chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
+        except OSError as error:
+            raise from_os_error(error, "read", reader.where) from error
+        if chunk is not None and any(
+            record.key is not None for record in decode_batches(chunk.data, topic.name, partition)
+        ):
+            return True
+    return False
+
+
+def _compacted_names(catalogue: Catalogue) -> list[str]:
+    """Topics that are compacted by whoever has time; internal ones are shared, a record or two at a time, and
+    their logs are not this process's to rewrite."""
+    return [
+        name
+        for name, entry in catalogue.topics.items()
+        if not entry.internal and "compact" in entry.config.get("cleanup.policy", "")
+    ]
 
 
 def _retained_names(catalogue: Catalogue) -> list[str]:

@@ -68,6 +68,86 @@ class OffsetAndMetadata(NamedTuple):
     metadata: str = ""
 
 
+class CleaningProgress(NamedTuple):
+    """A cleaning under way. ``phase``: map, write, swap or done."""
+
+    phase: str
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LastCleaning:
+    """The newest cleaning of a partition that this process finished. ``finished_ms``: wall clock."""
+
+    finished_ms: int
+    took_ms: int
+    cleaned_to: int
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartitionCompaction:
+    """How far a compacted partition is clean. ``dirty_ratio``: dirty bytes by all that a cleaning would go
+    through (closed segments below the last stable offset).
+
+    ``running``, ``last``, ``error`` (why the newest cleaning failed) and ``retry_in_s`` are those of this
+    process; the owner's are not seen from another one.
+    """
+
+    cleaner_point: int
+    dirty_bytes: int
+    dirty_ratio: float
+    running: CleaningProgress | None = None
+    last: LastCleaning | None = None
+    error: str | None = None
+    retry_in_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactedPartition:
+    """What ``admin.compact`` did to one partition. ``segments_before`` and the like are those it went through;
+    all zero where there was nothing to clean."""
+
+    partition: int
+    cleaned_to: int
+    bytes_before: int = 0
+    bytes_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErasedPartition:
+    """What ``admin.erase_keys`` did to one partition. ``removed_files``: retired and cut-off files that had to
+    go; ``scanned_bytes``: what the proof read afterwards."""
+
+    partition: int
+    records_removed: int
+    segments_rewritten: int
+    removed_files: tuple[str, ...]
+    scanned_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErasureReport:
+    """``proven``: every file of every partition was read again, and none holds a record of the keys."""
+
+    topic: str
+    keys: int
+    partitions: tuple[ErasedPartition, ...]
+    proven: bool
+
+    @property
+    def records_removed(self) -> int:
+        return sum(row.records_removed for row in self.partitions)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionDescription:
     """State of one partition. Offsets count records, ``size_bytes`` counts segment bytes on disk."""
@@ -80,6 +160,7 @@ class PartitionDescription:
     leader_epoch: int
     segments: int
     size_bytes: int
+    compaction: PartitionCompaction | None = None  # None: the topic does not compact
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,5 @@
-"""`logstore log`: the files beneath. Works on files alone and takes no lock, also beside a live writer."""
+"""`logstore log`: the files beneath. Works on files alone and takes no lock, also beside a live writer; all but
+`compact` (``compact.py``), which owns the topic meanwhile."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from logstore.cli.compact import compact
 from logstore.cli.failures import EXIT_FAILED
 from logstore.cli.output import bytes_text, note, print_json, print_table, progress, size_text, time_text
 from logstore.cli.target import Target, target_options
@@ -31,7 +33,10 @@ class _Place(NamedTuple):
 
 @click.group()
 def log() -> None:
-    """The files beneath a store: dump, verify, salvage."""
+    """The files beneath a store: dump, verify, salvage, compact."""
+
+
+log.add_command(compact)
 
 
 # --- dump -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`logstore topic`: create, list, describe, alter, delete, trim, add-partitions."""
+"""`logstore topic`: create, list, describe, alter, delete, trim, add-partitions; erase-key is in ``erase.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logstore.cli.output import note, print_json, print_table, size_text
+from logstore.cli.erase import erase_key
+from logstore.cli.output import note, print_json, print_table, size_text, time_text
 from logstore.cli.record_json import LineError
 from logstore.cli.rows import parse_timestamp
 from logstore.cli.target import Target, target_options
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Topics: create, list, describe, alter, delete, trim, add-partitions."""
+    """Topics: create, list, describe, alter, delete, trim, add-partitions, erase-key."""
+
+
+topic.add_command(erase_key)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -144,6 +148,33 @@ def _print_description(description: TopicDescription) -> None:
         for row in description.partitions
     ]
     print_table(columns, rows)
+    _print_compaction(description)
+
+
+def _print_compaction(description: TopicDescription) -> None:
+    """How far each partition is clean, what is under way, and what went wrong."""
+    compacting = [(row.partition, row.compaction) for row in description.partitions if row.compaction]
+    if not compacting:
+        return
+    rows = [
+        (
+            partition,
+            found.cleaner_point,
+            size_text(found.dirty_bytes),
+            f"{found.dirty_ratio:.0%}",
+            found.running and f"{found.running.phase} {size_text(found.running.bytes_done)}",
+            found.last and time_text(found.last.finished_ms),
+            found.last and f"{found.last.records_before} to {found.last.records_after} records",
+        )
+        for partition, found in compacting
+    ]
+    click.echo()
+    print_table(("PARTITION", "CLEAN TO", "DIRTY", "RATIO", "RUNNING", "LAST", "KEPT"), rows)
+    for partition, found in compacting:
+        if found.error is not None:
+            click.echo(
+                f"partition {partition} failed, tried again in {found.retry_in_s or 0:.0f} s: {found.error}"
+            )
 
 
 def description_json(description: TopicDescription) -> dict[str, Any]:

@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from logstore.arguments import shown
-from logstore.client.backend import Backend, GroupSummary, ProducerSummary, TopicMetadata
+from logstore.arguments import function_or_none, shown, whole
+from logstore.client.backend import Backend, GroupSummary, OnProgress, ProducerSummary, TopicMetadata
 from logstore.client.consumer_settings import timestamp_ms
 from logstore.errors import InvalidArgumentError, UnknownGroupError
-from logstore.types import OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.types import (
+    CompactedPartition,
+    ErasureReport,
+    OffsetAndMetadata,
+    TopicDescription,
+    TopicPartition,
+)
 
 SeekTarget: TypeAlias = Literal["earliest", "latest"] | datetime | int
 """An int is an offset; a datetime stands for the first record at least that new."""
@@ -92,7 +98,9 @@ class Admin:
         """Delete the records before an offset: ``{partition: offset}``, one offset for all partitions (-1: all
         that is visible now), or a datetime. The log starts afterwards, by partition; they hold at once and
         survive a restart, the files go with the next retention pass. Errors: ``OffsetOutOfRangeError`` past
-        the high watermark (nothing is deleted then), ``TopicLockedError``."""
+        the high watermark (nothing is deleted then), ``TopicLockedError``, ``InvalidArgumentError`` for a topic
+        whose cleanup.policy does not name "delete" (as Kafka does it: the records may be the last of their
+        keys) and for internal ones."""
         places = [TopicPartition(topic, number) for number in range(self._backend.topic(topic).partitions)]
         if isinstance(before, datetime):
             listed = self._backend.list_offsets(places, timestamp_ms(before), "read_uncommitted")
@@ -113,6 +121,45 @@ class Admin:
         """Forget the name, so that one opened under it later begins at 0. ProducerBusyError while it is open;
         InvalidArgumentError if there is none."""
         self._backend.delete_producer(name)
+
+    # --- compaction and erasure ---
+
+    def compact(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        roll: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[CompactedPartition]:
+        """Clean a compacted topic now, at full speed, whatever its dirty ratio: all partitions, or one.
+
+        The active segment is left alone unless ``roll`` closes it first. ``on_progress(partition, progress)``
+        is called about twenty times a second, on this thread. A partition that had failed is tried at once.
+        Errors: ``InvalidArgumentError`` if the topic does not compact; ``TopicLockedError`` names another
+        process that owns it; ``CorruptBatchError``, ``DiskFullError``, ``StorageError``: that partition is as
+        it was before."""
+        if not isinstance(roll, bool):
+            raise InvalidArgumentError(f"roll={shown(roll)}", hint="it is True or False")
+        function_or_none(on_progress, "on_progress")
+        if partition is not None:
+            partition = whole(partition, "partition", 0, 2**31 - 1)
+        return self._backend.compact(topic, partition, roll=roll, on_progress=on_progress)
+
+    def erase_keys(self, topic: str, keys: Collection[bytes]) -> ErasureReport:
+        """Remove every record that has one of these keys from every partition, and prove that none is left.
+
+        Offsets of other records do not change. The active segment is closed where it holds such a record, the
+        segments are written anew without them, the old files are removed at once, and so are retired files and
+        cut-off ends that may hold a key. Then every file is read again. Records of these keys that are sent
+        while this runs are not looked at. Works under any cleanup policy.
+
+        What is out of reach: copies (backups, consumers' memory, the disk's own blocks), and another process
+        that has an old file open or mapped: it may go on reading that until it looks at the log again.
+
+        Errors: ``ErasureIncompleteError`` if the proof fails, ``TopicLockedError`` if another process owns the
+        topic, else as ``compact``. It may be called again."""
+        return self._backend.erase_keys(topic, keys)
 
     # --- groups ---
 

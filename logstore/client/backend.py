@@ -14,7 +14,19 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from logstore.errors import LogStoreError
-from logstore.types import Acks, Buffer, Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.types import (
+    Acks,
+    Buffer,
+    CleaningProgress,
+    CompactedPartition,
+    ErasureReport,
+    Isolation,
+    OffsetAndMetadata,
+    TopicDescription,
+    TopicPartition,
+)
+
+OnProgress: TypeAlias = Callable[[TopicPartition, CleaningProgress], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +43,7 @@ class TopicMetadata:
     compression: str
     max_message_bytes: int
     internal: bool = False
+    compacts: bool = False  # every record needs a key
 
 
 class ProduceItem(NamedTuple):
@@ -204,6 +217,16 @@ class Backend(Protocol):
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Move each log start offset up to the offset given (-1: the high watermark), durably; the starts
         afterwards. Past the high watermark: OffsetOutOfRangeError, and nothing is moved."""
+        ...
+
+    def compact(
+        self, name: str, partition: int | None, *, roll: bool, on_progress: OnProgress | None
+    ) -> list[CompactedPartition]:
+        """Clean now, at full speed; ``partition`` None: all of them."""
+        ...
+
+    def erase_keys(self, name: str, keys: Collection[bytes]) -> ErasureReport:
+        """Remove every record of these keys from every file of the topic, and prove it."""
         ...
 
     def describe_topic(self, name: str) -> TopicDescription: ...

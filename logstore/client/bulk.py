@@ -20,7 +20,12 @@ from logstore.client.pending import (
     alone_bytes,
     row_bytes,
 )
-from logstore.errors import InvalidTimestampError, RecordTooLargeError, RecordTypeError
+from logstore.errors import (
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    RecordTypeError,
+)
 from logstore.format.batch import HEADER_SIZE
 from logstore.types import Header
 
@@ -178,6 +183,19 @@ def check_timestamp(timestamp_ms: Any, who: str) -> None:
             f"{who}: timestamp_ms={timestamp_ms} is outside 0 to 2^63-1",
             hint="give milliseconds since 1970 UTC, or None for now",
         )
+
+
+def check_all_keyed(topic: str, checked: CheckedRows) -> None:
+    """InvalidRecordError names the first row without a key: for a topic that compacts."""
+    if checked.null_keys:
+        index = next(index for index, row in enumerate(checked.rows) if row[0] is None)
+        raise missing_key(f"row {index} for topic {topic!r}")
+
+
+def missing_key(who: str) -> InvalidRecordError:
+    return InvalidRecordError(
+        f"{who} has no key, and the topic is compacted", hint="give every record of a compacted topic a key"
+    )
 
 
 def row_sizes(checked: CheckedRows, rows: Sequence[Any]) -> list[int]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from logstore.catalogue import TopicEntry
+from logstore.cleaning_room import CleaningRoom
 from logstore.client.backend import (
     FetchRequest,
     FetchResult,
     GroupSummary,
     ListedOffset,
     OffsetSpec,
+    OnProgress,
     ProduceItem,
     ProduceResult,
     ProducerLease,
@@ -21,6 +24,7 @@ from logstore.client.backend import (
 )
 from logstore.config import parse_topic_config
 from logstore.context import StoreContext
+from logstore.erasure import checked_keys
 from logstore.errors import (
     GroupBusyError,
     InvalidArgumentError,
@@ -39,7 +43,15 @@ from logstore.producer_lease import NamedLease, ProducerHold, UnnamedLease, prod
 from logstore.shared_topic import SharedTopic
 from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
-from logstore.types import Acks, Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.types import (
+    Acks,
+    CompactedPartition,
+    ErasureReport,
+    Isolation,
+    OffsetAndMetadata,
+    TopicDescription,
+    TopicPartition,
+)
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20)}
@@ -52,8 +64,13 @@ class EmbeddedBackend:
     """Thread-safe. ``partition`` gives the facade of one partition."""
 
     def __init__(
-        self, context: StoreContext, registry: TopicRegistry, partition: Callable[[str, int], PartitionLog]
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        partition: Callable[[str, int], PartitionLog],
+        cleaning: CleaningRoom,
     ) -> None:
+        self._cleaning = cleaning
         self._context = context
         self._registry = registry
         self._partition = partition
@@ -92,7 +109,8 @@ class EmbeddedBackend:
 
     def delete_topic(self, name: str) -> None:
         """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
-        self._registry.delete(name)
+        entry = self._registry.delete(name)
+        self._cleaning.kit.ledger.forget(entry.topic_id)
         self._forget_offsets(name)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -119,6 +137,12 @@ class EmbeddedBackend:
                 f"{place.topic} is internal: its records are not yours to delete",
                 hint="delete its groups instead",
             )
+        policy = parse_topic_config(self._registry.entry(place.topic).config).cleanup_policy
+        if not policy.delete:
+            raise InvalidArgumentError(
+                f"{place.topic} compacts and does not delete: its oldest records may be the last of their keys",
+                hint="set cleanup.policy=compact,delete, or erase keys (`logstore topic erase-key`)",
+            )
         if type(offset) is not int or offset < -1:
             raise InvalidArgumentError(
                 f"cannot delete the records of {place.topic}-{place.partition} before {offset!r}",
@@ -135,10 +159,29 @@ class EmbeddedBackend:
             )
         return bounds.high_watermark if offset == -1 else offset
 
+    def compact(
+        self, name: str, partition: int | None, *, roll: bool, on_progress: OnProgress | None
+    ) -> list[CompactedPartition]:
+        self._context.check_writable()
+        topic = self._registry.get(name)
+        places = range(topic.entry.partitions) if partition is None else [partition]
+        return self._cleaning.compactor.compact(topic, places, roll=roll, on_progress=on_progress)
+
+    def erase_keys(self, name: str, keys: Collection[bytes]) -> ErasureReport:
+        self._context.check_writable()
+        return self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
+
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)
         holder = self._context.locks.holder(entry.lock_slot)
         partitions = [self._partition(name, number).describe() for number in range(entry.partitions)]
+        if parse_topic_config(entry.config).cleanup_policy.compact and not entry.internal:
+            topic = self._registry.get(name)
+            points = topic.cleaner_points()
+            partitions = [
+                replace(row, compaction=self._cleaning.cleaner.describe(topic, row.partition, points))
+                for row in partitions
+            ]
         return TopicDescription(
             name=name,
             topic_id=entry.topic_id,
@@ -446,4 +489,5 @@ def _metadata(entry: TopicEntry) -> TopicMetadata:
         compression=config.compression_type,
         max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
         internal=entry.internal,
+        compacts=config.cleanup_policy.compact,
     )

@@ -14,12 +14,14 @@ from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.accumulator import Accumulator
 from logstore.client.backend import Backend, ProducerLease
 from logstore.client.bulk import (
+    check_all_keyed,
     check_alone,
     check_headers,
     check_rows,
     check_sizes,
     check_timestamp,
     measured_headers,
+    missing_key,
     row_sizes,
 )
 from logstore.client.delivery import Delivery, DeliveryGroup, Piece, raisable
@@ -211,6 +213,8 @@ class Producer(Generic[K, V]):
             try:
                 route = self._quick_routes[topic]
                 if name is None:
+                    if route.compacts:
+                        raise KeyError(topic)  # a key is due: refused by the slow path
                     queue = route.sticky
                 elif route.murmur3:
                     queues = route.queues
@@ -266,6 +270,8 @@ class Producer(Generic[K, V]):
         route = self._router.route(topic)
         key, value = self._serialized(topic, key, value)
         who = f"a record for topic {topic!r}"
+        if key is None and route.compacts:
+            raise missing_key(who)
         checked = check_headers(headers, who) if headers else None
         row: Any = (key, value) if checked is None else (key, value, checked)
         if timestamp_ms is not None:
@@ -304,6 +310,8 @@ class Producer(Generic[K, V]):
         if self._key_serializer is not None or self._value_serializer is not None:
             rows = [self._serialized_row(topic, row) for row in rows]
         checked = check_rows(topic, rows)
+        if route.compacts:
+            check_all_keyed(topic, checked)
         sizes = row_sizes(checked, checked.rows)
         check_sizes(topic, checked, *self._router.limit(route), sizes)
         parts = self._router.parts(checked, sizes)

@@ -22,6 +22,7 @@ class TopicRoute:
     __slots__ = (
         "choose",
         "codec",
+        "compacts",
         "max_message_bytes",
         "murmur3",
         "name",
@@ -37,6 +38,7 @@ class TopicRoute:
         self.topic_id = metadata.topic_id
         self.version = version
         self.max_message_bytes = metadata.max_message_bytes
+        self.compacts = metadata.compacts
         if compression is None:
             compression = "none" if metadata.compression == "producer" else metadata.compression
         self.codec = compression

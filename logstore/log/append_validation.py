@@ -1,7 +1,8 @@
 """Pure checks of a batch on its way in, and what the topic's settings change about it.
 
 Only headers are looked at; records are neither decoded nor decompressed (a batch with another codec than the
-topic's ``compression.type`` is recompressed, its records still untouched).
+topic's ``compression.type`` is recompressed, its records still untouched) unless the topic compacts: there
+every record needs a key.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from logstore.format.batch import (
     check_crc,
     read_header,
     recompress,
+    records_section,
     stamp_log_append_time,
 )
+from logstore.format.record import check_records
 from logstore.types import Buffer
 
 
@@ -73,6 +76,8 @@ def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str
             f"append to {where}: {header.records_count} records but last offset delta {header.last_offset_delta}",
             hint="a new batch has one record per offset",
         )
+    if config.cleanup_policy.compact:
+        check_keys(batch, where)
     if header.codec != config.compression_type != "producer":
         batch = _parsed(recompress(batch.data, config.compression_type, codec_level(config)))
     if config.timestamp_type == "LogAppendTime":
@@ -84,6 +89,16 @@ def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str
             f"append to {where}: a batch of {len(batch.data)} bytes; max.message.bytes is {config.max_message_bytes}"
         )
     return batch
+
+
+def check_keys(batch: CheckedBatch, where: str) -> None:
+    """InvalidRecordError names the first record without a key: in a compacted topic it could never be told
+    from the others. The one check that has to look into the records, so that only such topics pay for it."""
+    header = batch.header
+    try:
+        check_records(records_section(batch.data, 0, header), header.records_count, need_key=True)
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"append to {where}: {error.message}", hint=error.advice) from None
 
 
 def _parsed(data: bytes) -> CheckedBatch:

@@ -94,6 +94,7 @@ class OwnedLog:
         self.recovery_point = loaded.next_offset
         self.high_watermark = loaded.next_offset
         self.log_start_offset = log_start_offset
+        self.cleaner_point = 0  # compaction has been through all before it; kept in the topic's state
         self.tail = tail
         self._reads = ReadPath(where, tail, lambda: self.segments, self._lock)
         self.look = self._reads.look  # at the list of segments: see there
@@ -570,6 +571,7 @@ class OwnedLog:
         self.unsynced_records = self.next_offset - self.synced_offset
         self.recovery_point = min(self.recovery_point, self.next_offset)
         self._producers_again(offset)
+        self.cleaner_point = min(self.cleaner_point, self.next_offset)
         if self.epochs.truncate(self.next_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))

@@ -6,6 +6,7 @@ have found the name but not opened the file yet come to their end. Open files an
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 
@@ -24,10 +25,11 @@ _SUFFIXES = (
 
 
 class Retirement:
-    """Segments of one store that are on their way out. Not thread-safe: the housekeeper's."""
+    """Segments of one store that are on their way out. Any thread may retire and sweep."""
 
     def __init__(self, pool: FilePool) -> None:
         self._pool = pool
+        self._sweeping = threading.Lock()
         self._waiting: deque[tuple[float, str]] = deque()  # (due by the monotonic clock, path)
 
     def retire(self, directory: str, segments: Sequence[Segment], due_s: float) -> None:
@@ -47,11 +49,12 @@ class Retirement:
 
     def sweep(self, now_s: float) -> float | None:
         """Remove what is due; seconds until the next is, None if nothing waits. Raises ``OSError``."""
-        while self._waiting and self._waiting[0][0] <= now_s:
-            path = self._waiting[0][1]
-            try:
-                self._pool.fs.remove(path)
-            except FileNotFoundError:
-                pass  # the topic was deleted meanwhile, or its next owner swept up
-            self._waiting.popleft()
-        return self._waiting[0][0] - now_s if self._waiting else None
+        with self._sweeping:
+            while self._waiting and self._waiting[0][0] <= now_s:
+                path = self._waiting[0][1]
+                try:
+                    self._pool.fs.remove(path)
+                except FileNotFoundError:
+                    pass  # the topic was deleted meanwhile, or its next owner swept up
+                self._waiting.popleft()
+            return self._waiting[0][0] - now_s if self._waiting else None

@@ -32,7 +32,7 @@ def test_create_refuses_what_cannot_be(filled: Shell) -> None:
         (["x", "-p", "0"], "0 partitions"),
         (["x", "-c", "segment.byts=1"], "did you mean segment.bytes?"),
         (["x", "-c", "segment.bytes=big"], "segment.bytes='big' is not valid"),
-        (["x", "-c", "delete.retention.ms=5"], "not built yet"),
+        (["x", "-c", "preallocate=true"], "not built yet"),
     )
     for arguments, message in cases:
         assert message in filled.run("topic", "create", *arguments, code=1).stderr

@@ -170,6 +170,7 @@ class FakeBackend:
             compression=parsed.compression_type,
             max_message_bytes=parsed.max_message_bytes,
             internal=name.startswith("__"),
+            compacts=parsed.cleanup_policy.compact,
         )
         for partition in range(partitions):
             self.logs[TopicPartition(name, partition)] = FakeLog()
@@ -192,6 +193,7 @@ class FakeBackend:
             compression=parsed.compression_type,
             max_message_bytes=parsed.max_message_bytes,
             internal=old.internal,
+            compacts=parsed.cleanup_policy.compact,
         )
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
