@@ -24,20 +24,22 @@ from logstore.errors import (
     DamagedStoreError,
     LogStoreError,
     SegmentVanishedError,
+    StorageError,
     from_os_error,
 )
-from logstore.log import checkpoints, offset_index, time_index
+from logstore.log import checkpoints, offset_index, time_index, transaction_index
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.inspect import LOG_SUFFIX, BadSpan, scan_segment, segment_base_offsets, segment_path
 from logstore.log.salvage import require_new, require_outside
 from logstore.log.segment_writer import SegmentWriter, write_texts
 from logstore.seams.clock import Clock
-from logstore.seams.fs import FileSystem, read_file, write_all
+from logstore.seams.fs import FileIdentity, FileSystem, read_file, write_all
 from logstore.topic_state import PartitionState, TopicState
 
 _COPY_BYTES = 1 << 20
-_SUFFIXES = (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX)
+_TRIES = 5  # a partition is copied anew when its segments were replaced meanwhile
+_SUFFIXES = (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
 
 
@@ -171,7 +173,52 @@ class _Backup:
             self._fs.mkdir(target)
         except OSError as error:
             raise from_os_error(error, "create", target) from error
-        bases = self._bases(folder)
+        for _ in range(_TRIES):
+            before = self._files(folder)
+            self._copy_segments(folder, target, sorted(before), start, end, durable, interval_bytes)
+            after = self._files(folder)
+            if all(after.get(base, found) == found for base, found in before.items()):
+                break
+            self._empty(target)  # a cleaning put other segments there meanwhile: old and new must not mix
+        else:
+            raise StorageError(
+                f"{folder} was cleaned each of {_TRIES} times that it was copied",
+                hint="back up again when less is being compacted",
+            )
+        write_texts(self._fs, target, entry.topic_id, self._epochs(folder, end))
+        self.report.records += end - start
+        return PartitionState(end, start, end, end)
+
+    def _files(self, folder: str) -> dict[int, FileIdentity]:
+        """Which file each segment is. The times of those that grow change, so only the inode counts."""
+        found = {}
+        for base in self._bases(folder):
+            path = segment_path(folder, base)
+            try:
+                found[base] = self._fs.stat(path).identity._replace(mtime_ns=-1)
+            except FileNotFoundError:
+                continue  # retention took it, or it is missed when it is to be copied
+            except OSError as error:
+                raise from_os_error(error, "look at", path) from error
+        return found
+
+    def _empty(self, target: str) -> None:
+        try:
+            for name in self._fs.listdir(target):
+                self._fs.remove(f"{target}/{name}")
+        except OSError as error:
+            raise from_os_error(error, "empty", target) from error
+
+    def _copy_segments(
+        self,
+        folder: str,
+        target: str,
+        bases: list[int],
+        start: int,
+        end: int,
+        durable: int,
+        interval_bytes: int,
+    ) -> None:
         for number, base in enumerate(bases):
             following = bases[number + 1] if number + 1 < len(bases) else None
             if following is not None and following <= start:
@@ -183,9 +230,6 @@ class _Backup:
                 break
         else:
             SegmentWriter(self._fs, target, end, interval_bytes).finish()
-        write_texts(self._fs, target, entry.topic_id, self._epochs(folder, end))
-        self.report.records += end - start
-        return PartitionState(end, start, end, end)
 
     def _bases(self, folder: str) -> list[int]:
         try:

@@ -173,7 +173,7 @@ def _check_size(fs: FileSystem, path: str, size: int, swap: Swap) -> None:
         try:
             found = fs.stat(place).size
         except FileNotFoundError:
-            continue
+            continue  # it is in the other place, or gone
         if found != size:
             raise DamagedStoreError(f"{place} has {found} bytes, {swap.path} says {size}", path=place)
         return

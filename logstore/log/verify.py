@@ -264,9 +264,6 @@ class _PartitionCheck:
         if noted >= 0 and noted != header.leader_epoch:
             text = f"leader epoch {header.leader_epoch} where {epochs.FILE_NAME} says {noted}"
             yield Fault(path, position, "epoch", text)
-        if 0 < header.records_count <= header.last_offset_delta and not self._facts.gaps_allowed:
-            text = f"{header.records_count} records for {header.last_offset_delta + 1} offsets"
-            yield Fault(path, position, "count", text)
         yield from self._check_records(path, batch)
 
     def _check_records(self, path: str, batch: ScannedBatch) -> Iterator[Fault]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from logstore.errors import CorruptBatchError, InvariantError, PartitionPoisonedError
+from logstore.errors import CorruptBatchError, InvariantError, LogStoreError, PartitionPoisonedError
 from logstore.format.batch import decode_batches, iter_headers
 from logstore.log.cleaning import CleanProgress
 from logstore.log.owned_log import OwnedLog
@@ -388,3 +390,56 @@ def test_a_closed_log_is_not_cleaned_any_more() -> None:
     with pytest.raises(PartitionPoisonedError, match="closed"):
         one.step(1e9)
     assert desk.names("") == names
+
+
+def test_readers_in_other_threads_see_old_or_new_and_skip_nothing() -> None:
+    desk, log = started(segment_bytes=1 << 20)
+    for number in range(60):
+        put(log, (b"k%d" % (number % 9), b"%d" % number), (b"only%d" % number, bytes(30)))
+        if number % 6 == 5:
+            log.roll_idle()
+    put(log, (b"z", b"end"))
+    due = {row for row in kept(log) if row[1] is not None and row[1].startswith(b"only")}
+    stop, failures, rounds = threading.Event(), [], [0, 0]
+
+    def read(number: int) -> None:
+        while not stop.is_set():
+            try:
+                found = pairs(records(log, max_bytes=200))
+                missing = due - set(found)
+                assert not missing
+                assert [row[0] for row in found] == sorted({row[0] for row in found})
+            except (AssertionError, LogStoreError, OSError) as error:
+                failures.append(error)
+                return
+            rounds[number] += 1
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    sizes = [200, 2_000, 900, 5_000, 1 << 20]
+    for attempt in range(500):
+        clean(desk, log, segment_bytes=sizes[attempt % 5], largest_bytes=(1 << 30, 700)[attempt % 2])
+        if failures or (attempt > 12 and min(rounds) > 3):
+            break
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert min(rounds) > 0
+
+
+def test_the_newest_record_when_newer_ones_were_cleaned_away() -> None:
+    desk, log = started()
+    put(log, (b"a", b"1"), at_ms=NOW_MS + 500)
+    put(log, (b"b", b"1"), at_ms=NOW_MS + 100)
+    put(log, (b"a", b"2"), at_ms=NOW_MS)
+    log.roll_idle()
+    put(log, (b"z", b"end"), at_ms=NOW_MS)
+    clean(desk, log)
+    assert (
+        log.look(lambda segments: segments.max_timestamp(4)) == NOW_MS + 500
+    )  # retention's: of what was there
+    assert log.look(lambda segments: segments.max_record_timestamp(4)) == NOW_MS + 100
+    found = log.look(lambda segments: next(segments.first_at_or_after(NOW_MS + 50, 4)))
+    assert found.base_offset == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -103,13 +103,14 @@ class CleaningMachine(RuleBasedStateMachine):
         ]
 
     @rule(
-        keys=st.lists(KEYS, min_size=1, max_size=5),
-        tombstones=st.sets(st.integers(0, 4), max_size=2),
+        batches=st.lists(st.lists(KEYS, min_size=1, max_size=4), min_size=1, max_size=4),
+        tombstones=st.sets(st.integers(0, 3), max_size=2),
         codec=st.sampled_from(["none", "none", "gzip"]),
     )
-    def append(self, keys: list[bytes], tombstones: set[int], codec: str) -> None:
-        rows = self.fresh(keys, tombstones)
-        self.note(put(self.log, *rows, codec=codec), rows)
+    def append(self, batches: list[list[bytes]], tombstones: set[int], codec: str) -> None:
+        for keys in batches:
+            rows = self.fresh(keys, tombstones)
+            self.note(put(self.log, *rows, codec=codec), rows)
 
     @rule(producer_id=st.integers(1, 2), keys=st.lists(KEYS, min_size=1, max_size=3))
     def append_in_transaction(self, producer_id: int, keys: list[bytes]) -> None:
@@ -137,10 +138,14 @@ class CleaningMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running is None)
     @rule(
         passed_ms=st.sampled_from([0, RETENTION_MS - 1, RETENTION_MS, 5 * RETENTION_MS]),
-        map_bytes=st.sampled_from([1, 250, 1 << 20]),
+        map_bytes=st.sampled_from([1 << 20, 250, 1]),
         delay_s=st.sampled_from([0.0, 60.0]),
+        steps=st.sampled_from([1000, 1000, 20, 5, 0]),
+        roll=st.booleans(),
     )
-    def begin_cleaning(self, passed_ms: int, map_bytes: int, delay_s: float) -> None:
+    def clean(self, passed_ms: int, map_bytes: int, delay_s: float, steps: int, roll: bool) -> None:
+        if roll:
+            self.log.roll_idle()
         self.desk.clock.advance(passed_ms)
         now_ms = self.desk.clock.wall_ms()
         one = cleaning(
@@ -154,9 +159,13 @@ class CleaningMachine(RuleBasedStateMachine):
             **self.limits,
         )
         self.running = (one, now_ms)
+        self.step(steps)
 
     @precondition(lambda self: self.running is not None)
-    @rule(steps=st.integers(1, 60))
+    @rule(steps=st.sampled_from([1, 5, 20, 1000]))
+    def go_on(self, steps: int) -> None:
+        self.step(steps)
+
     def step(self, steps: int) -> None:
         assert self.running is not None
         one, now_ms = self.running
@@ -184,9 +193,10 @@ class CleaningMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         """Killed and opened again: nothing but what was being written may be lost, and all is synced here."""
         fs = self.desk.fs.process_crash()
-        point = self.log.recovery_point
+        point, clock = self.log.recovery_point, self.desk.clock
         self.desk = Desk(fs, index_interval_bytes=80, tail_cache_bytes=0)
         self.desk._publish = self.publish  # type: ignore[method-assign]
+        self.desk.clock = clock
         self.log = self.desk.open(recovery_point=point)
         self.readers.clear()
 
@@ -251,6 +261,6 @@ class CleaningMachine(RuleBasedStateMachine):
 
 
 CleaningMachine.TestCase.settings = settings(
-    derandomize=True, deadline=None, max_examples=60, stateful_step_count=40
+    derandomize=True, deadline=None, max_examples=60, stateful_step_count=30, phases=[Phase.generate]
 )
 TestCleaningMachine = CleaningMachine.TestCase
