@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from logstore import arguments, deletion
+from logstore.broker_directory import BrokerDirectory
 from logstore.catalogue import CatalogueFile, encode_uuid
 from logstore.client.admin import Admin
 from logstore.client.consumer import Consumer
@@ -100,7 +101,7 @@ class LogStore:
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
         self._close_lock, self._children = threading.Lock(), weakref.WeakSet[Any]()
-        self._prepare_directory()
+        self._broker = BrokerDirectory(self.fs, self.root) if self._prepare_directory() else None
         self._context = StoreContext(
             root=self.root,
             fs=self.fs,
@@ -110,13 +111,14 @@ class LogStore:
             pool=FilePool(self.fs, max_open_files),
             tails=TailBudget(tail_cache_bytes),
             read_only=mode == "r",
+            broker=self._broker,
             lock_timeout_s=lock_timeout_s,
             recovery_threads=_RECOVERY_THREADS if threads else 1,
             commit=self._committer.commit,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
         )
-        file = CatalogueFile(self.fs, self.root)
+        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
         try:
             self._registry = self._open_catalogue(file, live, mode_bits)
         except BaseException:
@@ -146,13 +148,17 @@ class LogStore:
             retention_check_s=retention_check_s,
         )
 
-    def _prepare_directory(self) -> None:
+    def _prepare_directory(self) -> bool:
+        """Make the directory if it is ours to make; True if it is a Kafka broker's."""
         kind = classify_directory(self.fs, self.root)
+        if kind is DirectoryKind.KAFKA and self.mode == "r":
+            return True
         if kind is DirectoryKind.STORE:
-            return
+            return False
         if self.mode == "r" or kind not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
             raise missing_store(kind, self.root)
         make_root(self.fs, self.root)
+        return False
 
     def _open_locks(self, locks: Locks | None, mode_bits: int) -> Locks:
         if locks is not None:
@@ -168,12 +174,14 @@ class LogStore:
             raise from_os_error(error, "create", directory) from error
         return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
 
-    def _open_catalogue(self, file: CatalogueFile, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+    def _open_catalogue(
+        self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None, mode_bits: int
+    ) -> TopicRegistry:
         """Load the catalogue, or make it, under its lock; finish what a crash left half deleted."""
         context = self._context
-        if self.mode == "r":
+        if self.mode == "r" or isinstance(file, BrokerDirectory):
             catalogue = file.load()
-            if live is None:
+            if self._broker is None and live is None:
                 context.live = LiveFile(f"{self.root}/.live", self._clock.boot_id(), writable=False)
             return TopicRegistry(context, file, catalogue)
         context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")

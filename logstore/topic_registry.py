@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from logstore import deletion
+from logstore.broker_directory import BrokerDirectory
 from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
 from logstore.config import changed_config, parse_topic_config
 from logstore.context import StoreContext
@@ -30,7 +31,7 @@ class TopicRegistry:
     def __init__(
         self,
         context: StoreContext,
-        file: CatalogueFile,
+        file: CatalogueFile | BrokerDirectory,
         catalogue: Catalogue,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -66,7 +67,7 @@ class TopicRegistry:
     def _adopt(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._retained = _retained_names(catalogue)
-        if self._retained:
+        if self._retained and not self._context.read_only:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
             entry = catalogue.topics.get(name)
@@ -116,7 +117,7 @@ class TopicRegistry:
 
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
-        return [self.get(name) for name in self._retained]
+        return [] if self._context.read_only else [self.get(name) for name in self._retained]
 
     def opened(self) -> list[Topic]:
         return list(self._open.values())

@@ -133,7 +133,9 @@ class EmbeddedBackend:
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)
         holder = self._context.locks.holder(entry.lock_slot)
-        partitions = [self._partition(name, number).describe() for number in range(entry.partitions)]
+        broker = self._context.broker
+        numbers = range(entry.partitions) if broker is None else broker.partitions(name)
+        partitions = [self._partition(name, number).describe() for number in numbers]
         return TopicDescription(
             name=name,
             topic_id=entry.topic_id,

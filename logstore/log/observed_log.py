@@ -53,6 +53,7 @@ class ObservedLog:
         self._is_anothers = is_anothers
         self._lock = threading.Lock()
         self.segments = SegmentList()
+        self.gapless = True
         self._scanned: tuple[int, int, int] | None = None  # (segment base, position, next offset)
 
     @property
@@ -78,12 +79,15 @@ class ObservedLog:
         with self._lock:
             self._refresh(None)
             state = self._state()
-            start = state.log_start_offset if state is not None else 0
+            start = self._first_offset(state)
             try:
                 end = self._scan_end(state)
             except OSError as error:
                 raise from_os_error(error, "read", self.directory) from error
             return Bounds(start, end, end, end, self.epoch_table().latest)
+
+    def _first_offset(self, state: PartitionState | None) -> int:
+        return state.log_start_offset if state is not None else 0
 
     def _scan_end(self, state: PartitionState | None) -> int:
         """The first offset that recovery would not keep; narrows the last segment to its good bytes."""

@@ -71,6 +71,7 @@ class Segment:
         self.size = size
         self.next_offset = next_offset
         self.closed = True
+        self.gapless = True  # only compaction leaves gaps
         self._checked = False  # whether the index files were found plausible
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
@@ -143,8 +144,7 @@ class Segment:
         if len(data) < LOG_OVERHEAD:
             raise self._corrupt(position, "the file ends here, its records go on")
         try:
-            # Only compaction makes gaps, and it is not there yet.
-            end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=True)
+            end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=self.gapless)
         except CorruptBatchError as error:
             raise self._corrupt(position + max(error.position, 0), error.message) from error
         if count == 0:
@@ -158,7 +158,7 @@ class Segment:
             end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
             if count != 1:
                 raise self._corrupt(position, f"the file ends inside a batch of {size} bytes")
-        if position == 0 and first_offset(data) != self.base_offset:
+        if self.gapless and position == 0 and first_offset(data) != self.base_offset:
             raise self._corrupt(0, f"offset {first_offset(data)} where {self.base_offset} was due")
         if end < len(data):
             data = memoryview(data)[:end]
