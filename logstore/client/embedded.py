@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from logstore.broker_groups import BrokerGroups
 from logstore.catalogue import TopicEntry
 from logstore.client.backend import (
     FetchRequest,
@@ -55,6 +56,8 @@ class EmbeddedBackend:
         self._partition = partition
         self._offsets_lock = threading.Lock()
         self._offsets: SharedTopic[OffsetStore] | None = None
+        broker = context.broker
+        self._broker_groups = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
 
     # --- metadata and admin ---
 
@@ -345,6 +348,8 @@ class EmbeddedBackend:
             shared.decide(lambda machine: machine.decide_commit(group, offsets, now_ms, ends))
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        if self._broker_groups is not None:
+            return self._broker_groups.newest().committed(group)
         shared = self._offsets_topic(create=False)
         if shared is None:
             validate_group(group)
@@ -352,6 +357,9 @@ class EmbeddedBackend:
         return shared.look(lambda machine: machine.committed(group))
 
     def list_groups(self) -> list[GroupSummary]:
+        if self._broker_groups is not None:
+            machine = self._broker_groups.newest()
+            return [GroupSummary(name, None, machine.committed(name)) for name in machine.groups()]
         shared = self._offsets_topic(create=False)
         if shared is None:
             return []

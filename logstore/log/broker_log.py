@@ -220,7 +220,7 @@ class BrokerLog(ObservedLog):
                     raise
             if chunk is not None:
                 return self._of_this_magic(segments, chunk)
-            if offset >= limit_offset or attempt > 0 and last_try:
+            if offset >= limit_offset or (attempt > 0 and last_try):
                 return None
             with self._lock:
                 self._look_again()
@@ -262,9 +262,7 @@ class BrokerLog(ObservedLog):
             if segment.path() == error.path and error.position >= 0:
                 head = segment.bytes_at(error.position, _MAGIC_AT + 1)
                 if len(head) > _MAGIC_AT and head[_MAGIC_AT] in (0, 1):
-                    self._refuse_magic(
-                        segment, error.position, int.from_bytes(head[:8], "big", signed=True)
-                    )
+                    self._refuse_magic(segment, error.position, int.from_bytes(head[:8], "big", signed=True))
 
     def _refuse_magic(self, segment: object, position: int, offset: int) -> NoReturn:
         path = segment.path() if isinstance(segment, BrokerSegment) else self.directory

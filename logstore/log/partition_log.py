@@ -282,7 +282,11 @@ class PartitionLog:
             raise from_os_error(error, "read", self.where) from error
         if isinstance(reader, ObservedLog) and not reader.gapless:
             # Compaction may have taken all of [offset, limit), or its beginning.
-            return Fetched(b"", limit, bounds) if chunk is None else Fetched(chunk.data, chunk.next_offset, bounds)
+            return (
+                Fetched(b"", limit, bounds)
+                if chunk is None
+                else Fetched(chunk.data, chunk.next_offset, bounds)
+            )
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
             raise CorruptBatchError(
