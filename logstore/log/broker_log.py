@@ -9,16 +9,13 @@ high watermark is the end of its log, this shows exactly what the broker would.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
 
 from logstore.errors import (
     CorruptBatchError,
     RemoteSegmentError,
     SegmentVanishedError,
-    UnsupportedMagicError,
     from_os_error,
 )
-from logstore.format.batch import LOG_OVERHEAD, MAGIC
 from logstore.live import LiveSlot, MemoryLive
 from logstore.log.broker_segments import BrokerListing, BrokerSegment
 from logstore.log.file_pool import FilePool
@@ -30,7 +27,6 @@ from logstore.seams.fs import FileStat
 from logstore.topic_state import PartitionState
 
 _TRIES = 5
-_MAGIC_AT = 16
 
 
 class BrokerLog(ObservedLog):
@@ -97,8 +93,7 @@ class BrokerLog(ObservedLog):
             next_offset = max(scan.next_offset, point)
             if scan.bad is None:
                 continue
-            if isinstance(scan.bad.error, UnsupportedMagicError):
-                self._refuse_magic(segment, scan.position, scan.next_offset)
+            segment.refuse_old_message(scan.position)
             if number < len(segments) - 1:
                 if not last_try:
                     return None
@@ -164,9 +159,7 @@ class BrokerLog(ObservedLog):
         known = self._stats.get(place)
         if known is not None and known[0].inode == seen.inode and known[0].size <= seen.size:
             segment = known[1]
-            if known[0].size != seen.size or following is None:
-                segment.size = seen.size
-            segment.next_offset = next_offset
+            segment.size, segment.next_offset = seen.size, next_offset  # the scan narrows it again
             return seen, segment
         if known is not None:
             for suffix in (".log", ".index", ".timeindex"):
@@ -213,13 +206,12 @@ class BrokerLog(ObservedLog):
                 chunk = None
                 if last_try:
                     raise
-            except CorruptBatchError as error:
-                self._check_magic(segments, error)
+            except CorruptBatchError:
                 chunk = None
                 if last_try:
                     raise
             if chunk is not None:
-                return self._of_this_magic(segments, chunk)
+                return chunk
             if offset >= limit_offset or (attempt > 0 and last_try):
                 return None
             with self._lock:
@@ -241,36 +233,4 @@ class BrokerLog(ObservedLog):
             f"{self.where}: offsets {offset} to {first - 1} are gone",
             hint=f"go on at offset {first}",
             lost=(offset, first),
-        )
-
-    def _of_this_magic(self, segments: SegmentList, chunk: Chunk) -> Chunk:
-        """The chunk up to the first batch of another magic; UnsupportedMagicError if that is its first."""
-        view, at, next_offset = memoryview(chunk.data), 0, chunk.next_offset
-        while at < len(view):
-            if view[at + _MAGIC_AT] != MAGIC:
-                base = int.from_bytes(view[at : at + 8], "big", signed=True)
-                position = chunk.end_position - len(view) + at
-                if at == 0:
-                    self._refuse_magic(segments.segments[segments.floor(base)], position, base)
-                return Chunk(view[:at], base, position)
-            at += int.from_bytes(view[at + 8 : at + LOG_OVERHEAD], "big") + LOG_OVERHEAD
-        return chunk._replace(next_offset=next_offset)
-
-    def _check_magic(self, segments: SegmentList, error: CorruptBatchError) -> None:
-        """Old messages do not look like batches: say so instead of calling them damaged."""
-        for segment in segments.segments:
-            if segment.path() == error.path and error.position >= 0:
-                head = segment.bytes_at(error.position, _MAGIC_AT + 1)
-                if len(head) > _MAGIC_AT and head[_MAGIC_AT] in (0, 1):
-                    self._refuse_magic(segment, error.position, int.from_bytes(head[:8], "big", signed=True))
-
-    def _refuse_magic(self, segment: object, position: int, offset: int) -> NoReturn:
-        path = segment.path() if isinstance(segment, BrokerSegment) else self.directory
-        magic = -1
-        if isinstance(segment, BrokerSegment):
-            magic = segment.bytes_at(position, _MAGIC_AT + 1)[_MAGIC_AT]
-        raise UnsupportedMagicError(
-            f"{self.where}: offset {offset}, in {path} at byte {position}, is in the format of magic {magic}",
-            hint="only record batches of magic 2 are read: convert it with a Kafka broker of a 3.x version, or "
-            "read from a later offset",
         )

@@ -16,14 +16,18 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from logstore.errors import CorruptBatchError, UnsupportedMagicError
+from logstore.format.batch import LOG_OVERHEAD, MAGIC
 from logstore.format.varint import INT64_MAX
 from logstore.log.file_pool import FilePool
 from logstore.log.mapped_table import MappedTable
-from logstore.log.segment import LOG_SUFFIX, Segment
+from logstore.log.segment import LOG_SUFFIX, Chunk, Segment
+from logstore.types import Buffer
 
 SWAP_SUFFIX = ".swap"
 _LOG_NAME = re.compile(r"(\d{20})\.log(\.swap)?")
 _CLEANED_NAME = re.compile(r"(\d{20})\.log\.cleaned")
+_MAGIC_AT = 16
 _INDEX_ROWS = 8192  # read at a time: an active index is preallocated, its rows are a small part of it
 
 
@@ -82,6 +86,54 @@ class BrokerSegment(Segment):
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return super().path(suffix) + (SWAP_SUFFIX if self.swapped else "")
+
+    # --- messages older than record batches ---
+
+    def locate(self, offset: int) -> int | None:
+        """As of any segment; UnsupportedMagicError for messages too short to be walked as batches."""
+        try:
+            return super().locate(offset)
+        except CorruptBatchError as error:
+            self.refuse_old_message(error.position)
+            raise
+
+    def read(self, position: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """As of any segment, up to the first message of magic 0 or 1: UnsupportedMagicError at one."""
+        if position + LOG_OVERHEAD <= self.size:
+            self.refuse_old_message(position)
+        try:
+            chunk = super().read(position, max_bytes, limit_offset)
+        except CorruptBatchError:
+            old = self._first_old(self.bytes_at(position, max_bytes))
+            if old is None:
+                raise
+            return super().read(position, old, limit_offset)
+        if chunk is None or (old := self._first_old(chunk.data)) is None:
+            return chunk
+        return super().read(position, old, limit_offset)
+
+    def refuse_old_message(self, position: int) -> None:
+        """UnsupportedMagicError if what stands at ``position`` is a message of magic 0 or 1."""
+        head = self.bytes_at(max(position, 0), _MAGIC_AT + 1)
+        if len(head) > _MAGIC_AT and head[_MAGIC_AT] < MAGIC and any(head[:_MAGIC_AT]):
+            offset = int.from_bytes(head[:8], "big")
+            raise UnsupportedMagicError(
+                f"{self.path()} at byte {position}: offset {offset} is in the message format of magic "
+                f"{head[_MAGIC_AT]}",
+                hint="only record batches of magic 2 are read: let a Kafka broker of a 3.x version convert the "
+                "topic, or read from a later offset",
+            )
+
+    @staticmethod
+    def _first_old(data: Buffer) -> int | None:
+        at = 0
+        while at + _MAGIC_AT < len(data):
+            if data[at + _MAGIC_AT] < MAGIC:
+                return at
+            at += max(int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big"), 0) + LOG_OVERHEAD
+        return None
+
+    # --- indexes ---
 
     def _table(self, suffix: str, row: struct.Struct) -> MappedTable | None:
         """Up to the first piece that ends in zeros."""

