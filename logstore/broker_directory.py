@@ -27,7 +27,7 @@ from logstore.errors import (
     from_os_error,
 )
 from logstore.log.checkpoints import METADATA_FILE, decode_metadata, decode_offsets
-from logstore.log.inspect import partition_folders
+from logstore.log.inspect import LOG_SUFFIX, partition_folders
 from logstore.seams.fs import FileStat, FileSystem, exists, read_file
 from logstore.topic_state import PartitionState
 
@@ -56,6 +56,7 @@ class BrokerDirectory:
         self._seen: FileStat | None = None
         self._catalogue: Catalogue | None = None
         self._present: Mapping[str, tuple[int, ...]] = {}
+        self._unfinished = False
         self._remote: frozenset[str] = frozenset()
         self._files: dict[str, tuple[FileStat, object]] = {}
 
@@ -71,9 +72,14 @@ class BrokerDirectory:
         settings = load_settings(self._fs, self._root)
         present: dict[str, list[int]] = {}
         ids: dict[str, str] = {}
+        self._unfinished = False
         for folder in partition_folders(self._fs, self._root):
+            topic_id = self._topic_id(folder.path)
+            if topic_id is None and not self._has_records(folder.path):
+                self._unfinished = True  # the broker is just making it: its id comes before its first record
+                continue
             present.setdefault(folder.topic, []).append(folder.partition)
-            ids.setdefault(folder.topic, self._topic_id(folder.path))
+            ids.setdefault(folder.topic, topic_id or _NO_ID)
         entries: dict[str, TopicEntry] = {}
         slot = 0
         for number, (name, partitions) in enumerate(sorted(present.items())):
@@ -101,7 +107,7 @@ class BrokerDirectory:
     def changed(self) -> bool:
         """Whether names in the directory changed since it was last loaded. One ``stat``."""
         try:
-            return self._fs.stat(self._root) != self._seen
+            return self._unfinished or self._fs.stat(self._root) != self._seen
         except FileNotFoundError:
             return True
         except OSError as error:
@@ -140,7 +146,7 @@ class BrokerDirectory:
     def checkpoint(self, name: str) -> Mapping[tuple[str, int], int]:
         """One of ``CHECKPOINTS``, (topic, partition) -> offset; empty if it was never written."""
         path = os.path.join(self._root, name)
-        return self._content(path, decode_offsets, {})
+        return self._content(path, decode_offsets) or {}
 
     def is_remote(self, topic: str) -> bool:
         """Whether older segments of the topic may lie in remote storage only."""
@@ -167,11 +173,20 @@ class BrokerDirectory:
         except OSError as error:
             raise from_os_error(error, "read", self.path) from error
 
-    def _topic_id(self, folder: str) -> str:
-        return self._content(f"{folder}/{METADATA_FILE}", decode_metadata, _NO_ID)
+    def _topic_id(self, folder: str) -> str | None:
+        return self._content(f"{folder}/{METADATA_FILE}", decode_metadata)
 
-    def _content(self, path: str, decode: Callable[[bytes, str], Content], missing: Content) -> Content:
-        """A small file, decoded again only when it was replaced."""
+    def _has_records(self, folder: str) -> bool:
+        try:
+            names = [name for name in self._fs.listdir(folder) if name.endswith(LOG_SUFFIX)]
+            return any(self._fs.stat(f"{folder}/{name}").size for name in names)
+        except FileNotFoundError:
+            return False  # it went away meanwhile
+        except OSError as error:
+            raise from_os_error(error, "look at", folder) from error
+
+    def _content(self, path: str, decode: Callable[[bytes, str], Content]) -> Content | None:
+        """A small file, decoded again only when it was replaced; None if there is none."""
         try:
             seen = self._fs.stat(path)
             known = self._files.get(path)
@@ -180,7 +195,7 @@ class BrokerDirectory:
             content = decode(read_file(self._fs, path), path)
         except FileNotFoundError:
             self._files.pop(path, None)
-            return missing
+            return None
         except OSError as error:
             raise from_os_error(error, "read", path) from error
         self._files[path] = seen, content

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.broker_directory import BrokerDirectory, known_settings
+from logstore.broker_directory import CHECKPOINTS, BrokerDirectory, known_settings
 from logstore.broker_settings import load_settings
 from logstore.errors import (
     DamagedStoreError,
@@ -201,7 +201,7 @@ def test_meta_properties(tmp_path: Path, content: str, error: type[Exception] | 
         ("0\n1\nplain zero 48\n", DamagedStoreError),
         ("0\n1\nplain 0 -1\n", DamagedStoreError),
         ("0\n1\nplain 0 48\nplain 1 4\n", DamagedStoreError),
-        ("", DamagedStoreError),
+        ("\n", DamagedStoreError),
     ],
 )
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
@@ -210,6 +210,7 @@ def test_a_checkpoint_that_cannot_be_read(
 ) -> None:
     (tmp_path / "meta.properties").write_text("version=1\n")
     (tmp_path / "plain-0").mkdir()
+    (tmp_path / "plain-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {'b' * 22}")
     (tmp_path / name).write_text(content)
     with logstore.open(tmp_path, mode="r") as store, pytest.raises(error, match=name):
         store.partition("plain", 0).bounds()
@@ -261,3 +262,30 @@ def test_settings_from_a_snapshot_and_the_log_behind_it() -> None:
 def test_settings_that_ours_does_not_know_are_left_out() -> None:
     given = {"retention.ms": "7", "follower.replication.throttled.replicas": "*", "min.insync.replicas": "2"}
     assert known_settings(given) == {"retention.ms": "7"}
+
+
+def test_a_broker_that_has_just_started(tmp_path: Path) -> None:
+    """It makes its checkpoints empty, and a partition's folder before the topic's id and the first epoch."""
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    for name in CHECKPOINTS:
+        (tmp_path / name).touch()
+    folder = tmp_path / "fresh-0"
+    folder.mkdir()
+    for name in (f"{0:020d}.log", "leader-epoch-checkpoint"):
+        (folder / name).touch()
+    with logstore.open(tmp_path, mode="r") as store:
+        assert store.list_topics() == []
+        (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {'b' * 22}")
+        assert store.list_topics() == ["fresh"]
+        assert store.partition("fresh", 0).bounds() == (0, 0, 0, 0, -1)
+    found = list(verify_store(OsFileSystem(), str(tmp_path), "boot", Totals()))
+    assert {(fault.kind, fault.warning) for fault in found} == {("missing", True)}  # the indexes
+
+
+def test_a_folder_without_an_id_counts_once_it_has_records(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    (tmp_path / "old-0").mkdir()
+    (tmp_path / "old-0" / f"{0:020d}.log").write_bytes(encode_batch([(b"k", b"v")], now_ms=1))
+    with logstore.open(tmp_path, mode="r") as store:
+        assert store.topic("old").topic_id == "A" * 22
+        assert [record.value for record in store.partition("old", 0).records(0)] == [b"v"]

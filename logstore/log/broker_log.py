@@ -18,6 +18,8 @@ from logstore.errors import (
 )
 from logstore.live import LiveSlot, MemoryLive
 from logstore.log.broker_segments import BrokerListing, BrokerSegment
+from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.epochs import Epochs
 from logstore.log.file_pool import FilePool
 from logstore.log.observed_log import ObservedLog
 from logstore.log.scan import SegmentScan
@@ -71,10 +73,7 @@ class BrokerLog(ObservedLog):
             if end is not None:
                 return end
             self._look_again()
-        raise SegmentVanishedError(
-            f"{self.where}: the segments in {self.directory} change faster than they can be read",
-            hint="read again; if it stays so, `logstore log verify` says what is missing",
-        )
+        raise self._too_fast()
 
     def _scan_from(self, point: int, *, last_try: bool) -> int | None:
         """The end of the log; None if a segment other than the last looks bad and may just be in a swap."""
@@ -119,43 +118,72 @@ class BrokerLog(ObservedLog):
         self._checked = segment, scan.position, scan.next_offset
         return scan
 
+    def epoch_table(self) -> Epochs:
+        """As of any log; a broker makes the file empty, and fills it with the first epoch."""
+        path = f"{self.directory}/{EPOCHS_FILE}"
+        try:
+            return Epochs() if self._fs.stat(path).size == 0 else super().epoch_table()
+        except FileNotFoundError:
+            return Epochs()
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
+
     # --- segments ---
 
     def _refresh(self, slot: LiveSlot | None) -> None:
-        """List the directory again; a segment whose file is another one now is made anew. The lock is held."""
+        """List the directory again; a segment whose file is another one now is made anew. The lock is held.
+
+        A listing during which names changed may lack a segment in both its old and its new name: it is made
+        again, so that a swap never looks like lost records.
+        """
         del slot
+        for attempt in range(_TRIES):
+            stats = self._listed(last_try=attempt == _TRIES - 1)
+            if stats is not None:
+                self._stats = stats
+                self.segments = SegmentList([segment for _, segment in stats.values()])
+                return
+        raise self._too_fast()
+
+    def _listed(self, *, last_try: bool) -> dict[tuple[int, bool], tuple[FileStat, BrokerSegment]] | None:
+        """The segments that are there; None if one went away, or names changed, while they were looked at."""
         fs = self._fs
         try:
-            fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
+            before = fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
             listing = BrokerListing.of(fs.listdir(self.directory))
-            places = listing.counted(self._swapped_end)
+            changed = fs.stat(self.directory).mtime_ns != before.mtime_ns
         except FileNotFoundError:
             raise self._not_here() from None
         except OSError as error:
             raise from_os_error(error, "list", self.directory) from error
+        if changed and not last_try:
+            return None
         stats: dict[tuple[int, bool], tuple[FileStat, BrokerSegment]] = {}
-        for number, place in enumerate(places):
-            following = places[number + 1][0] if number + 1 < len(places) else None
-            held = self._segment_at(place, following)
-            if held is not None:
-                stats[place] = held
-        self._stats = stats
-        self.segments = SegmentList([segment for _, segment in stats.values()])
+        try:
+            places = listing.counted(self._swapped_end)
+            for number, place in enumerate(places):
+                following = places[number + 1][0] if number + 1 < len(places) else None
+                stats[place] = self._segment_at(place, following)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise from_os_error(error, "look at the segments in", self.directory) from error
+        return stats
 
-    def _segment_at(
-        self, place: tuple[int, bool], following: int | None
-    ) -> tuple[FileStat, BrokerSegment] | None:
+    def _too_fast(self) -> SegmentVanishedError:
+        return SegmentVanishedError(
+            f"{self.where}: the segments in {self.directory} change faster than they can be looked at",
+            hint="read again; if it stays so, `logstore log verify` says what is missing",
+        )
+
+    def _segment_at(self, place: tuple[int, bool], following: int | None) -> tuple[FileStat, BrokerSegment]:
+        """The segment and its file, as it is now. ``OSError``."""
         base, swapped = place
         next_offset = base if following is None else following
         made = BrokerSegment(
             self._pool, self.directory, base, size=0, next_offset=next_offset, swapped=swapped
         )
-        try:
-            seen = self._fs.stat(made.path())
-        except FileNotFoundError:
-            return None  # removed or renamed since it was listed
-        except OSError as error:
-            raise from_os_error(error, "look at", made.path()) from error
+        seen = self._fs.stat(made.path())
         known = self._stats.get(place)
         if known is not None and known[0].inode == seen.inode and known[0].size <= seen.size:
             segment = known[1]
@@ -168,7 +196,7 @@ class BrokerLog(ObservedLog):
         return seen, made
 
     def _swapped_end(self, base: int) -> int:
-        """The first offset past a segment whose swap was not finished: its last batch tells."""
+        """The first offset past a segment whose swap was not finished: its last batch tells. ``OSError``."""
         segment = BrokerSegment(self._pool, self.directory, base, size=0, next_offset=base, swapped=True)
         segment.size = self._fs.stat(segment.path()).size
         scan = SegmentScan(segment.bytes_at, start=0, end=segment.size, next_offset=base, check=False)

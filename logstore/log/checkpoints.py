@@ -40,7 +40,10 @@ def decode_pairs(content: bytes, path: str) -> list[tuple[int, int]]:
 
 def decode_offsets(content: bytes, path: str) -> dict[tuple[str, int], int]:
     """A Kafka broker's checkpoint of offsets: (topic, partition) -> offset, from `topic partition offset` lines
-    under the version and the count. UnsupportedStoreVersionError, or DamagedStoreError."""
+    under the version and the count. An empty file, which a broker makes when it first starts, has none.
+    UnsupportedStoreVersionError, or DamagedStoreError."""
+    if not content:
+        return {}
     lines = content.decode("utf-8", "replace").split("\n")
     if lines[0].strip() not in ("0", ""):
         raise UnsupportedStoreVersionError(f"{path} has version {lines[0].strip()[:40]!r}; 0 is supported")

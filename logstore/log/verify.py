@@ -185,7 +185,10 @@ class _PartitionCheck:
     def _load_epochs(self) -> Iterator[Fault]:
         path = f"{self._folder.path}/{epochs.FILE_NAME}"
         try:
-            entries = checkpoints.decode_pairs(read_small(self._fs, path), path)
+            content = read_small(self._fs, path)
+            if not content and self._facts.by_broker:
+                return  # made empty, filled with the first epoch
+            entries = checkpoints.decode_pairs(content, path)
         except FileNotFoundError:
             return  # no epoch was ever noted; the batches speak for themselves
         except LogStoreError as error:
