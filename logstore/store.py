@@ -51,7 +51,8 @@ class LogStore:
     """A log store in a directory. Any thread may use it; a child after ``os.fork()`` may not.
 
     ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
-    lock and changes nothing; opens a Kafka broker's log directory, too (see ``log/broker_log.py`` for what is shown). ``lock_timeout_s``: longest wait for a lock of another process.
+    lock and changes nothing, and opens a Kafka broker's log directory, too (``log/broker_log.py`` says what is
+    shown). ``lock_timeout_s``: longest wait for a lock of another process.
     ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
     ``retention_check_s``: how often retention looks at the topics. ``mode_bits``: permissions of new files, e.g.
     0o660 for a group that shares. ``max_open_files``: descriptors that segments and mappings may take together.
