@@ -67,14 +67,15 @@ def test_what_recovery_would_cut_is_not_shown(
 def test_a_bad_batch_above_the_recovery_point_ends_the_log_there(
     root: Path, store: logstore.LogStore
 ) -> None:
-    note(root, "recovery-point-offset-checkpoint", "epochs 0", 28)
-    first, _ = segments(root, "epochs-0")
+    note(root, "recovery-point-offset-checkpoint", "epochs 0", 8)
+    first, second = segments(root, "epochs-0")
     content = bytearray(first.read_bytes())
-    content[-1] ^= 1  # the batch of offsets 36 to 39
+    content[-1] ^= 1  # in the last batch: four records
     first.write_bytes(content)
+    end = int(second.stem) - 4
     log = store.partition("epochs", 0)
-    assert log.log_end_offset == 36
-    assert offsets(log) == list(range(36))
+    assert log.log_end_offset == end
+    assert offsets(log) == list(range(end))
 
 
 def test_a_bad_batch_below_the_recovery_point_is_damage(root: Path, store: logstore.LogStore) -> None:
@@ -93,7 +94,7 @@ def test_the_log_is_followed_while_the_broker_appends_and_rolls(root: Path, stor
     batches = second.read_bytes()
     hidden = second.rename(root / "second")
     log = store.partition("epochs", 0)
-    assert log.log_end_offset == 40
+    assert log.log_end_offset == int(second.stem)
     with second.open("wb") as file:
         for end in (100, len(batches) // 2, len(batches)):
             file.write(batches[file.tell() : end])
@@ -105,7 +106,7 @@ def test_the_log_is_followed_while_the_broker_appends_and_rolls(root: Path, stor
 
 
 def test_a_compaction_under_a_reader(root: Path, store: logstore.LogStore) -> None:
-    """Segments 0 and 40 become one, in the steps of a broker's cleaner; a reader sees all at each step."""
+    """Two segments become one, in the steps of a broker's cleaner; a reader sees all at each step."""
     first, second = segments(root, "epochs-0")
     log = store.partition("epochs", 0)
     due = offsets(log)
@@ -126,7 +127,7 @@ def test_a_compaction_under_a_reader(root: Path, store: logstore.LogStore) -> No
         assert offsets(other.partition("epochs", 0)) == due
     swap.rename(first)
     assert offsets(log) == due
-    assert offsets(log, 45) == due[45:]
+    assert offsets(log, int(second.stem) + 1) == due[int(second.stem) + 1 :]
 
 
 def test_a_listing_by_the_cleaner_s_rule() -> None:
@@ -198,20 +199,23 @@ def test_old_messages_in_the_unflushed_tail_are_not_taken_for_a_torn_end(
 def test_offsets_in_remote_storage_are_named_and_the_rest_is_read(
     root: Path, store: logstore.LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = int(segments(root, "epochs-0")[1].stem)
     for path in (root / "epochs-0").glob(f"{0:020d}.*"):
         path.unlink()
     broker = store._context.broker
     assert broker is not None
     log = store.partition("epochs", 0)
-    assert log.log_start_offset == 40  # retention has been there, the checkpoint does not say so yet
+    assert log.log_start_offset == first  # retention has been there, the checkpoint does not say so yet
     with pytest.raises(OffsetOutOfRangeError):
         log.read(0)
     monkeypatch.setattr(broker, "_remote", frozenset({"epochs"}))
     assert log.log_start_offset == 0
-    with pytest.raises(RemoteSegmentError, match="offsets 3 to 39 lie in the cluster's remote") as caught:
+    with pytest.raises(
+        RemoteSegmentError, match=f"offsets 3 to {first - 1} lie in the cluster's remote"
+    ) as caught:
         log.read(3)
-    assert caught.value.local_start_offset == 40
-    assert offsets(log, 40) == list(range(40, 52))
+    assert caught.value.local_start_offset == first
+    assert offsets(log, first) == list(range(first, 52))
 
 
 def test_a_partition_that_another_directory_holds(root: Path, store: logstore.LogStore) -> None:
