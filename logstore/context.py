@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from logstore.broker_directory import BrokerDirectory
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.live import LiveBoard
 from logstore.locks import Locks
@@ -35,6 +36,7 @@ class StoreContext:
     commit: Callable[[list[tuple[OwnedLog, int]]], None]
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
+    broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     recovered: list[RecoveredPartition] = field(default_factory=list)
     closed: bool = False
     forked: bool = False

@@ -56,7 +56,7 @@ def missing_store(kind: DirectoryKind, root: str) -> LogStoreError:
     if kind is DirectoryKind.KAFKA:
         return ForeignDirectoryError(
             f"{root} is a Kafka broker's directory (it holds {_KAFKA_MARK})",
-            hint="reading it comes with a later version; choose an empty or new directory",
+            hint="open it with mode='r': it is only read; to write, choose an empty or new directory",
         )
     if kind is DirectoryKind.HEADLESS:
         return DamagedStoreError(

@@ -394,6 +394,17 @@ class SegmentVanishedError(RetriableError):
         self.lost = lost
 
 
+class RemoteSegmentError(FatalError):
+    """Offsets of a Kafka broker's topic that only its remote (tiered) storage holds; the directory begins at
+    ``local_start_offset``."""
+
+    code = 10027
+
+    def __init__(self, message: str, *, hint: str | None = None, local_start_offset: int = -1) -> None:
+        super().__init__(message, hint=hint)
+        self.local_start_offset = local_start_offset
+
+
 # --- clients ----------------------------------------------------------------------------------------
 
 

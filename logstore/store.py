@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from logstore import arguments, deletion
+from logstore.broker_directory import BrokerDirectory
 from logstore.catalogue import CatalogueFile, encode_uuid
 from logstore.cleaner import DEFAULT_DUTY
 from logstore.cleaning_room import DEFAULT_KEY_MAP_BYTES, CleaningRoom, check_settings
@@ -53,7 +54,8 @@ class LogStore:
     """A log store in a directory. Any thread may use it; a child after ``os.fork()`` may not.
 
     ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
-    lock and changes nothing. ``lock_timeout_s``: longest wait for a lock of another process.
+    lock and changes nothing, and opens a Kafka broker's log directory, too (``log/broker_log.py`` says what is
+    shown). ``lock_timeout_s``: longest wait for a lock of another process.
     ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
     ``retention_check_s``: how often retention looks at the topics. ``mode_bits``: permissions of new files, e.g.
     0o660 for a group that shares. ``max_open_files``: descriptors that segments and mappings may take together.
@@ -107,7 +109,7 @@ class LogStore:
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
         self._close_lock, self._children = threading.Lock(), weakref.WeakSet[Any]()
-        self._prepare_directory()
+        self._broker = BrokerDirectory(self.fs, self.root) if self._prepare_directory() else None
         self._context = StoreContext(
             root=self.root,
             fs=self.fs,
@@ -117,13 +119,14 @@ class LogStore:
             pool=FilePool(self.fs, max_open_files),
             tails=TailBudget(tail_cache_bytes),
             read_only=mode == "r",
+            broker=self._broker,
             lock_timeout_s=lock_timeout_s,
             recovery_threads=_RECOVERY_THREADS if threads else 1,
             commit=self._committer.commit,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
         )
-        file = CatalogueFile(self.fs, self.root)
+        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
         try:
             self._registry = self._open_catalogue(file, live, mode_bits)
         except BaseException:
@@ -161,13 +164,17 @@ class LogStore:
         room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
         return RetentionKeeper(self._context, retirement), room
 
-    def _prepare_directory(self) -> None:
+    def _prepare_directory(self) -> bool:
+        """Make the directory if it is ours to make; True if it is a Kafka broker's."""
         kind = classify_directory(self.fs, self.root)
+        if kind is DirectoryKind.KAFKA and self.mode == "r":
+            return True
         if kind is DirectoryKind.STORE:
-            return
+            return False
         if self.mode == "r" or kind not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
             raise missing_store(kind, self.root)
         make_root(self.fs, self.root)
+        return False
 
     def _open_locks(self, locks: Locks | None, mode_bits: int) -> Locks:
         if locks is not None:
@@ -183,12 +190,14 @@ class LogStore:
             raise from_os_error(error, "create", directory) from error
         return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
 
-    def _open_catalogue(self, file: CatalogueFile, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+    def _open_catalogue(
+        self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None, mode_bits: int
+    ) -> TopicRegistry:
         """Load the catalogue, or make it, under its lock; finish what a crash left half deleted."""
         context = self._context
-        if self.mode == "r":
+        if self.mode == "r" or isinstance(file, BrokerDirectory):
             catalogue = file.load()
-            if live is None:
+            if self._broker is None and live is None:
                 context.live = LiveFile(f"{self.root}/.live", self._clock.boot_id(), writable=False)
             return TopicRegistry(context, file, catalogue)
         context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")

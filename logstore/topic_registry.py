@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from logstore import deletion
+from logstore.broker_directory import BrokerDirectory
 from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
 from logstore.config import changed_config, parse_topic_config
 from logstore.context import StoreContext
@@ -31,7 +32,7 @@ class TopicRegistry:
     def __init__(
         self,
         context: StoreContext,
-        file: CatalogueFile,
+        file: CatalogueFile | BrokerDirectory,
         catalogue: Catalogue,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -69,7 +70,7 @@ class TopicRegistry:
         self._catalogue = catalogue
         self._retained = _retained_names(catalogue)
         self._compacted = _compacted_names(catalogue)
-        if self._retained or self._compacted:
+        if (self._retained or self._compacted) and not self._context.read_only:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
             entry = catalogue.topics.get(name)
@@ -119,11 +120,11 @@ class TopicRegistry:
 
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
-        return [self.get(name) for name in self._retained]
+        return [] if self._context.read_only else [self.get(name) for name in self._retained]
 
     def compacted(self) -> list[Topic]:
         """Topics whose settings have them cleaned."""
-        return [self.get(name) for name in self._compacted]
+        return [] if self._context.read_only else [self.get(name) for name in self._compacted]
 
     def opened(self) -> list[Topic]:
         return list(self._open.values())

@@ -61,7 +61,7 @@ def test_a_directory_that_cannot_be_read_is_named() -> None:
     [
         (DirectoryKind.MISSING, StoreNotFoundError, "no log store at /d: the directory does not exist"),
         (DirectoryKind.EMPTY, StoreNotFoundError, "no log store at /d: the directory is empty"),
-        (DirectoryKind.KAFKA, ForeignDirectoryError, "/d is a Kafka broker's directory.*later version"),
+        (DirectoryKind.KAFKA, ForeignDirectoryError, "/d is a Kafka broker's directory.*mode='r'"),
         (DirectoryKind.FOREIGN, ForeignDirectoryError, "/d is not empty and holds no topics.json"),
         (DirectoryKind.FILE, ForeignDirectoryError, "/d is a file"),
         (DirectoryKind.HEADLESS, DamagedStoreError, "/d is a log store whose topics.json is gone.*salvage"),

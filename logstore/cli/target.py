@@ -50,7 +50,7 @@ class Target:
             raise click.UsageError("a store in memory would be gone with this command: name a directory")
         if not create:
             kind = classify_directory(OsFileSystem(), path)
-            if kind is not DirectoryKind.STORE:
+            if kind is not DirectoryKind.STORE and (write or kind is not DirectoryKind.KAFKA):
                 raise missing_store(kind, path)
         return logstore.open(path, mode="rw" if write or create else "r")
 

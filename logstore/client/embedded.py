@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from logstore.broker_groups import BrokerGroups
 from logstore.catalogue import TopicEntry
 from logstore.cleaning_room import CleaningRoom
 from logstore.client.backend import (
@@ -77,6 +78,8 @@ class EmbeddedBackend:
         self._offsets_lock = threading.Lock()
         self._offsets: SharedTopic[OffsetStore] | None = None
         self._producer_ids = ProducerIds(registry.take_producer_ids)
+        broker = context.broker
+        self._broker_groups = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
 
     # --- metadata and admin ---
 
@@ -174,8 +177,11 @@ class EmbeddedBackend:
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)
         holder = self._context.locks.holder(entry.lock_slot)
-        partitions = [self._partition(name, number).describe() for number in range(entry.partitions)]
-        if parse_topic_config(entry.config).cleanup_policy.compact and not entry.internal:
+        broker = self._context.broker
+        numbers = range(entry.partitions) if broker is None else broker.partitions(name)
+        partitions = [self._partition(name, number).describe() for number in numbers]
+        compacts = broker is None and parse_topic_config(entry.config).cleanup_policy.compact
+        if compacts and not entry.internal:
             topic = self._registry.get(name)
             points = topic.cleaner_points()
             partitions = [
@@ -425,6 +431,8 @@ class EmbeddedBackend:
             shared.decide(lambda machine: machine.decide_commit(group, offsets, now_ms, ends))
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        if self._broker_groups is not None:
+            return self._broker_groups.newest().committed(group)
         shared = self._offsets_topic(create=False)
         if shared is None:
             validate_group(group)
@@ -432,6 +440,9 @@ class EmbeddedBackend:
         return shared.look(lambda machine: machine.committed(group))
 
     def list_groups(self) -> list[GroupSummary]:
+        if self._broker_groups is not None:
+            machine = self._broker_groups.newest()
+            return [GroupSummary(name, None, machine.committed(name)) for name in machine.groups()]
         shared = self._offsets_topic(create=False)
         if shared is None:
             return []

@@ -7,6 +7,8 @@ Layout (big-endian; a string is ``length i16, UTF-8 bytes``), from Kafka's messa
     value  version i16 = 3 | offset i64 | leaderEpoch i32 | metadata string | commitTimestamp i64
            versions 0 and 2: offset i64 | metadata string | commitTimestamp i64
            version 1:        offset i64 | metadata string | commitTimestamp i64 | expireTimestamp i64
+           version 4 (brokers from 4.1 on): as 3 with metadata as a compact string, then tagged fields (0: the
+           topic's id), which are passed over
     null   deletes the key
 
 A Kafka directory also holds group metadata under other key versions (2 and up): replay skips and counts them.
@@ -33,6 +35,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 
 KEY_VERSION: Final = 1
 VALUE_VERSION: Final = 3
+NEWEST_VALUE_VERSION: Final = 4
 MAX_GROUP_CHARACTERS: Final = 249
 MAX_METADATA_BYTES: Final = 4096  # Kafka's offset.metadata.max.bytes
 INT32_MAX: Final = 2**31 - 1
@@ -110,21 +113,23 @@ def decode_key(key: bytes) -> OffsetKey | None:
 
 
 def decode_value(value: bytes) -> OffsetValue:
-    """Versions 0 to 3. InvalidRecordError if malformed, UnsupportedStoreVersionError for a newer version."""
+    """Versions 0 to 4. InvalidRecordError if malformed, UnsupportedStoreVersionError for a newer version."""
     reader = _Reader(value, "value")
     version = reader.i16()
-    if version > VALUE_VERSION:
+    if version > NEWEST_VALUE_VERSION:
         raise UnsupportedStoreVersionError(
-            f"committed offset of value version {version}: this version reads 0 to {VALUE_VERSION}"
+            f"committed offset of value version {version}: this version reads 0 to {NEWEST_VALUE_VERSION}"
         )
     if version < 0:
         raise reader.malformed(f"version {version}")
     offset = reader.i64()
     leader_epoch = reader.i32() if version >= 3 else -1
-    metadata = reader.string()
+    metadata = reader.string() if version < 4 else reader.compact_string()
     commit_ms = reader.i64()
     if version == 1:
         reader.i64()  # expireTimestamp: offsets outlive it here, see the module's docstring
+    if version >= 4:
+        reader.tagged_fields()
     reader.finish()
     return OffsetValue(offset, leader_epoch, metadata, commit_ms)
 
@@ -162,11 +167,38 @@ class _Reader:
     def i64(self) -> int:
         return self._number(_I64)
 
+    def unsigned_varint(self) -> int:
+        start, value = self._at, 0
+        for shift in range(0, 35, 7):
+            if self._at >= len(self._data):
+                break
+            byte = self._data[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise self.malformed(f"the number at byte {start} does not end")
+
+    def tagged_fields(self) -> None:
+        for _ in range(self.unsigned_varint()):
+            tag, size = self.unsigned_varint(), self.unsigned_varint()
+            if self._at + size > len(self._data):
+                raise self.malformed(f"tagged field {tag} of {size} bytes")
+            self._at += size
+
+    def compact_string(self) -> str:
+        field = self._at
+        length = self.unsigned_varint() - 1
+        return self._text(length, self._at - field)
+
     def string(self) -> str:
-        length = self._number(_I16)
+        return self._text(self._number(_I16), 2)
+
+    def _text(self, length: int, head: int) -> str:
+        """``length`` bytes of text, behind a length field of ``head`` bytes."""
         start = self._at
         if length < 0 or start + length > len(self._data):
-            raise self.malformed(f"string length {length} at byte {start - 2}")
+            raise self.malformed(f"string length {length} at byte {start - head}")
         self._at = start + length
         try:
             return self._data[start : self._at].decode()

@@ -38,6 +38,29 @@ def decode_pairs(content: bytes, path: str) -> list[tuple[int, int]]:
     return pairs
 
 
+def decode_offsets(content: bytes, path: str) -> dict[tuple[str, int], int]:
+    """A Kafka broker's checkpoint of offsets: (topic, partition) -> offset, from `topic partition offset` lines
+    under the version and the count. An empty file, which a broker makes when it first starts, has none.
+    UnsupportedStoreVersionError, or DamagedStoreError."""
+    if not content:
+        return {}
+    lines = content.decode("utf-8", "replace").split("\n")
+    if lines[0].strip() not in ("0", ""):
+        raise UnsupportedStoreVersionError(f"{path} has version {lines[0].strip()[:40]!r}; 0 is supported")
+    try:
+        count = int(lines[1])
+        offsets: dict[tuple[str, int], int] = {}
+        for line in lines[2 : 2 + count]:
+            topic, partition, offset = line.split()
+            offsets[topic, int(partition)] = int(offset)
+        rest = any(text.strip() for text in lines[2 + count :])
+        if lines[0].strip() != "0" or len(offsets) != count or rest or min(offsets.values(), default=0) < 0:
+            raise ValueError(f"{count} entries announced")
+    except (ValueError, IndexError) as error:
+        raise DamagedStoreError(f"{path} is not a checkpoint: {error}", path=path) from None
+    return offsets
+
+
 def encode_metadata(topic_id: str) -> bytes:
     """As Kafka's ``PartitionMetadata.encode``: no line end behind the last line."""
     return f"version: 0\ntopic_id: {topic_id}".encode("ascii")

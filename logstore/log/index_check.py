@@ -20,10 +20,15 @@ Finding: TypeAlias = tuple[str, int, str, str]  # path, position of the entry (-
 
 
 class IndexCheck:
-    """``see`` every intact batch in order, then ``finish`` for what is wrong."""
+    """``see`` every intact batch in order, then ``finish`` for what is wrong.
 
-    def __init__(self, fs: FileSystem, folder: str, base_offset: int) -> None:
+    ``by_broker``: as Kafka's versions wrote them: several batches that a follower appended at a stroke have one
+    entry, with the place of the first and the end of the last; a time entry names the record's own offset.
+    """
+
+    def __init__(self, fs: FileSystem, folder: str, base_offset: int, *, by_broker: bool = False) -> None:
         self._base_offset = base_offset
+        self._by_broker = by_broker
         self._findings: list[Finding] = []
         self._offset_path = segment_path(folder, base_offset, offset_index.SUFFIX)
         self._time_path = segment_path(folder, base_offset, time_index.SUFFIX)
@@ -69,7 +74,9 @@ class IndexCheck:
             if position < batch.position:
                 if self._tracking:
                     self._offset_fault(f"position {position} is not the start of a batch")
-            elif last_offset != batch.header.last_offset:
+            elif last_offset != batch.header.last_offset and not (
+                self._by_broker and last_offset > batch.header.last_offset
+            ):
                 self._offset_fault(
                     f"offset {last_offset} at position {position}, "
                     f"where the batch ends with offset {batch.header.last_offset}"
@@ -84,7 +91,9 @@ class IndexCheck:
             if offset > batch.header.last_offset:
                 return
             if self._tracking:
-                if offset != batch.header.last_offset:
+                if offset < batch.header.base_offset or (
+                    offset != batch.header.last_offset and not self._by_broker
+                ):
                     self._time_fault(f"offset {offset} is not the last of a batch")
                 elif timestamp_ms != self._max_timestamp_ms or timestamp_ms != batch.header.max_timestamp:
                     self._time_fault(

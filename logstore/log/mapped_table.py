@@ -36,7 +36,7 @@ class MappedTable:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return low if low > 1 or any(self._view[:size]) else 0  # two rows of zeros are padding alone
 
     def row(self, number: int) -> tuple[Any, ...]:
         return self._row.unpack_from(self._view, number * self._row.size)

@@ -61,6 +61,7 @@ class ObservedLog:
         self._is_anothers = is_anothers
         self._lock = threading.Lock()
         self.segments = SegmentList()
+        self.gapless = True
         self._scanned: tuple[int, int, int] | None = None  # (segment base, position, next offset)
         self._snapshots: frozenset[int] = frozenset()
         self._replay: ProducerReplay | None = None  # what producers had done, where no writer says it
@@ -88,7 +89,7 @@ class ObservedLog:
         with self._lock:
             self._refresh(None)
             state = self._state()
-            start = state.log_start_offset if state is not None else 0
+            start = self._first_offset(state)
             try:
                 end = self._scan_end(state)
                 stable = self._stable_end(state, end)
@@ -130,6 +131,9 @@ class ObservedLog:
                 found += read_rows(self._fs, path, segment.base_offset, replay.start)
                 found += replay.aborted.get(segment.base_offset, [])
         return [row for row in found if row.last_offset >= start_offset and row.first_offset < end_offset]
+
+    def _first_offset(self, state: PartitionState | None) -> int:
+        return state.log_start_offset if state is not None else 0
 
     def _scan_end(self, state: PartitionState | None) -> int:
         """The first offset that recovery would not keep; narrows the last segment to its good bytes."""

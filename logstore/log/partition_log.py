@@ -321,6 +321,9 @@ class PartitionLog:
         while offset < limit:
             try:
                 chunk = self._chunk(reader, offset, max_bytes, limit)
+                if chunk is None:
+                    offset = limit
+                    break
                 if isolation != "read_committed":
                     return Fetched(chunk.data, chunk.next_offset, bounds)
                 data = without_aborted(chunk.data, reader.aborted(offset, chunk.next_offset))
@@ -332,8 +335,11 @@ class PartitionLog:
                 return Fetched(data, offset, bounds)
         return Fetched(b"", offset, bounds)
 
-    def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk:
+    def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
+        """None: a broker's compaction has left nothing of [offset, limit)."""
         chunk = reader.read(offset, max_bytes, limit)
+        if isinstance(reader, ObservedLog) and not reader.gapless:
+            return chunk
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
             raise CorruptBatchError(

@@ -76,6 +76,7 @@ class Segment:
         self.size = size
         self.next_offset = next_offset
         self.closed = True
+        self.gapless = True  # only a broker's compaction leaves gaps; ours puts empty batches there
         self.retired = False  # its files are, or are about to be, those of a cleaned segment
         self._identity = identity  # of the log, when somebody else may put another in its place
         self._checked = False  # whether the index files were found plausible
@@ -165,8 +166,7 @@ class Segment:
         if len(data) < LOG_OVERHEAD:
             raise self._corrupt(position, "the file ends here, its records go on")
         try:
-            # Compaction makes no gaps: batches without records stand where others went.
-            end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=True)
+            end, next_offset, count = whole_batches(data, limit_offset=limit_offset, gapless=self.gapless)
         except CorruptBatchError as error:
             raise self._corrupt(position + max(error.position, 0), error.message) from error
         if count == 0:
@@ -180,7 +180,7 @@ class Segment:
             end, next_offset, count = whole_batches(data, limit_offset=limit_offset)
             if count != 1:
                 raise self._corrupt(position, f"the file ends inside a batch of {size} bytes")
-        if position == 0 and first_offset(data) != self.base_offset:
+        if self.gapless and position == 0 and first_offset(data) != self.base_offset:
             raise self._corrupt(0, f"offset {first_offset(data)} where {self.base_offset} was due")
         if end < len(data):
             data = memoryview(data)[:end]
@@ -444,6 +444,8 @@ class Segment:
 
 
 def _last_delta(chunk: Buffer, at: int) -> int:
+    if chunk[at + 16] < 2:
+        return 0  # an old message says its own (last) offset
     return int.from_bytes(chunk[at + 23 : at + 27], "big", signed=True)
 
 

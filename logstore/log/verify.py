@@ -40,6 +40,9 @@ _SEGMENT_FILE = re.compile(
 )
 _TEXT_FILES = (epochs.FILE_NAME, checkpoints.METADATA_FILE)
 _OTHER_FILES = frozenset([*_TEXT_FILES, *(f"{name}.tmp" for name in _TEXT_FILES)])
+_BROKER_FILE = re.compile(
+    r"quorum-state(\.tmp)?|\d{20}-\d{10}\.checkpoint(\.(part|deleted))?|.*\.tmp|\d{20}\..+\.deleted"
+)
 _INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
@@ -78,7 +81,7 @@ class PartitionFacts:
     """What the store says of a partition beside its files; None: not known (all offsets count records).
 
     ``clean``: its store was closed in order; ``same_boot``: the machine has not restarted since it was
-    written; ``gaps_allowed``: compaction may have taken offsets.
+    written; ``gaps_allowed``: compaction may have taken offsets; ``by_broker``: a Kafka broker wrote the folder.
     """
 
     topic_id: str | None = None
@@ -88,6 +91,7 @@ class PartitionFacts:
     log_start_offset: int | None = None
     log_end_offset: int | None = None
     gaps_allowed: bool = False
+    by_broker: bool = False
 
     def may_cut(self, offset: int, kind: str, *, last: bool) -> bool:
         """Whether the next open may cut a bad span of this kind that starts at ``offset``; ``last``: it lies
@@ -152,6 +156,8 @@ class _PartitionCheck:
             match = _SEGMENT_FILE.fullmatch(name)
             if match is not None and int(match[1]) > INT64_MAX:
                 match = None  # its number is no offset
+            if match is None and self._facts.by_broker and _BROKER_FILE.fullmatch(name):
+                continue
             if is_dir or (match is None and name not in _OTHER_FILES):
                 yield Fault(path, -1, "name", "no file of a partition has such a name; move it elsewhere")
             elif match and name[20:] in _INDEX_SUFFIXES and int(match[1]) not in logs:
@@ -179,7 +185,10 @@ class _PartitionCheck:
     def _load_epochs(self) -> Iterator[Fault]:
         path = f"{self._folder.path}/{epochs.FILE_NAME}"
         try:
-            entries = checkpoints.decode_pairs(read_small(self._fs, path), path)
+            content = read_small(self._fs, path)
+            if not content and self._facts.by_broker:
+                return  # made empty, filled with the first epoch
+            entries = checkpoints.decode_pairs(content, path)
         except FileNotFoundError:
             return  # no epoch was ever noted; the batches speak for themselves
         except LogStoreError as error:
@@ -203,7 +212,7 @@ class _PartitionCheck:
     def _check_segment(self, base_offset: int) -> Iterator[Fault]:
         path = segment_path(self._folder.path, base_offset)
         yield from self._check_due(path, 0, base_offset)
-        indexes = IndexCheck(self._fs, self._folder.path, base_offset)
+        indexes = IndexCheck(self._fs, self._folder.path, base_offset, by_broker=self._facts.by_broker)
         for span in self._spans(path, base_offset):
             if isinstance(span, BadSpan):
                 yield self._bad_span(path, base_offset, span)

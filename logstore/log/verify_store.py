@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterator
 from logstore import topic_state
 from logstore.catalogue import CATALOGUE_NAME, Catalogue, CatalogueFile, TopicEntry
 from logstore.config import parse_topic_config
+from logstore.directory import DirectoryKind, classify_directory
 from logstore.errors import DamagedStoreError, LogStoreError, UnsupportedStoreVersionError, from_os_error
 from logstore.log.inspect import PartitionFolder, list_folder, partition_folders
 from logstore.log.verify import Fault, PartitionFacts, Totals, verify_partition
+from logstore.log.verify_broker import verify_broker
 from logstore.seams.fs import FileSystem
 from logstore.topic_state import TopicState
 
@@ -26,6 +28,9 @@ def verify_store(
     A damaged catalogue is a fault, and the partitions are verified by their folders alone. Raises
     StoreNotFoundError, ForeignDirectoryError and the like for a directory that is no store.
     """
+    if classify_directory(fs, root) is DirectoryKind.KAFKA:
+        yield from verify_broker(fs, root, totals, topics=topics)
+        return
     try:
         catalogue = _load_catalogue(fs, root)
     except (DamagedStoreError, UnsupportedStoreVersionError) as error:

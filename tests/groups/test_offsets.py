@@ -129,10 +129,25 @@ def test_bad_strings_are_named(data: bytes, why: str) -> None:
 
 
 def test_a_newer_value_is_refused_not_guessed_at() -> None:
-    with pytest.raises(UnsupportedStoreVersionError, match="value version 4"):
-        decode_value(struct.pack(">hq", 4, 5) + bytes(40))
+    with pytest.raises(UnsupportedStoreVersionError, match="value version 5"):
+        decode_value(struct.pack(">hq", 5, 5) + bytes(40))
     with pytest.raises(InvalidRecordError, match="version -1"):
         decode_value(struct.pack(">hq", -1, 5) + bytes(40))
+
+
+def test_a_value_of_version_4_with_and_without_the_topic_id() -> None:
+    head = struct.pack(">hqi", 4, 17, -1) + b"\x09half way" + struct.pack(">q", 1_795_827_661_031)
+    due = OffsetValue(17, -1, "half way", 1_795_827_661_031)
+    assert decode_value(head + b"\0") == due
+    assert decode_value(head + b"\1\0\x10" + bytes(16)) == due
+    for data in (
+        head,
+        head + b"\1\0\x11" + bytes(16),
+        head + b"\x80\x80\x80\x80\x80",
+        head[:14] + b"\0" + head[15:],
+    ):
+        with pytest.raises(InvalidRecordError, match="malformed value"):
+            decode_value(data)
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
