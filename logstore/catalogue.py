@@ -34,6 +34,7 @@ from logstore.errors import (
 )
 from logstore.invariants import invariant
 from logstore.json_document import damaged, decode_document, encode_document, items, table, text, truth, whole
+from logstore.log.producer_state import FIRST_NAMED_ID
 from logstore.named_producers import (
     NamedProducer,
     decode_producers,
@@ -231,7 +232,7 @@ class Catalogue:
         entry = self.producer(name)
         if entry.id_of(era) is not None:
             return self
-        changed = self._with_producer(entry.with_id(era, self.next_producer_id))
+        changed = self._with_producer(entry.with_id(era, FIRST_NAMED_ID + self.next_producer_id))
         return replace(changed, next_producer_id=self.next_producer_id + 1)
 
     def with_spread(self, name: str, topic: str) -> Catalogue:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from logstore.arguments import shown
 from logstore.errors import InvalidArgumentError
 from logstore.json_document import damaged, items, table, whole
+from logstore.log.producer_state import FIRST_NAMED_ID
 
 LAST_EPOCH: Final = 32_766  # 32767 stays free, as in Kafka: nothing is above an epoch that is in use
 SEQUENCE_BITS: Final = 31
@@ -112,7 +113,8 @@ def decode_producers(value: object, path: str, next_producer_id: int) -> dict[st
     is still to be handed out."""
     found = {name: _decode_one(name, row, path) for name, row in table(value, "producers", path).items()}
     ids = [row.producer_id for entry in found.values() for row in entry.ids]
-    if len(set(ids)) != len(ids) or max(ids, default=-1) >= next_producer_id:
+    given = range(FIRST_NAMED_ID, FIRST_NAMED_ID + next_producer_id)
+    if len(set(ids)) != len(ids) or not all(number in given for number in ids):
         raise damaged(path, "a producer id has two owners or is still to be handed out")
     return found
 

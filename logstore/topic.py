@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from logstore import topic_state
+from logstore.broker_logs import broker_log
 from logstore.catalogue import TopicEntry
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
@@ -25,7 +26,6 @@ from logstore.errors import (
     UnknownTopicError,
     from_os_error,
 )
-from logstore.log.broker_log import BrokerLog
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery import Loaded, LoadRules, load
@@ -431,7 +431,9 @@ class Topic:
             observed = self._observed.get(partition)
             if observed is None:
                 directory = self._context.partition_directory(self.name, partition)
-                observed = self._observed[partition] = self._broker_log(partition) or ObservedLog(
+                observed = self._observed[partition] = broker_log(
+                    self._context, self.name, partition
+                ) or ObservedLog(
                     where=f"{self.name}-{partition}",
                     directory=directory,
                     pool=self._context.pool,
@@ -441,20 +443,6 @@ class Topic:
                     is_anothers=lambda: folder_is_anothers(self._context.fs, directory, self.entry.topic_id),
                 )
             return observed
-
-    def _broker_log(self, partition: int) -> BrokerLog | None:
-        broker = self._context.broker
-        if broker is None:
-            return None
-        name = self.name
-        return BrokerLog(
-            where=f"{name}-{partition}",
-            directory=self._context.partition_directory(name, partition),
-            pool=self._context.pool,
-            state=lambda: broker.state(name, partition),
-            is_remote=lambda: broker.is_remote(name),
-            not_here=lambda: broker.not_here(name, partition),
-        )
 
     def _row_of(self, partition: int) -> PartitionState | None:
         state = topic_state.load(self._context.fs, self._context.root, self.name)

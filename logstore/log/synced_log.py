@@ -1,0 +1,264 @@
+"""What is durable of a partition's log, and what its readers see: the half that appends do not touch.
+
+A sync runs beside appends (``_sync_lock`` lets one run at a time); only after it do ``synced_offset`` and, by the
+topic's ``visible.after``, the high watermark move. After a failed sync the log is poisoned: it accepts nothing more
+until it has been reopened and recovered, while reads below the high watermark go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from logstore.config import TopicConfig
+from logstore.errors import (
+    LogStoreError,
+    OutcomeUnknownError,
+    PartitionPoisonedError,
+    from_os_error,
+)
+from logstore.log.bounds import Bounds, Waiter
+from logstore.log.epochs import Epochs
+from logstore.log.file_pool import FilePool
+from logstore.log.held_file import HeldFile
+from logstore.log.producer_journal import ProducerJournal
+from logstore.log.read_path import ReadPath
+from logstore.log.recovery import Loaded
+from logstore.log.segment import Chunk, Segment
+from logstore.log.segment_list import Back, SegmentList
+from logstore.log.tail_cache import TailCache
+from logstore.log.transaction_index import AbortedTransaction
+from logstore.seams.clock import Clock
+
+
+class SyncedLog:
+    """``where``: "topic-partition", for messages. ``before_roll`` makes the recovery point durable: it is
+    called, under the log's lock, after a segment was synced and before the next one exists."""
+
+    def __init__(
+        self,
+        *,
+        where: str,
+        directory: str,
+        pool: FilePool,
+        config: TopicConfig,
+        clock: Clock,
+        loaded: Loaded,
+        log_start_offset: int,
+        tail: TailCache,
+        publish: Callable[[Any], None],
+        before_roll: Callable[[Any], None],
+        on_dirty: Callable[[Any], None],
+        on_poison: Callable[[Any], None],
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        self.where = where
+        self.directory = directory
+        self.config = config
+        self._pool = pool
+        self._clock = clock
+        self._publish = publish
+        self._before_roll = before_roll
+        self._on_dirty = on_dirty
+        self._on_poison = on_poison
+        self._roll_jitter_ms = roll_jitter_ms
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+        self._waiters: set[Waiter] = set()
+        self._failure: LogStoreError | None = None
+        self._held = HeldFile(pool)
+        self.segments: SegmentList = loaded.segments
+        self.epochs = loaded.epochs
+        self.next_offset = loaded.next_offset
+        self.synced_offset = loaded.next_offset
+        self.recovery_point = loaded.next_offset
+        self.high_watermark = loaded.next_offset
+        self.log_start_offset = log_start_offset
+        self.cleaner_point = 0  # compaction has been through all before it; kept in the topic's state
+        self.tail = tail
+        self._reads = ReadPath(where, tail, lambda: self.segments, self._lock)
+        self.look = self._reads.look  # at the list of segments: see there
+        self.producers = ProducerJournal(pool, directory, where, loaded.producers, clock.monotonic_s)
+        self.dirty_since_s = 0.0
+        self.unsynced_records = 0
+        self.syncs = 0
+        if loaded.segments.active is not None:
+            loaded.segments.active.active_since_s = clock.monotonic_s()
+        publish(self)
+
+    # --- what it is ---
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs.latest
+
+    @property
+    def poisoned(self) -> bool:
+        return self._failure is not None
+
+    @property
+    def dirty(self) -> bool:
+        return self.synced_offset < self.next_offset
+
+    @property
+    def end_position(self) -> tuple[int, int]:
+        """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
+        active = self.segments.active
+        return (active.base_offset, active.size) if active is not None else (self.next_offset, 0)
+
+    def epoch_table(self) -> Epochs:
+        return self.epochs
+
+    def bounds(self) -> Bounds:
+        high_watermark = self.high_watermark  # before the other: a transaction that ends moves it first
+        unstable = self.producers.first_unstable
+        stable = high_watermark if unstable is None else min(unstable, high_watermark)
+        return Bounds(self.log_start_offset, high_watermark, stable, self.next_offset, self.epochs.latest)
+
+    def publish(self) -> None:
+        """Show other processes what this log has now."""
+        with self._lock:
+            self._publish(self)
+
+    # --- sync ---
+
+    def sync(self) -> None:
+        """Make everything appended so far durable, then visible. ``OutcomeUnknownError`` if the disk refuses
+        (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
+        with self._sync_lock:
+            with self._lock:
+                self._check_durable()
+                target, segment = self.next_offset, self.segments.active
+            if target == self.synced_offset or segment is None:
+                return
+            try:
+                segment.sync()
+            except OSError as error:
+                failure = from_os_error(error, "sync", segment.path())
+                with self._lock:
+                    self._poison(failure)
+                raise OutcomeUnknownError(failure.message) from error
+            with self._lock:
+                self._synced_up_to(target)
+
+    def checkpoint(self) -> int:
+        """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet
+        in the state file)."""
+        with self._lock:
+            pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        self.sync()
+        with self._lock:
+            segment, target = self.segments.active, self.synced_offset
+            if segment is not None and target > self.recovery_point:
+                try:
+                    self._store_indexes(segment)
+                except OSError as error:
+                    raise from_os_error(error, "write the indexes of", self.directory) from error
+            self.recovery_point = max(self.recovery_point, target)
+        # Last: whoever finds the snapshot believes the transaction index before it.
+        self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
+        return self.recovery_point
+
+    def _synced_up_to(self, target: int) -> None:
+        """The lock is held; ``target`` was the end when the sync began."""
+        self.syncs += 1
+        if target > self.synced_offset:
+            self.synced_offset = target
+        self.unsynced_records = self.next_offset - self.synced_offset
+        if not self.dirty:
+            self._held.let_go()
+        else:
+            self.dirty_since_s = self._clock.monotonic_s()
+        self._raise_high_watermark(self.synced_offset)
+        self._publish(self)
+
+    def _raise_high_watermark(self, offset: int) -> None:
+        if offset > self.high_watermark:
+            self.high_watermark = offset
+            self.producers.settle(offset)
+            self.wake_waiters()
+
+    def _poison(self, failure: LogStoreError) -> None:
+        if self._failure is None:
+            self._failure = failure
+            self._on_poison(self)
+        self.wake_waiters()
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise PartitionPoisonedError(f"{self.where} accepts nothing more: {self._failure.message}")
+
+    def _check_durable(self) -> None:
+        """Before a sync. What was appended and not synced before the failure may be in all the same."""
+        if self._failure is not None and self.dirty:
+            raise OutcomeUnknownError(
+                f"{self.where}: records from offset {self.synced_offset} on may not be durable: "
+                f"{self._failure.message}"
+            )
+        self._check_usable()
+
+    def _snapshot_producers(self) -> None:
+        """At a roll: the next segment begins here, and so does what a later recovery has to read."""
+        bases = {segment.base_offset for segment in self.segments.segments} | {self.next_offset}
+        pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        self.producers.store(pending, bases)
+
+    def _store_indexes(self, segment: Segment) -> None:
+        """Index rows into their files, durably. A failed write may be tried again, a failed sync may not."""
+        segment.store_indexes()
+        try:
+            segment.sync_indexes()
+        except OSError as error:
+            failure = from_os_error(error, "sync the indexes of", segment.path())
+            self._poison(failure)
+            raise PartitionPoisonedError(f"{self.where} accepts nothing more: {failure.message}") from error
+
+    def _sync_segment(self, segment: Segment) -> None:
+        try:
+            segment.sync()
+        except OSError as error:
+            failure = from_os_error(error, "sync", segment.path())
+            self._poison(failure)
+            raise OutcomeUnknownError(failure.message) from error
+
+    # --- read ---
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """Whole batches from the one holding ``offset`` on that start below ``limit_offset``; None if none.
+
+        The caller keeps ``limit_offset`` at or below what its reader may see. Raises ``OSError``, and
+        ``SegmentVanishedError`` when retention took the offset while it was read.
+        """
+        return self._reads.read(offset, max_bytes, limit_offset)
+
+    def read_back(self, end_offset: int) -> Back | None:
+        """Batches that end at ``end_offset``, for reading backwards; None at the front. Errors as ``read``."""
+        return self._reads.read_back(end_offset)
+
+    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions that may have data in [start_offset, end_offset). Errors as ``read``."""
+        return self._reads.aborted(start_offset, end_offset)
+
+    def subscribe(self, waiter: Waiter) -> None:
+        """``waiter.set()`` is called whenever the high watermark moves or the log is poisoned."""
+        with self._lock:
+            self._waiters.add(waiter)
+
+    def unsubscribe(self, waiter: Waiter) -> None:
+        with self._lock:
+            self._waiters.discard(waiter)
+
+    def wake_waiters(self) -> None:
+        for waiter in tuple(self._waiters):
+            waiter.set()
+
+    def close(self) -> None:
+        """Forget open files. The caller has checkpointed; a poisoned log is closed as it is."""
+        with self._lock:
+            self._held.let_go()
+            self._reads.forget()
+            self._pool.forget(self.directory)
+            if self._failure is None:
+                self._failure = PartitionPoisonedError(f"{self.where} was closed", hint="open it again")
+            self.wake_waiters()
