@@ -41,6 +41,7 @@ from logstore.errors import (
     UnsupportedStoreVersionError,
 )
 from logstore.json_document import encode_document
+from logstore.log.producer_state import FIRST_NAMED_ID
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import OsFileSystem, replace_file
 from logstore.seams.memory_crash import RandomChooser
@@ -164,7 +165,7 @@ def test_producer_ids_are_handed_out_once() -> None:
     assert catalogue.next_producer_id == 1002
     catalogue = catalogue.with_opened_producer("a").with_producer_id("a", 1).without_producer("b")
     assert catalogue.producer("a").epoch == 1
-    assert catalogue.named_producer_ids() == {1000, 1002}
+    assert catalogue.named_producer_ids() == {FIRST_NAMED_ID + 1000, FIRST_NAMED_ID + 1002}
     assert catalogue.with_producer_id("a", 1) is catalogue
     assert catalogue.next_producer_id == 1003
     for change in (lambda: catalogue.producer("b"), lambda: catalogue.without_producer("b")):
@@ -202,7 +203,7 @@ def test_golden() -> None:
         '"live_slots": [[4, 1]], "created_ms": 5, "internal": true}, '
         f'"flights": {{"topic_id": "{uuid(0)}", "partitions": 3, "config": {{"partitioner": "crc32"}}, '
         '"lock_slot": 1, "live_slots": [[0, 2], [3, 1]], "created_ms": 1000, "internal": false}}, '
-        '"producers": {"import": {"generation": 0, "epoch": 0, "ids": [[0, 0, 1000]], '
+        '"producers": {"import": {"generation": 0, "epoch": 0, "ids": [[0, 0, 4611686018427388904]], '
         f'"spread": {{"{uuid(0)}": 3}}}}}}}}\n'
     )
     assert decode(data, "p") == sample()

@@ -210,6 +210,8 @@ class OsFile:
         return os.pwritev(self._fd, buffers, position)
 
     def sync(self) -> None:
+        if self._fd < 0:  # for which fdatasync raises something else than its fellows
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
         os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:

@@ -80,7 +80,7 @@ def test_control_batches_are_the_logs_own() -> None:
 def test_a_producers_batch_passes_and_a_transaction_needs_a_producer() -> None:
     rows = [(None, b"a")]
     (kept,) = leader(encode_batch(rows, now_ms=NOW_MS, producer_id=7, producer_epoch=0, base_sequence=0))
-    assert kept.header.producer_id == 7
+    assert read_header(kept).producer_id == 7
     with pytest.raises(InvalidRecordError, match="without a producer id"):
         leader(encode_batch(rows, now_ms=NOW_MS, transactional=True))
 
