@@ -28,7 +28,7 @@ from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.listing import Listing
 from logstore.log.producer_journal import write_aborted
-from logstore.log.producer_recovery import recover_producers
+from logstore.log.producer_recovery import recover_producers, replay_from
 from logstore.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from logstore.log.producer_state import Marker
 from logstore.log.rolling import must_roll
@@ -353,14 +353,18 @@ class OwnedLog(SyncedLog):
 
     def _producers_again(self, offset: int) -> None:
         listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
+        snapshots = [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX]
+        none_at, end, now_s = self.producers.no_producers_at, self.next_offset, self._clock.monotonic_s()
+        replay = replay_from(self._pool.fs, self.directory, snapshots, none_at, end, now_s)
+        replay.advance(self.segments.segments, end)
         loaded = recover_producers(
             self._pool,
             self.directory,
             self.segments.segments,
-            [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX],
-            no_producers_at=self.producers.no_producers_at,
-            next_offset=self.next_offset,
+            snapshots,
+            replay,
+            no_producers_at=none_at,
+            next_offset=end,
             point=offset,
-            seen_s=self._clock.monotonic_s(),
         )
         self.producers.replace(loaded)

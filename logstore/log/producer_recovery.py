@@ -59,14 +59,15 @@ def recover_producers(
     directory: str,
     segments: Sequence[Segment],
     snapshots: Iterable[int],
+    replay: ProducerReplay,
     *,
     no_producers_at: int,
     next_offset: int,
     point: int,
-    seen_s: float,
 ) -> RecoveredProducers:
-    """For the log's writer: snapshots past ``next_offset`` go, transaction indexes of segments that reach
-    ``point`` or further are put right, durably. OSError, CorruptBatchError."""
+    """For the log's writer, once ``replay`` has met all batches: snapshots past ``next_offset`` go, and the
+    transaction indexes of segments that reach ``point`` or further are put right, durably. OSError,
+    CorruptBatchError."""
     fs = pool.fs
     kept = set()
     for offset in snapshots:
@@ -74,27 +75,24 @@ def recover_producers(
             fs.remove(f"{directory}/{file_name(offset, SUFFIX)}")
         else:
             kept.add(offset)
-    replay = replay_from(fs, directory, kept, no_producers_at, next_offset, seen_s)
-    start = replay.next_offset
-    replay.advance(segments, next_offset)
     for segment in segments:
         if segment.next_offset >= point:
-            _put_right(pool, segment, replay, start)
+            _put_right(pool, segment, replay)
     nothing = len(replay.states) == 0
     return RecoveredProducers(
         replay.states, next_offset if nothing else min(no_producers_at, next_offset), frozenset(kept)
     )
 
 
-def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay, start: int) -> None:
-    """The rows of markers before ``start`` are durable; those behind it are as the replay met them."""
+def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay) -> None:
+    """The rows of markers before the replay's start are durable; those behind it are as the replay met them."""
     path = segment.path(transaction_index.SUFFIX)
     there = exists(pool.fs, path)
     met = replay.aborted.get(segment.base_offset, [])
     if not there and not met:
         return
     data = read_file(pool.fs, path) if there else b""
-    durable = []
+    durable, start = [], replay.start
     if start > segment.base_offset:
         durable = transaction_index.decode_rows(data, path, segment.base_offset, start)
     due = transaction_index.encode_rows([*durable, *met])

@@ -13,6 +13,8 @@ anywhere and be run again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,12 +29,15 @@ from logstore.log.growing_table import GrowingTable
 from logstore.log.listing import Listing
 from logstore.log.mapped_table import MappedTable
 from logstore.log.offset_index import IndexRule, OffsetIndex
-from logstore.log.producer_recovery import RecoveredProducers, recover_producers
+from logstore.log.producer_recovery import RecoveredProducers, recover_producers, replay_from
+from logstore.log.producer_replay import ProducerReplay
+from logstore.log.producer_state import ProducerStates
 from logstore.log.scan import BadBatch, SegmentScan
 from logstore.log.segment import LOG_SUFFIX, Segment, file_name
 from logstore.log.segment_list import SegmentList
 from logstore.log.time_index import TimeIndex
 from logstore.seams.fs import exists, read_file, replace_file, write_all
+from logstore.types import Buffer
 
 _COPY_BYTES = 1 << 20
 _INDEXES = (offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
@@ -109,6 +114,8 @@ class _Recovery:
         self.cut_files: list[str] = []
         self.cut_reason: str | None = None
         self.indexes_rebuilt = 0
+        self.snapshots: list[int] = []
+        self.replay = ProducerReplay(ProducerStates(), 0)
 
     def run(self) -> Loaded:
         rules = self.rules
@@ -136,6 +143,7 @@ class _Recovery:
                 f"{self.directory} holds no segment, but records up to offset {point} were durable",
                 path=self.directory,
             )
+        self._meet_producers(segments, listing, point)
         segments, next_offset = self._recover_from(segments, point)
         if segments and next_offset < point:
             path = segments[-1].path()
@@ -146,32 +154,35 @@ class _Recovery:
             )
         self._rebuild_missing_indexes(segments[:-1], listing)
         epochs = self._epochs(segments, next_offset)
-        producers = self._producers(segments, listing, next_offset, point)
+        producers = self._producers(segments, next_offset, point)
         if not rules.clean:
             self.fs.sync_dir(self.directory)
         return Loaded(
             SegmentList(segments), next_offset, epochs, self._report(next_offset, epochs), producers
         )
 
-    def _producers(
-        self, segments: list[Segment], listing: Listing, next_offset: int, point: int
-    ) -> RecoveredProducers:
-        """A damaged batch or index below the recovery point shows itself here as it would in a read."""
-        try:
+    def _meet_producers(self, segments: list[Segment], listing: Listing, point: int) -> None:
+        """What producers had done before ``point``; the scan behind it goes on from there."""
+        self.snapshots = [base for base, suffix in listing.indexes if suffix == producer_snapshot.SUFFIX]
+        rules = self.rules
+        self.replay = replay_from(
+            self.fs, self.directory, self.snapshots, rules.no_producers_at, point, rules.seen_s
+        )
+        with _as_damage(self.directory):
+            self.replay.advance(segments, point)
+
+    def _producers(self, segments: list[Segment], next_offset: int, point: int) -> RecoveredProducers:
+        with _as_damage(self.directory):
             return recover_producers(
                 self.pool,
                 self.directory,
                 segments,
-                [base for base, suffix in listing.indexes if suffix == producer_snapshot.SUFFIX],
+                self.snapshots,
+                self.replay,
                 no_producers_at=self.rules.no_producers_at,
                 next_offset=next_offset,
                 point=point,
-                seen_s=self.rules.seen_s,
             )
-        except CorruptBatchError as error:
-            raise DamagedStoreError(
-                error.message, path=error.path or self.directory, position=error.position
-            ) from error
 
     def _segments(self, listing: Listing) -> list[Segment]:
         segments = []
@@ -206,7 +217,7 @@ class _Recovery:
                 bad = self._seam(segment, scan, segments[number + 1].base_offset, point)
             if bad is None and not last:
                 segment.next_offset = segments[number + 1].base_offset
-                self._keep(segment, point)
+                self._keep(segment)
                 continue
             if bad is not None:
                 self._check_cut(segment, bad, scan.next_offset, point, last)
@@ -214,7 +225,7 @@ class _Recovery:
                 for orphan in reversed(segments[number + 1 :]):
                     self._set_aside(orphan)
                 self._cut(segment, bad)
-            self._keep(segment, point)
+            self._keep(segment)
             return segments[: number + 1], scan.next_offset
         return segments, segments[-1].next_offset
 
@@ -241,19 +252,24 @@ class _Recovery:
         if start > 0:
             first_timestamp = read_header(segment.bytes_at(0, HEADER_SIZE)).max_timestamp
         scan = SegmentScan(
-            segment.bytes_at,
+            segment.bytes_at
+            if self.rules.clean
+            else lambda at, length: self._dirty_again(segment, at, length),
             start=start,
             end=segment.size,
             next_offset=segment.base_offset,
             max_batch_bytes=max(self.rules.max_batch_bytes, 1 << 20),
             gapless_from=point,
         )
-        for position, header, _ in scan:
+        for position, header, data in scan:
             if first_timestamp < 0:
                 first_timestamp = header.max_timestamp
             if rule.feed(header.last_offset, header.size, header.max_timestamp):
                 offsets.append(header.last_offset, position)
                 times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)
+            if header.producer_id >= 0 and header.base_offset >= point:
+                with _as_damage(segment.path()):
+                    self.replay.take(segment.base_offset, header, data)
         self.scanned_bytes += scan.position - start
         segment.activate(offsets, times, rule, first_timestamp)
         segment.next_offset = max(scan.next_offset, segment.base_offset)
@@ -328,12 +344,11 @@ class _Recovery:
 
     # --- what is kept, what is cut ---
 
-    def _keep(self, segment: Segment, point: int) -> None:
+    def _keep(self, segment: Segment) -> None:
         """Make the segment and its indexes durable as they now are."""
         rules = self.rules
         if not rules.clean:
             with self.pool.pinned(segment.path(), True) as file:
-                self._dirty_again(segment, point)
                 file.sync()
         for suffix, index in ((offset_index.SUFFIX, segment.offsets()), (time_index.SUFFIX, segment.times())):
             table = index.table
@@ -350,20 +365,16 @@ class _Recovery:
                 with self.pool.pinned(segment.path(suffix), True) as file:
                     file.sync()
 
-    def _dirty_again(self, segment: Segment, point: int) -> None:
-        """Write the unsynced bytes once more, as they are.
+    def _dirty_again(self, segment: Segment, position: int, length: int) -> Buffer:
+        """Up to ``length`` bytes, written once more as they are where they may be unsynced.
 
         After a failed fsync the kernel may have marked dirty pages clean: they read well and are on no disk,
         and a later fsync of untouched pages succeeds without writing them.
         """
-        position = segment.locate(point)
-        if position is None:
-            return
+        data = segment.bytes_at(position, length)
         with self.pool.pinned(segment.path(), True) as file:
-            while position < segment.size:
-                part = file.pread(min(_COPY_BYTES, segment.size - position), position)
-                write_all(file, [part], position)
-                position += len(part)
+            write_all(file, [data], position)
+        return data
 
     def _check_cut(self, segment: Segment, bad: BadBatch, next_offset: int, point: int, last: bool) -> None:
         """``DamagedStoreError`` unless a crash can explain what is there."""
@@ -473,6 +484,15 @@ class _Recovery:
             leader_epoch=epochs.latest,
             indexes_rebuilt=self.indexes_rebuilt,
         )
+
+
+@contextmanager
+def _as_damage(path: str) -> Iterator[None]:
+    """A batch or an index that is no such thing, met where it should be sound."""
+    try:
+        yield
+    except CorruptBatchError as error:
+        raise DamagedStoreError(error.message, path=error.path or path, position=error.position) from error
 
 
 def _epochs_from_batches(segments: list[Segment]) -> list[tuple[int, int]]:

@@ -331,7 +331,7 @@ def _(patch: Patch) -> None:
 
 @plant("lost pages believed", "after a failed sync and a kill, recovery syncs without writing anew", "faults")
 def _(patch: Patch) -> None:
-    patch.setattr(_Recovery, "_dirty_again", lambda self, *arguments: None)
+    patch.setattr(_Recovery, "_dirty_again", lambda self, segment, at, length: segment.bytes_at(at, length))
 
 
 @plant("half write kept", "what a failed write left behind is not cut off", "faults")
