@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from logstore.client.admin import Admin
     from logstore.client.consumer import Consumer
+    from logstore.client.dead_letters import DeadLetters
     from logstore.client.delivery import Delivery, DeliveryGroup
     from logstore.client.producer import Producer
     from logstore.errors import FatalError, LogStoreError, RetriableError
@@ -37,6 +38,7 @@ _PLACES = {
     "Admin": "client.admin",
     "BackendNotInstalledError": "errors",
     "Consumer": "client.consumer",
+    "DeadLetters": "client.dead_letters",
     "Delivery": "client.delivery",
     "DeliveryGroup": "client.delivery",
     "FatalError": "errors",
@@ -118,6 +120,7 @@ __all__ = [
     "Producer",
     "Consumer",
     "Admin",
+    "DeadLetters",
     "Delivery",
     "DeliveryGroup",
     "Record",

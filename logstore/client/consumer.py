@@ -7,7 +7,8 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Generic, Literal
@@ -22,6 +23,7 @@ from logstore.arguments import (
 )
 from logstore.client.assignment import Assignment
 from logstore.client.backend import Backend, GroupHold, ListedOffset
+from logstore.client.committing import going_back, points, spans
 from logstore.client.consumer_settings import (
     OnPoison,
     OnReset,
@@ -32,6 +34,7 @@ from logstore.client.consumer_settings import (
     settings_of,
     timestamp_ms,
 )
+from logstore.client.dead_letters import DeadLetters, LetterBox, raw_record
 from logstore.client.fetch_state import FetchState
 from logstore.client.fetcher import Fetcher
 from logstore.client.hand_out import Decoder, Loan
@@ -45,7 +48,7 @@ from logstore.errors import (
 )
 from logstore.groups.offsets import checked_offsets
 from logstore.seams.clock import Clock, SystemClock
-from logstore.types import Isolation, OffsetAndMetadata, Record, TopicPartition
+from logstore.types import Isolation, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -65,10 +68,10 @@ class Consumer(Generic[K, V]):
     (topic, partition) pairs. ``group``: where committed offsets are kept; held until ``close``, a second
     live member gets GroupBusyError. ``start`` ("earliest", "latest", an offset, a datetime) applies where
     there is no committed offset; "committed" is an error there. ``until_end``: stop at the ends found now.
-    ``on_reset``: what to do when the position is gone. ``on_poison``: "raise", "skip" or a callable (raw
-    record, error) for records that a deserializer refuses. ``auto_commit_interval_ms``: commit what earlier
-    polls handed out, every so often and at close. ``on_assigned``, ``on_revoked`` (at close), ``on_lost``
-    (deleted topics): called with the partitions, by the thread that polls.
+    ``on_reset``: what to do when the position is gone. ``on_poison``: "raise", "skip", ``DeadLetters(topic)`` or
+    a callable (raw record, error) for records that a deserializer refuses. ``auto_commit_interval_ms``:
+    commit what earlier polls handed out, every so often and at close. ``on_assigned``, ``on_revoked`` (at
+    close), ``on_lost`` (deleted topics): called with the partitions, by the thread that polls.
 
     A position moves by what was handed out and by nothing else. DataLossError (a crash took records that
     were shown, or an offset of an older epoch) is raised until ``seek`` goes on.
@@ -124,6 +127,9 @@ class Consumer(Generic[K, V]):
         self._backend = backend
         self._group = group
         self._clock = clock or SystemClock()
+        self._letters: LetterBox | None = None
+        if isinstance(on_poison, DeadLetters):
+            on_poison = self._letters = LetterBox(backend, on_poison, group)
         self._decoder = Decoder(key_deserializer, value_deserializer, on_poison)
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._pid = os.getpid()
@@ -276,6 +282,33 @@ class Consumer(Generic[K, V]):
             if known is not None:
                 known.committed = (point.offset, point.leader_epoch)
 
+    @contextmanager
+    def committing(self, records: Iterable[Record]) -> Iterator[None]:
+        """``with consumer.committing(records):`` commits what the block worked through when it ends well: the
+        positions behind these records. If it raises, nothing is committed, the positions go back to the
+        first of them, so that the next poll brings them again, and the error goes on."""
+        self._enter()
+        self._need_group("committing()")
+        self._settle()
+        found = spans(records)
+        with going_back(found, self._assignment.states):
+            yield
+            self._enter()
+            if found:
+                self.commit(points(found, self._assignment.states))
+
+    def dead_letter(self, record: Record, error: BaseException, *, attempts: int = 1) -> RecordMetadata:
+        """Give a record up that the program cannot work through: it goes, as it is in the log, to the topic of
+        ``on_poison=DeadLetters(topic)``, durably. Its offset is the caller's to commit, after this."""
+        self._enter()
+        if self._letters is None:
+            raise InvalidArgumentError(
+                "dead_letter() on a consumer without a topic for them",
+                hint="pass on_poison=DeadLetters(TOPIC)",
+            )
+        raw = raw_record(self._backend, record, self._settings.isolation)
+        return self._letters.send(raw, error, whole(attempts, "attempts", 1))
+
     def _point(self, state: FetchState) -> OffsetAndMetadata:
         loan = self._loan
         return loan.point() if loan is not None and loan.state is state else state.commit_point()
@@ -426,6 +459,8 @@ class Consumer(Generic[K, V]):
             if self._dropped is not None:
                 self._dropped.detach()
             self._release_group()
+            if self._letters is not None:
+                self._letters.close()
 
     def close_with_store(self) -> None:
         """The store that lent this consumer closes, perhaps in another thread than the consumer's own: then

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from logstore.arguments import INT64_MAX, shown
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.client.dead_letters import DeadLetters
+from logstore.errors import InvalidArgumentError
 from logstore.types import Isolation, Record, TopicPartition
 
 Topics: TypeAlias = str | re.Pattern[str] | Sequence[str] | Sequence[tuple[str, int]]
@@ -17,7 +18,7 @@ Start: TypeAlias = Literal["earliest", "latest", "committed"] | int | datetime
 OnReset: TypeAlias = Literal["error", "earliest", "latest"]
 PoisonHook: TypeAlias = Callable[[Record, Exception], object]
 """Called with the raw record (key and value as bytes) and what the deserializer raised; then it is passed."""
-OnPoison: TypeAlias = Literal["raise", "skip"] | PoisonHook
+OnPoison: TypeAlias = Literal["raise", "skip"] | DeadLetters | PoisonHook
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,11 +102,11 @@ def settings_of(
     ):
         if not isinstance(given, str) or given not in choices:
             raise InvalidArgumentError(f"{name}={shown(given)}", hint=f"use {' or '.join(choices)}")
-    if not callable(on_poison) and not (isinstance(on_poison, str) and on_poison in ("raise", "skip")):
-        # The place of the dead-letter policy, which commits an offset only after its letter is durable.
-        raise NotAvailableYetError(
-            f"on_poison={on_poison!r}: dead-letter topics are not built yet",
-            hint="use 'raise', 'skip' or a callable (record, error)",
+    named = isinstance(on_poison, str) and on_poison in ("raise", "skip")
+    if not (named or isinstance(on_poison, DeadLetters) or callable(on_poison)):
+        raise InvalidArgumentError(
+            f"on_poison={shown(on_poison)}",
+            hint="use 'raise', 'skip', DeadLetters(TOPIC) or a callable (record, error)",
         )
     for setting, number, least in (
         ("fetch_min_bytes", fetch_min_bytes, 0),

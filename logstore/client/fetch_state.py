@@ -38,6 +38,7 @@ class FetchState:
         "_position",
         "_proven",
         "_records",
+        "behind",
         "committed",
         "end_offset",
         "epoch",
@@ -64,6 +65,9 @@ class FetchState:
         self._cursor = 0
         self._epochs: list[EpochStart] = []
         self._position = self._next_offset = position
+        self.behind = (
+            position  # right behind the last record handed out; the position may be past a gap there
+        )
         self.epoch = epoch  # of the last record before the position
         self.failed = False
         self._proven = False  # no fetch has been at the position yet
@@ -145,7 +149,7 @@ class FetchState:
         records = self._records
         self._cursor += count
         invariant(self._cursor <= len(records), "no more is handed out than was fetched")
-        self._position = records[self._cursor - 1].offset + 1
+        self._position = self.behind = records[self._cursor - 1].offset + 1
         self._note_epoch()
         if self._cursor == len(records):
             self._records = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from logstore.client.consumer_settings import OnPoison
+from logstore.client.consumer_settings import PoisonHook
 from logstore.client.fetch_state import FetchState
 from logstore.errors import PoisonRecordError
 from logstore.types import OffsetAndMetadata, Record
@@ -36,7 +36,7 @@ class Decoder:
         self,
         key: Callable[[bytes | None], Any] | None,
         value: Callable[[bytes | None], Any] | None,
-        on_poison: OnPoison,
+        on_poison: Literal["raise", "skip"] | PoisonHook,
     ) -> None:
         self._key = key
         self._value = value

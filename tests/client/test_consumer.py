@@ -22,7 +22,6 @@ from logstore.errors import (
     GroupBusyError,
     InvalidArgumentError,
     NoCommittedOffsetError,
-    NotAvailableYetError,
     OffsetOutOfRangeError,
     PoisonRecordError,
     SegmentVanishedError,
@@ -536,7 +535,7 @@ def test_poison_skipped_or_given_to_a_hook(backend: Backend, caplog: pytest.LogC
         seen = [(record.value, consumer.position("events", 0)) for record in consumer]
         assert seen == [(2, 2), (4, 5)]
     assert hooked == [(0, b"bad", "ValueError"), (2, b"bad", "ValueError"), (4, b"bad", "ValueError")]
-    with pytest.raises(NotAvailableYetError, match="dead-letter"):
+    with pytest.raises(InvalidArgumentError, match="on_poison='dead-letters'"):
         Consumer(backend, "events", on_poison="dead-letters")  # type: ignore[arg-type]
 
 
