@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from logstore.arguments import INT64_MAX, whole
+from logstore.arguments import INT64_MAX, shown, whole
 from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptBatchError,
@@ -106,6 +106,8 @@ class PartitionLog:
                 f"append to {self.where}: rows are {type(rows).__name__}",
                 hint="pass a list of (key, value) rows",
             )
+        if expected_offset is not None:
+            expected_offset = whole(expected_offset, "expected_offset")
         now_ms = self._access.now_ms()
         config = self._topic.config
         codec = config.compression_type if config.compression_type != "producer" else "none"
@@ -163,11 +165,13 @@ class PartitionLog:
         Errors: ``ProducerFencedError`` (its epoch is over), ``CoordinatorFencedError``.
         """
         self._access.check_writable()
+        if not isinstance(commit, bool):
+            raise InvalidArgumentError(f"commit={shown(commit)}", hint="it is True, or False to abort")
         marker = Marker(
             whole(producer_id, "producer_id", 0),
-            whole(producer_epoch, "producer_epoch", 0),
-            whole(coordinator_epoch, "coordinator_epoch", 0),
-            bool(commit),
+            whole(producer_epoch, "producer_epoch", 0, 2**15 - 1),
+            whole(coordinator_epoch, "coordinator_epoch", 0, 2**31 - 1),
+            commit,
             self._access.now_ms(),
         )
         with self._topic.using():
@@ -311,12 +315,14 @@ class PartitionLog:
         self._access.check_usable()
         if type(offset) is not int or type(max_bytes) is not int:
             offset, max_bytes = whole(offset, "offset", -INT64_MAX), whole(max_bytes, "max_bytes")
+        if type(leader_epoch) is not int:
+            leader_epoch = whole(leader_epoch, "leader_epoch", -1)
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
         self._check_position(reader, bounds, offset, leader_epoch)
         limit = limit_of(bounds, isolation)
         if end is not None:
-            limit = min(limit, end)
+            limit = min(limit, end if type(end) is int else whole(end, "end", -INT64_MAX))
         skipped = 0
         while offset < limit:
             try:
@@ -396,6 +402,8 @@ class PartitionLog:
     ) -> Iterator[Record]:
         """Records with ``start <= offset < end_exclusive`` (None: what is visible now); with ``reverse`` the
         newest first, read from the end. Errors as ``fetch``; those of ``start`` are raised at once."""
+        if not isinstance(reverse, bool):
+            raise InvalidArgumentError(f"reverse={shown(reverse)}", hint="it is True or False")
         start, end = self._range(start, end_exclusive, isolation)
         return self._records_back(start, end, isolation) if reverse else self._records(start, end, isolation)
 
