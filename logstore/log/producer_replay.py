@@ -67,7 +67,7 @@ class ProducerReplay:
                 return
             if header.producer_id >= 0 and header.last_offset >= self.next_offset:
                 try:
-                    self._take(segment.base_offset, header, data)
+                    self.take(segment.base_offset, header, data)
                 except CorruptBatchError as error:
                     path = segment.path()
                     raise CorruptBatchError(
@@ -75,7 +75,8 @@ class ProducerReplay:
                     ) from error
             self.next_offset = max(self.next_offset, header.next_offset)
 
-    def _take(self, segment_base: int, header: BatchHeader, data: Buffer) -> None:
+    def take(self, segment_base: int, header: BatchHeader, data: Buffer) -> None:
+        """One batch of a producer, in the order of offsets. CorruptBatchError for a marker that is none."""
         if not header.is_control:
             self.states.note(header, header.base_offset, self._seen_s)
             return

@@ -85,6 +85,8 @@ class SegmentList:
     def read_back(self, end_offset: int) -> Back | None:
         """The batches that hold the records right before ``end_offset``: some hundred KiB of them, from a
         batch that the offset index knows. None if there are none. Costs the same wherever it starts."""
+        if not self.segments:
+            return None
         for number in range(self.floor(max(end_offset - 1, 0)), -1, -1):
             segment = self.segments[number]
             if segment.base_offset >= end_offset:
