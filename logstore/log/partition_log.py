@@ -344,15 +344,18 @@ class PartitionLog:
     def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
         """None: a broker's compaction has left nothing of [offset, limit)."""
         chunk = reader.read(offset, max_bytes, limit)
-        if isinstance(reader, ObservedLog) and not reader.gapless:
+        if not _is_gapless(reader):
             return chunk
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
-            raise CorruptBatchError(
-                f"{self.where}: the files hold {found} where offset {offset} is due; the log goes on to {limit}",
-                hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
-            )
+            raise self._hole(found, offset, limit)
         return chunk
+
+    def _hole(self, found: str, due: int, end: int) -> CorruptBatchError:
+        return CorruptBatchError(
+            f"{self.where}: the files hold {found} where offset {due} is due; the log goes on to {end}",
+            hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
+        )
 
     def _check_position(
         self, reader: OwnedLog | ObservedLog, bounds: Bounds, offset: int, leader_epoch: int
@@ -413,6 +416,12 @@ class PartitionLog:
             reader = self._topic.reader(self.partition)
             try:
                 back = reader.read_back(end)
+                if _is_gapless(reader) and (back is None or back.next_offset < end):
+                    self._check_position(
+                        reader, reader.bounds(), start, -1
+                    )  # retention may have come between
+                    found = "nothing" if back is None else f"offsets up to {back.next_offset - 1}"
+                    raise self._hole(found, end - 1, end)
                 if back is None:
                     return
                 data = back.data
@@ -477,6 +486,10 @@ def limit_of(bounds: Bounds, isolation: Isolation) -> int:
     raise InvalidArgumentError(
         f"isolation={isolation!r} is not known", hint="use 'read_committed' or 'read_uncommitted'"
     )
+
+
+def _is_gapless(reader: OwnedLog | ObservedLog) -> bool:
+    return not isinstance(reader, ObservedLog) or reader.gapless
 
 
 def check_acks(acks: object) -> None:
