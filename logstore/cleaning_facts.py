@@ -79,7 +79,8 @@ class CleaningFacts:
         try:
             if isinstance(log, ObservedLog):
                 log.refresh()
-            found = segment_facts(log.segments, bounds, point, newest=config.min_compaction_lag_ms > 0)
+            newest = config.min_compaction_lag_ms > 0
+            found = log.look(lambda segments: segment_facts(segments, bounds, point, newest=newest))
         except OSError as error:
             raise from_os_error(error, "read", log.directory) from error
         self._known[place] = (seen, found)

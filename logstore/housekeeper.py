@@ -136,9 +136,11 @@ class Housekeeper:
         """Retention over owned topics, and over retained ones that nobody owns; removal of retired files."""
         keeper = self._keeper()
         owned = [topic for topic in self._topics() if topic.owned]
-        others = [topic for topic in self._retained() if not topic.owned]
+        retained = self._guarded("topics with retention", self._retained)
+        readable = isinstance(retained, list)  # else the catalogue is not: it is looked at again
+        others = [topic for topic in retained if not topic.owned] if isinstance(retained, list) else []
         wait: float | None = None
-        if owned or others:
+        if owned or others or not readable:
             wait = self._next_retention_s - now_s
             if wait <= 0:
                 self._retention_pass(keeper, owned, others)

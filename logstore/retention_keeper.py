@@ -76,18 +76,20 @@ class RetentionKeeper:
             log.publish()
         if decision.drop:
             due_s = self._context.clock.monotonic_s() + topic.config.file_delete_delay_ms / 1000
+            dropped = log.drop_front(decision.drop)
             try:
-                self._retirement.retire(log.directory, log.drop_front(decision.drop), due_s)
+                self._retirement.retire(log.directory, dropped, due_s)
             except OSError as error:
                 raise from_os_error(error, "retire segments of", log.directory) from error
-        return decision.drop
+            return len(dropped)
+        return 0
 
     def _decide(self, config: TopicConfig, log: OwnedLog | ObservedLog, by_time: bool) -> RetentionDecision:
         clock, bounds = self._context.clock, log.bounds()
         active = log.segments.active
         age_s = clock.monotonic_s() - active.active_since_s if active is not None and not active.closed else 0
         try:
-            facts = log.segments.facts(bounds.high_watermark)
+            facts = log.look(lambda segments: segments.facts(bounds.high_watermark))
         except OSError as error:
             raise from_os_error(error, "read", log.directory) from error
         return decide_retention(

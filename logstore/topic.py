@@ -312,8 +312,9 @@ class Topic:
     def give_up_lock(self) -> None:
         """After ``discard``: nothing is saved, the lock goes."""
         with self._owning:
-            self.owned = False
-            self._context.locks.release(self.entry.lock_slot)
+            if self.owned:  # else a release or the idle one came first
+                self.owned = False
+                self._context.locks.release(self.entry.lock_slot)
 
     def _forget_logs(self) -> None:
         for log in self._logs.values():

@@ -120,11 +120,20 @@ class TopicRegistry:
 
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
-        return [] if self._context.read_only else [self.get(name) for name in self._retained]
+        return self._found(self._retained)
 
     def compacted(self) -> list[Topic]:
         """Topics whose settings have them cleaned."""
-        return [] if self._context.read_only else [self.get(name) for name in self._compacted]
+        return self._found(self._compacted)
+
+    def _found(self, names: list[str]) -> list[Topic]:
+        found: list[Topic] = []
+        for name in [] if self._context.read_only else names:
+            try:
+                found.append(self.get(name))
+            except UnknownTopicError:
+                continue  # just deleted
+        return found
 
     def opened(self) -> list[Topic]:
         return list(self._open.values())

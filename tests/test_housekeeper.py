@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from logstore import topic_state
+from logstore.errors import StoreClosedError
 from logstore.housekeeper import CHECKPOINT_S, Housekeeper
 from logstore.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind
+from logstore.seams.fs import read_file, replace_file
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 
@@ -252,3 +254,47 @@ def test_an_idle_housekeeper_does_not_wake_up() -> None:
     threading.Event().wait(0.1)
     assert steps <= before + 1
     keeper.close()
+
+
+def test_a_catalogue_that_cannot_be_read_does_not_stop_the_flush(caplog: pytest.LogCaptureFixture) -> None:
+    """It once ended the thread, as soon as any topic had a retention: no record under acks=1 was visible again."""
+    store, clock = make(retention_check_s=1)
+    store.create_topic("kept", config={"retention.ms": "1000000"})
+    log = store.partition("t", 0)
+    good = read_file(store.fs, f"{ROOT}/topics.json")
+    log.append([(None, b"a")], acks=1)
+    replace_file(store.fs, f"{ROOT}/topics.json", b"{garbage")
+    clock.advance(5000)
+    with caplog.at_level(logging.ERROR):
+        wait = store.step()
+    assert log.high_watermark == 1
+    assert "topics.json is damaged" in caplog.text
+    assert wait is not None, "it is looked at again"
+    replace_file(store.fs, f"{ROOT}/topics.json", good)
+    clock.advance(5000)
+    store.step()
+    assert store.describe_topic("kept").config == {"retention.ms": "1000000"}
+
+
+def test_a_topic_deleted_elsewhere_is_none_to_retain() -> None:
+    fs, table, clock = MemoryFileSystem(), LockTable(), ManualClock()
+    mine, theirs = (
+        LogStore(ROOT, fs=fs, clock=clock, threads=False, locks=MemoryLocks(table, clock=clock)) for _ in "12"
+    )
+    for name in ("a", "b"):
+        mine.create_topic(name, config={"retention.ms": "1000", "cleanup.policy": "compact,delete"})
+    theirs.delete_topic("a")
+    assert [topic.name for topic in mine._registry.retained()] == ["b"]
+    assert [topic.name for topic in mine._registry.compacted()] == ["b"]
+
+
+def test_a_store_that_closes_amid_a_pass_says_nothing(tmp_path: Path) -> None:
+    """A traceback of the thread once came out of every hundredth command."""
+    store = LogStore(tmp_path / "s", retention_check_s=1e-3)
+    store.create_topic("t", config={"retention.ms": "1000000"})
+    store._context.closed = True  # as close() does, before it waits for the thread
+    with pytest.raises(StoreClosedError):
+        store._registry.retained()
+    assert store._housekeeper.step() is not None
+    store._context.closed = False
+    store.close()

@@ -21,6 +21,7 @@ from logstore.errors import (
     ReadOnlyStoreError,
     RecordTypeError,
 )
+from logstore.format.batch import encode_batch
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 ODD: tuple[Any, ...] = (
@@ -50,13 +51,17 @@ ODD: tuple[Any, ...] = (
     ),
 )
 PLACE = TopicPartition("t", 0)
+PRODUCER: dict[str, Any] = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+MARKER: dict[str, Any] = {"producer_id": 2, "producer_epoch": 0, "commit": True, "coordinator_epoch": 0}
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[logstore.LogStore]:
     with logstore.open(":memory:") as store:
         store.create_topic("t", partitions=2)
-        store.partition("t", 0).append([(b"k", b"v")] * 3)
+        store.create_topic("c", config={"cleanup.policy": "compact,delete"})
+        for topic in ("t", "c"):
+            store.partition(topic, 0).append([(b"k", b"v")] * 3)
         yield store
 
 
@@ -111,6 +116,17 @@ CALLS: dict[str, Callable[[logstore.LogStore, Any], object]] = {
     "alter config": lambda store, odd: store.admin.alter_topic("t", odd),
     "alter setting": lambda store, odd: store.admin.alter_topic("t", {"flush.ms": odd}),
     "add_partitions": lambda store, odd: store.admin.add_partitions("t", odd),
+    "compact topic": lambda store, odd: store.admin.compact(odd),
+    "compact partition": lambda store, odd: store.admin.compact("c", odd),
+    "compact roll": lambda store, odd: store.admin.compact("c", roll=odd),
+    "compact progress": lambda store, odd: store.admin.compact("c", on_progress=odd),
+    "erase topic": lambda store, odd: store.admin.erase_keys(odd, [b"absent"]),
+    "erase keys": lambda store, odd: store.admin.erase_keys("c", odd),
+    "erase key": lambda store, odd: store.admin.erase_keys("c", [odd]),
+    "delete_records topic": lambda store, odd: store.delete_records(odd, 0),
+    "delete_records before": lambda store, odd: store.delete_records("c", odd),
+    "delete_records offset": lambda store, odd: store.delete_records("c", {0: odd}),
+    "delete_producer": lambda store, odd: store.admin.delete_producer(odd),
     "describe_group": lambda store, odd: store.admin.describe_group(odd),
     "delete_group": lambda store, odd: store.admin.delete_group(odd),
     "seek_group name": lambda store, odd: store.admin.seek_group(odd, "earliest", topics=["t"], dry_run=True),
@@ -130,9 +146,27 @@ CALLS: dict[str, Callable[[logstore.LogStore, Any], object]] = {
     "append header name": lambda store, odd: store.partition("t", 0).append([(b"", b"", [(odd, b"")])]),
     "append time": lambda store, odd: store.partition("t", 0).append([(b"", b"", [], odd)]),
     "append acks": lambda store, odd: store.partition("t", 0).append([(b"", b"")], acks=odd),
+    "append expected": lambda store, odd: store.partition("t", 0).append([(b"", b"")], expected_offset=odd),
     "append_batch": lambda store, odd: store.partition("t", 0).append_batch(odd),
+    **{
+        f"batch {name}": lambda store, odd, name=name: store.partition("t", 0).append_batch(  # type: ignore[misc]
+            encode_batch([(b"", b"")], now_ms=1, **{**PRODUCER, name: odd})
+        )
+        for name in ("producer_id", "producer_epoch", "base_sequence", "base_offset", "leader_epoch")
+    },
+    **{
+        f"marker {name}": lambda store, odd, name=name: store.partition("c", 0).end_transaction(  # type: ignore[misc]
+            **{**MARKER, name: odd}
+        )
+        for name in ("producer_id", "producer_epoch", "commit", "coordinator_epoch")
+    },
     "read offset": lambda store, odd: store.partition("t", 0).read(odd),
     "read isolation": lambda store, odd: store.partition("t", 0).read(0, isolation=odd),
+    "fetch bytes": lambda store, odd: store.partition("t", 0).fetch(0, odd, "read_committed"),
+    "fetch epoch": lambda store, odd: store.partition("t", 0).fetch(0, 1, "read_committed", odd),
+    "fetch end": lambda store, odd: store.partition("t", 0).fetch(0, 1, "read_committed", end=odd),
+    "records reverse": lambda store, odd: list(store.partition("t", 0).records(0, reverse=odd)),
+    "records isolation": lambda store, odd: list(store.partition("t", 0).records(0, isolation=odd)),
     "records start": lambda store, odd: list(store.partition("t", 0).records(odd)),
     "records end": lambda store, odd: list(store.partition("t", 0).records(0, odd)),
     "to_arrow": lambda store, odd: store.partition("t", 0).to_arrow(odd),
@@ -187,7 +221,11 @@ def test_nothing_of_it_harmed_the_store(store: logstore.LogStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["lock_timeout_s", "lock_idle_release_s", "mode_bits", "max_open_files", "tail_cache_bytes"]
+    "setting",
+    [
+        *("lock_timeout_s", "lock_idle_release_s", "retention_check_s", "mode_bits", "max_open_files"),
+        *("tail_cache_bytes", "cleaner_duty", "cleaner_key_map_bytes"),
+    ],
 )
 def test_odd_settings_of_a_store(setting: str, tmp_path: Path) -> None:
     for odd in ODD:
@@ -241,6 +279,23 @@ def test_half_a_surrogate_pair_in_a_header(store: logstore.LogStore) -> None:
             producer.send("t", b"", headers=[("\ud800", b"")])
         with pytest.raises(RecordTypeError, match="row 0"):
             producer.send_many("t", [(None, b"", [("\ud800", b"")])])
+
+
+@pytest.mark.parametrize(
+    ("name", "far"), [("producer_id", 2**63), ("producer_epoch", 2**15), ("coordinator_epoch", 2**31)]
+)
+def test_a_marker_whose_numbers_no_batch_can_hold(store: logstore.LogStore, name: str, far: int) -> None:
+    log = store.partition("c", 0)
+    before = log.bounds()
+    with pytest.raises(InvalidArgumentError, match=f"{name}={far} "):
+        log.end_transaction(**{**MARKER, name: far})
+    assert log.bounds() == before
+
+
+def test_what_is_to_become_of_a_transaction_is_said_by_a_bool(store: logstore.LogStore) -> None:
+    """commit="no" once committed."""
+    with pytest.raises(InvalidArgumentError, match="commit='no'"):
+        store.partition("c", 0).end_transaction(2, 0, commit="no")  # type: ignore[arg-type]
 
 
 def test_a_group_of_deliveries_tells_what_is_in_when_some_failed(store: logstore.LogStore) -> None:

@@ -422,3 +422,15 @@ def test_deleting_beside_appends() -> None:
                 assert isinstance(appender.refused, allowed)
             assert [name for name in fs.listdir(ROOT) if name.startswith("t-")] == []
             assert fs.listdir(f"{ROOT}/.state") == []
+
+
+def test_a_release_that_comes_amid_a_deletion_gives_the_lock_up_once() -> None:
+    """The idle release once came between the end of the files and that of the lock: an invariant broke."""
+    with World().store(lock_idle_release_s=0.0) as store:
+        store.create_topic("t")
+        store.partition("t", 0).append([(None, b"v")])
+        topic = store._registry.get("t")
+        topic.discard()
+        assert topic.idle_release(0.0)
+        topic.give_up_lock()
+        assert not topic.owned

@@ -30,7 +30,13 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from logstore.errors import CorruptBatchError, RecordTooLargeError, UnsupportedMagicError
+from logstore.arguments import shown
+from logstore.errors import (
+    CorruptBatchError,
+    InvalidArgumentError,
+    RecordTooLargeError,
+    UnsupportedMagicError,
+)
 from logstore.format.compression import (
     CODEC_NAMES,
     MAX_DECOMPRESSED_BYTES,
@@ -327,14 +333,21 @@ def encode_batch(
 def pack_batch(header: BatchHeader, records: Buffer) -> bytes:
     """A batch of a header and a records section, already compressed as its attributes say.
 
-    ``batch_length``, ``magic`` and ``crc`` of ``header`` are not used but computed.
+    ``batch_length``, ``magic`` and ``crc`` of ``header`` are not used but computed. ``InvalidArgumentError`` for
+    a field that its width cannot hold.
     """
     size = MIN_BATCH_LENGTH + len(records)
     if size > INT32_MAX:
         raise RecordTooLargeError(f"a batch of {size} bytes does not fit the format's {INT32_MAX}")
-    checked = _FROM_ATTRIBUTES.pack(*header[5:])
-    crc = crc32c(records, crc32c(checked))
-    head = _BEFORE_ATTRIBUTES.pack(header.base_offset, size, header.leader_epoch, MAGIC, crc)
+    try:
+        checked = _FROM_ATTRIBUTES.pack(*header[5:])
+        crc = crc32c(records, crc32c(checked))
+        head = _BEFORE_ATTRIBUTES.pack(header.base_offset, size, header.leader_epoch, MAGIC, crc)
+    except (struct.error, TypeError) as error:
+        raise InvalidArgumentError(
+            f"a batch cannot say {shown(header)}: {error}",
+            hint="offsets and producer ids are of 64 bits, sequences and leader epochs of 32, producer epochs of 16",
+        ) from error
     return b"".join((head, checked, records))
 
 

@@ -287,15 +287,14 @@ class OwnedLog(SyncedLog):
             return True
 
     def drop_front(self, count: int) -> tuple[Segment, ...]:
-        """Take the oldest ``count`` segments out of the log; their files are the caller's to retire."""
+        """Take the oldest ``count`` segments out of the log; their files are the caller's to retire. Fewer
+        where a cleaning has put others there since they were counted: none past the log start, nor the last."""
         with self._lock:
-            dropped = self.segments.segments[:count]
-            self.segments = SegmentList(self.segments.segments[count:])
-            invariant(
-                all(segment.next_offset <= self.log_start_offset for segment in dropped),
-                "a segment is dropped only when the log starts past it",
-            )
-            return dropped
+            segments = self.segments.segments
+            closed = segments[:-1]
+            count = min(count, sum(segment.next_offset <= self.log_start_offset for segment in closed))
+            self.segments = SegmentList(segments[count:])
+            return segments[:count]
 
     def replace_segments(
         self, old: Sequence[Segment], new: Sequence[Segment], place: Callable[[], None]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from logstore.arguments import INT64_MAX, whole
+from logstore.arguments import INT64_MAX, shown, whole
 from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptBatchError,
@@ -106,6 +106,8 @@ class PartitionLog:
                 f"append to {self.where}: rows are {type(rows).__name__}",
                 hint="pass a list of (key, value) rows",
             )
+        if expected_offset is not None:
+            expected_offset = whole(expected_offset, "expected_offset")
         now_ms = self._access.now_ms()
         config = self._topic.config
         codec = config.compression_type if config.compression_type != "producer" else "none"
@@ -163,11 +165,13 @@ class PartitionLog:
         Errors: ``ProducerFencedError`` (its epoch is over), ``CoordinatorFencedError``.
         """
         self._access.check_writable()
+        if not isinstance(commit, bool):
+            raise InvalidArgumentError(f"commit={shown(commit)}", hint="it is True, or False to abort")
         marker = Marker(
             whole(producer_id, "producer_id", 0),
-            whole(producer_epoch, "producer_epoch", 0),
-            whole(coordinator_epoch, "coordinator_epoch", 0),
-            bool(commit),
+            whole(producer_epoch, "producer_epoch", 0, 2**15 - 1),
+            whole(coordinator_epoch, "coordinator_epoch", 0, 2**31 - 1),
+            commit,
             self._access.now_ms(),
         )
         with self._topic.using():
@@ -311,12 +315,14 @@ class PartitionLog:
         self._access.check_usable()
         if type(offset) is not int or type(max_bytes) is not int:
             offset, max_bytes = whole(offset, "offset", -INT64_MAX), whole(max_bytes, "max_bytes")
+        if type(leader_epoch) is not int:
+            leader_epoch = whole(leader_epoch, "leader_epoch", -1)
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
         self._check_position(reader, bounds, offset, leader_epoch)
         limit = limit_of(bounds, isolation)
         if end is not None:
-            limit = min(limit, end)
+            limit = min(limit, end if type(end) is int else whole(end, "end", -INT64_MAX))
         skipped = 0
         while offset < limit:
             try:
@@ -338,15 +344,18 @@ class PartitionLog:
     def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
         """None: a broker's compaction has left nothing of [offset, limit)."""
         chunk = reader.read(offset, max_bytes, limit)
-        if isinstance(reader, ObservedLog) and not reader.gapless:
+        if not _is_gapless(reader):
             return chunk
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
-            raise CorruptBatchError(
-                f"{self.where}: the files hold {found} where offset {offset} is due; the log goes on to {limit}",
-                hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
-            )
+            raise self._hole(found, offset, limit)
         return chunk
+
+    def _hole(self, found: str, due: int, end: int) -> CorruptBatchError:
+        return CorruptBatchError(
+            f"{self.where}: the files hold {found} where offset {due} is due; the log goes on to {end}",
+            hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
+        )
 
     def _check_position(
         self, reader: OwnedLog | ObservedLog, bounds: Bounds, offset: int, leader_epoch: int
@@ -396,6 +405,8 @@ class PartitionLog:
     ) -> Iterator[Record]:
         """Records with ``start <= offset < end_exclusive`` (None: what is visible now); with ``reverse`` the
         newest first, read from the end. Errors as ``fetch``; those of ``start`` are raised at once."""
+        if not isinstance(reverse, bool):
+            raise InvalidArgumentError(f"reverse={shown(reverse)}", hint="it is True or False")
         start, end = self._range(start, end_exclusive, isolation)
         return self._records_back(start, end, isolation) if reverse else self._records(start, end, isolation)
 
@@ -405,6 +416,12 @@ class PartitionLog:
             reader = self._topic.reader(self.partition)
             try:
                 back = reader.read_back(end)
+                if _is_gapless(reader) and (back is None or back.next_offset < end):
+                    self._check_position(
+                        reader, reader.bounds(), start, -1
+                    )  # retention may have come between
+                    found = "nothing" if back is None else f"offsets up to {back.next_offset - 1}"
+                    raise self._hole(found, end - 1, end)
                 if back is None:
                     return
                 data = back.data
@@ -469,6 +486,10 @@ def limit_of(bounds: Bounds, isolation: Isolation) -> int:
     raise InvalidArgumentError(
         f"isolation={isolation!r} is not known", hint="use 'read_committed' or 'read_uncommitted'"
     )
+
+
+def _is_gapless(reader: OwnedLog | ObservedLog) -> bool:
+    return not isinstance(reader, ObservedLog) or reader.gapless
 
 
 def check_acks(acks: object) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
 from logstore import topic_state
@@ -29,7 +29,6 @@ from logstore.errors import (
     StorageError,
 )
 from logstore.format.batch import STAMP_SIZE, decode_batches, read_header, stamp
-from logstore.format.control import decode_control_batch
 from logstore.log import checkpoints
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
@@ -45,6 +44,8 @@ from logstore.log.inspect import (
     segment_base_offsets,
     segment_path,
 )
+from logstore.log.producer_replay import marker_of
+from logstore.log.salvaged_producers import SalvagedProducers
 from logstore.log.segment_writer import PartitionWriter
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem, read_file
@@ -154,13 +155,17 @@ class _Salvage:
         self._clock = clock
         self._progress = progress
         self._random_bytes = random_bytes
+        self._next_producer_id = 0
         self.report = SalvageReport()
 
     def run(self) -> SalvageReport:
         make_root(self._fs, self._target)
         topic_state.make_directory(self._fs, self._target)
+        old = self._catalogue()
         catalogue = Catalogue(store_id=encode_uuid(self._random_bytes(16)))
-        for topic in self._topics():
+        if old is not None:
+            catalogue = replace(catalogue, next_producer_id=old.next_producer_id, producers=old.producers)
+        for topic in self._topics(old):
             catalogue = catalogue.with_topic(
                 topic.name,
                 topic_id=topic.topic_id,
@@ -173,19 +178,19 @@ class _Salvage:
             self.report.topics += 1
         self._fs.sync_dir(self._target)
         file = CatalogueFile(self._fs, self._target)
+        next_id = max(catalogue.next_producer_id, self._next_producer_id)
         try:
-            file.save(catalogue)
+            file.save(replace(catalogue, next_producer_id=next_id))
         finally:
             file.close()
         return self.report
 
     # --- what there is ---
 
-    def _topics(self) -> Iterator[_Topic]:
+    def _topics(self, catalogue: Catalogue | None) -> Iterator[_Topic]:
         folders: dict[str, dict[int, PartitionFolder]] = {}
         for folder in partition_folders(self._fs, self._source):
             folders.setdefault(folder.topic, {})[folder.partition] = folder
-        catalogue = self._catalogue()
         if catalogue is not None:
             for name, entry in sorted(catalogue.topics.items()):
                 yield _Topic(
@@ -215,7 +220,9 @@ class _Salvage:
         try:
             return file.load()
         except LogStoreError as error:
-            self.report.notes.append(f"topics and their settings are guessed from folders: {error.message}")
+            self.report.notes.append(
+                f"topics and their settings are guessed from folders, producers have lost their names: {error.message}"
+            )
             return None
         finally:
             file.close()
@@ -309,9 +316,11 @@ class _Salvage:
             copy.finish()
             if copy.epochs.latest >= 0:  # it may have no record; it must not be given again
                 writer.epochs.assign(copy.epochs.latest, writer.next_offset)
+            copy.producers.write(self._fs, f"{self._target}/{topic.name}-{partition}")
             writer.finish()
         finally:
             writer.abandon()
+        self._next_producer_id = max(self._next_producer_id, copy.producers.next_id)
         log_start = max(start, known.log_start_offset) if known is not None else start
         end = writer.next_offset
         return PartitionState(end, min(log_start, end), end, end)
@@ -364,6 +373,7 @@ class _PartitionCopy:
         self.reason = "no segment holds them"
         self.gaps_allowed = False
         self.epochs = Epochs()
+        self.producers = SalvagedProducers(writer.next_offset)
         self._fs = fs
         self._known_end = known_end
         self._closed_at = known_end if clean else INT64_MAX
@@ -463,6 +473,7 @@ class _PartitionCopy:
         if roll:
             writer.roll()
         writer.append(header, batch.data)
+        self.producers.take(writer.segment_base, header, batch.data)
         self._damaged = False
         self._report.batches += 1
         self._report.records += header.records_count
@@ -479,7 +490,7 @@ class _PartitionCopy:
         """Why a batch with a right CRC cannot be read all the same."""
         try:
             if batch.header.is_control:
-                decode_control_batch(batch.data, 0, batch.header)
+                marker_of(batch.data, batch.header)
             else:
                 decode_batches(batch.data, self._topic, self._partition, check=False)
         except MissingExtraError:
@@ -495,3 +506,8 @@ class _PartitionCopy:
         elif self._damaged:
             start = self._writer.next_offset
             self._report.lost.append(LostRange(self._topic, self._partition, start, -1, self.reason))
+        if (first := self.producers.first_open_offset) is not None:
+            self._report.notes.append(
+                f"{self._topic}-{self._partition}: a transaction from offset {first} on has no end in the copy: "
+                "read_committed readers stop there"
+            )

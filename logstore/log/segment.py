@@ -220,7 +220,7 @@ class Segment:
         rows = self._aborted
         if rows is None:
             path, fs = self.path(ABORTED_SUFFIX), self._pool.fs
-            rows = read_rows(fs, path, self.base_offset)
+            rows = read_rows(fs, path, self.base_offset, whole=self.closed)
             if self.closed and (self._is_replaced() or (not rows and exists(fs, path + ".deleted"))):
                 raise FileNotFoundError(errno.ENOENT, "it is being retired", self.path())
             if self.closed or self.rule is not None:

@@ -134,6 +134,11 @@ class PartitionWriter:
         except OSError as error:
             raise from_os_error(error, "create", folder) from error
 
+    @property
+    def segment_base(self) -> int:
+        """Of the segment with the last batch."""
+        return self.next_offset if self._segment is None else self._segment.base_offset
+
     def append(self, header: BatchHeader, data: Buffer) -> None:
         """A batch that starts at ``next_offset`` or later (compaction leaves gaps)."""
         try:

@@ -67,11 +67,18 @@ def decode_rows(
 
 
 def read_rows(
-    fs: FileSystem, path: str, base_offset: int, before: int | None = None
+    fs: FileSystem, path: str, base_offset: int, before: int | None = None, *, whole: bool = False
 ) -> list[AbortedTransaction]:
-    """The rows in the file at ``path``; none if there is no file. CorruptBatchError, OSError."""
+    """The rows in the file at ``path``; none if there is no file. ``whole``: nobody appends to it any more, so
+    its last row has to be all there. CorruptBatchError, OSError."""
     try:
         data = read_file(fs, path)
     except FileNotFoundError:
         return []
+    if whole and len(data) % ROW.size:
+        raise CorruptBatchError(
+            f"{path}: {len(data)} bytes are no whole number of rows of a transaction index ({ROW.size} each)",
+            path=path,
+            position=len(data) - len(data) % ROW.size,
+        )
     return decode_rows(data, path, base_offset, before)

@@ -32,6 +32,7 @@ from logstore.log.inspect import (
     segment_base_offsets,
     segment_path,
 )
+from logstore.log.transaction_check import TransactionCheck
 from logstore.seams.fs import FileSystem
 from logstore.types import Record
 
@@ -122,6 +123,7 @@ class _PartitionCheck:
         self._facts = facts
         self._totals = totals
         self._epochs = Epochs()
+        self._transactions = TransactionCheck(fs, folder.path)
         self._bases = segment_base_offsets(fs, folder.path)
         self._next_offset = self._bases[0] if self._bases else 0
         self._leader_epoch = -1
@@ -220,6 +222,7 @@ class _PartitionCheck:
                 if self._cut:
                     return
                 indexes.lose_track()
+                self._transactions.lose_track()
                 continue
             yield from self._check_due(path, span.position, span.header.base_offset)
             self._next_offset = span.header.next_offset
@@ -231,6 +234,8 @@ class _PartitionCheck:
         rebuilt = not self._facts.clean and (point is None or not 0 <= self._next_offset <= point)
         for finding in indexes.finish():
             yield Fault(*finding, warning=rebuilt or finding[2] == "missing")
+        for finding in self._transactions.finish(base_offset):
+            yield Fault(*finding, warning=rebuilt)
 
     def _spans(self, path: str, base_offset: int) -> Iterator[Span]:
         try:
@@ -300,6 +305,7 @@ class _PartitionCheck:
             yield Fault(path, batch.position, "timestamp", text)
 
     def _decoded(self, batch: ScannedBatch) -> list[Record]:
+        self._transactions.see(batch.header, batch.data)
         if batch.header.is_control and batch.header.records_count == 0:
             return []  # a cleaning of Kafka's took the marker and left the batch
         if batch.header.is_control:

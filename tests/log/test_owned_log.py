@@ -19,6 +19,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import iter_headers, pack_batch, read_header
 from logstore.log import owned_log
+from logstore.log.segment_list import SegmentList
 from logstore.seams.faults import FaultKind
 from tests.log.logs import FOLDER, NOW_MS, Desk, append, batch, checked, records, values
 
@@ -557,3 +558,22 @@ def test_all_errors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
                 work(desk)
             fired[kind] += desk.fs.faults.fired
     assert all(fired.values()), fired
+
+
+def test_the_front_that_a_cleaning_merged_meanwhile_is_not_dropped() -> None:
+    """Counted before, three segments were once dropped of a list that had become shorter: records in use too."""
+    desk = Desk()
+    log = desk.open()
+    for value in (b"a", b"b", b"c", b"d"):
+        append(log, value)
+        log.roll_idle()
+    log.sync()
+    log.raise_start(2)
+    first, second, third, *rest = log.segments.segments
+    log.segments = SegmentList([first, third, *rest])  # second went into first
+    first.next_offset = second.next_offset
+    assert [segment.base_offset for segment in log.drop_front(3)] == [0]
+    assert [segment.base_offset for segment in log.segments.segments] == [2, 3, 4]
+    log.raise_start(4)
+    assert len(log.drop_front(99)) == 2
+    assert [segment.base_offset for segment in log.segments.segments] == [4], "the last one stays"

@@ -7,8 +7,11 @@ import random
 import pytest
 
 import logstore
-from logstore.errors import OffsetOutOfRangeError
+from logstore.errors import CorruptBatchError, OffsetOutOfRangeError
+from logstore.live import MemoryLive
+from logstore.locks import LockTable, MemoryLocks
 from logstore.log.segment import Segment
+from logstore.log.segment_list import SegmentList
 from logstore.seams.clock import ManualClock
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Buffer
@@ -65,3 +68,48 @@ def test_start_out_of_range_is_told_at_once() -> None:
         store.create_topic("t")
         with pytest.raises(OffsetOutOfRangeError):
             store.partition("t", 0).records(5, reverse=True)
+
+
+def _rolled(store: logstore.LogStore) -> logstore.PartitionLog:
+    """Nine segments of five records."""
+    store.create_topic("t", 1, {"segment.bytes": "1024", "retention.bytes": "0"})
+    log = store.partition("t", 0)
+    for number in range(45):
+        log.append([(None, b"%03d" % number + b"x" * 120)])
+    return log
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+@pytest.mark.parametrize("which", [0, 1, 4, -1])
+def test_a_segment_that_is_missing_is_told_backwards_too(mode: str, which: int) -> None:
+    """Its records were once left out without a word."""
+    fs = MemoryFileSystem()
+    with _store(fs) as store:
+        _rolled(store)
+    names = sorted(name for name in fs.listdir("/s/t-0") if name.endswith(".log"))
+    fs.remove(f"/s/t-0/{names[which]}")
+    with _store(fs, mode) as store, pytest.raises(CorruptBatchError, match=r"where offset \d+ is due"):
+        list(store.partition("t", 0).records(0, reverse=True))
+
+
+@pytest.mark.parametrize("mode", ["r", "rw"])
+def test_what_retention_took_meanwhile_is_told(mode: str) -> None:
+    fs, live, table, clock = MemoryFileSystem(), MemoryLive(), LockTable(), ManualClock()
+
+    def opened(mode: str) -> logstore.LogStore:
+        locks = MemoryLocks(table, clock=clock)
+        return logstore.LogStore("/s", mode, fs=fs, clock=clock, threads=False, live=live, locks=locks)  # type: ignore[arg-type]
+
+    with opened("rw") as store, opened(mode) as beside:
+        owned = _rolled(store)
+        log = beside.partition("t", 0) if mode == "r" else owned
+        backwards = log.records(0, reverse=True)
+        assert next(backwards).offset == 44
+        store.step()
+        assert owned.log_start_offset > 0
+        with pytest.raises(OffsetOutOfRangeError, match="are gone, the log now starts at"):
+            list(backwards)
+
+
+def test_a_log_without_segments_has_nothing_before_any_offset() -> None:
+    assert SegmentList().read_back(5) is None
