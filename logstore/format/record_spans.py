@@ -12,7 +12,7 @@ from operator import ge
 from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError
-from logstore.format.alike import bounds_alike, split_alike
+from logstore.format.alike import keys_alike
 from logstore.format.record import MIN_RECORD_BYTES
 from logstore.format.varint import (
     VARINT_MAX_BYTES,
@@ -39,11 +39,9 @@ def key_column(section: bytes, count: int) -> KeyColumn:
     """The keys in ``section``, which holds ``count`` records. ``CorruptBatchError`` if it does not."""
     if count * MIN_RECORD_BYTES > len(section):
         raise CorruptBatchError(f"{count} records cannot lie in a records section of {len(section)} bytes")
-    alike = split_alike(section, count)
+    alike = keys_alike(section, count)
     if alike is not None:
-        keys, values = alike
-        lengths = [-1 if one is None else len(one) for one in (keys[0], values[0])]
-        return KeyColumn(keys, range(count), (), bounds_alike(lengths[0], lengths[1], count), False)
+        return KeyColumn(alike.keys, range(count), (), alike.bounds, False)
     try:
         return _scanned(section, count)
     except IndexError:
@@ -100,6 +98,29 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
     if deltas[0] < 0 or any(map(ge, deltas, deltas[1:])):
         raise CorruptBatchError("the offsets in the records section do not grow")
     return KeyColumn(keys, deltas, nulls, bounds, shifted)
+
+
+def record_bounds(section: bytes, count: int) -> tuple[Sequence[int], bool]:
+    """``bounds`` and ``shifted`` of ``key_column``, for a section that it has read before without an error."""
+    alike = keys_alike(section, count)
+    if alike is not None:
+        return alike.bounds, False
+    bounds = [0] * (count + 1)
+    shifted = False
+    at = 0
+    for number in range(1, count + 1):
+        raw = section[at]
+        at += 1
+        if raw > 127:
+            if (high := section[at]) < 128:
+                raw += (high << 7) - 128
+                at += 1
+            else:
+                raw, at = read_raw(section, at - 1, VARINT_MAX_BYTES)
+        if section[at + 1]:
+            shifted = True
+        bounds[number] = at = at + (raw >> 1)
+    return bounds, shifted
 
 
 def joined(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> bytes:
