@@ -211,6 +211,7 @@ class Cleaning:
         end = min(end, segments[-1].next_offset) if segments else min(end, request.start_offset)
         self._bytes_total = sum(segment.size for segment in segments)
         judge: Compaction | Erasure
+        keys: KeyOffsets | None = None
         aborted = AbortedRanges(self._aborted_rows())
         if request.erase is not None:
             judge = Erasure(request.erase, end)
@@ -235,6 +236,8 @@ class Cleaning:
                 if self._is_current(group):
                     raise
                 judge.return_to(mark)
+        if keys is not None:
+            yield from keys.release()
         self._phase = "done"
         tally = self._tally
         self._result = CleanResult(
