@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import logstore
-from bench import ours
+from bench import machine, ours
 from bench.workload import ready_batches
 
 DESCRIPTORS = 1024
@@ -28,6 +28,31 @@ def call(verb: str, **arguments: Any) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.child", verb, json.dumps(arguments)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return {name: float(value) for name, value in json.loads(done.stdout or "{}").items()}
+
+
+class Running:
+    """A verb at work in a child of its own; it may say a line (``say``) before its figures."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def await_line(self) -> None:
+        """Until the child has said something, or has ended."""
+        if self._process.stdout is not None:
+            self._process.stdout.readline()
+
+    def figures(self) -> dict[str, float]:
+        """Wait for the end; a child that failed is loud."""
+        out, _ = self._process.communicate()
+        if self._process.returncode:
+            raise subprocess.CalledProcessError(self._process.returncode, self._process.args)
+        return {name: float(value) for name, value in json.loads(out).items()}
+
+
+def begin(verb: str, **arguments: Any) -> Running:
+    """Start a verb in a child."""
+    command = [sys.executable, "-m", "bench.child", verb, json.dumps(arguments)]
+    return Running(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
 
 
 def _limit_descriptors() -> None:
@@ -106,8 +131,37 @@ def idle(folder: str, seconds: float) -> dict[str, float]:
         return {"share": (time.process_time() - before) / (time.perf_counter() - began)}
 
 
+def follow(folder: str, count: int) -> dict[str, float]:
+    """When each of ``count`` records was seen by a consumer; says a line once it hangs on the log."""
+    from bench import following
+
+    with logstore.open(folder, mode="r") as store, store.consumer(ours.TOPIC) as consumer:
+        seen = following.follow(consumer, count, lambda: print("ready", flush=True))
+    return {str(number): at for number, at in seen.items()}
+
+
+def fill_keys(folder: str, keys: int) -> dict[str, float]:
+    """A compacted topic with that many keys of 16 bytes, one record each."""
+    from bench import compaction
+
+    with logstore.open(folder) as store:
+        compaction.fill(store, [(b"key-%012d" % number, b"x" * 20) for number in range(keys)], "none")
+    return {}
+
+
+def compact_within(folder: str, map_bytes: int) -> dict[str, float]:
+    """How far the process grew, in MiB, over a compaction with a key map of that size."""
+    with logstore.open(folder, cleaner_key_map_bytes=map_bytes) as store:
+        store.partition(ours.TOPIC, 0).append([(b"key", b"x")])  # takes the topic
+        before = machine.peak_mb()
+        store.admin.compact(ours.TOPIC, roll=True)
+        return {"grown_mb": machine.peak_mb() - before}
+
+
 VERBS: dict[str, Callable[..., dict[str, float]]] = {
-    verb.__name__: verb for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
+    verb.__name__: verb
+    for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
+    + (follow, fill_keys, compact_within)
 }
 
 if __name__ == "__main__":

@@ -6,14 +6,16 @@ same for every batch, so it is kept as ready-made heads, and a batch is two slic
 producers send in bulk is often like that.
 
 The way back guesses: if the first record's shape, repeated, fills the section exactly, keys and values are cut
-out by ready-made slices; joined again they must give the section, byte for byte, or the guess was wrong.
+out by ready-made slices; joined again they must give the section, byte for byte, or the guess was wrong. Who
+wants the keys alone compares what stands around them column by column: a byte of every record in one slice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from struct import Struct
+from typing import Any, NamedTuple
 
 from logstore.errors import LogStoreError
 from logstore.format.varint import ONE_BYTE_END, TWO_BYTE_END, VARINTS, read_varint
@@ -89,19 +91,60 @@ class _Cuts:
 _cuts = lru_cache(maxsize=_SHAPES)(_Cuts)
 
 
-def bounds_alike(key_length: int, value_length: int, count: int) -> list[int]:
-    """Where each of that many records of one shape begins, and the end of the last (-1: null keys)."""
+def _bounds(key_length: int, value_length: int, count: int) -> tuple[range, range]:
+    """Where records of one shape begin, and the end of the last (-1: null keys): those whose offset delta takes
+    one byte, then those of two."""
     fixed = 3 + len(VARINTS[key_length]) + max(key_length, 0) + len(VARINTS[value_length]) + value_length
     short = len(VARINTS[fixed + 1]) + fixed + 1  # with an offset delta of one byte
     long = len(VARINTS[fixed + 2]) + fixed + 2  # of two
-    bounds = list(range(0, short * min(count, ONE_BYTE_END) + 1, short))
-    bounds += range(bounds[-1] + long, bounds[-1] + long * (count - ONE_BYTE_END) + 1, long)
-    return bounds
+    first = range(0, short * min(count, ONE_BYTE_END) + 1, short)
+    return first, range(first[-1] + long, first[-1] + long * (count - ONE_BYTE_END) + 1, long)
 
 
-def split_alike(section: bytes, count: int) -> tuple[list[bytes | None], list[bytes | None]] | None:
-    """Keys and values of a section that ``join_alike`` could have made, proved by making it again; None if
-    it is not one. All records then are at the base timestamp, without headers, at consecutive offsets."""
+def _end(key_length: int, value_length: int, count: int) -> int:
+    first, second = _bounds(key_length, value_length, count)
+    return second[-1] if second else first[-1]
+
+
+class _Frame:
+    """All that stands around the keys and values of ``count`` records of one shape: ``columns`` of bytes and
+    what they must be, ``keys`` cuts those out, ``bounds`` is where each record begins and the last ends."""
+
+    __slots__ = ("bounds", "columns", "keys")
+
+    def __init__(self, key_length: int, value_length: int, count: int) -> None:
+        first, second = _bounds(key_length, value_length, count)
+        self.bounds = [*first, *second]
+        self.columns: list[tuple[slice, bytes]] = []
+        heads = [head[1:] for head in _heads(key_length, value_length)[:count]]  # without the end of the last
+        middle = VARINTS[value_length] if key_length >= 0 else b""
+        cuts = ""
+        for some in (range(min(count, ONE_BYTE_END)), range(ONE_BYTE_END, count)):
+            if not some:
+                continue
+            start, stop, size = (
+                self.bounds[some[0]],
+                self.bounds[some[-1] + 1],
+                self.bounds[some[0] + 1] - self.bounds[some[0]],
+            )
+            head = len(heads[some[0]])
+            after = head + max(key_length, 0)
+            places = [bytes(column) for column in zip(*heads[some.start : some.stop], strict=True)]
+            fixed = [
+                *enumerate(places),
+                *((after + at, bytes([byte]) * len(some)) for at, byte in enumerate(middle)),
+            ]
+            fixed.append((size - 1, bytes(len(some))))  # no headers
+            self.columns += [(slice(start + place, stop, size), column) for place, column in fixed]
+            cuts += f"{head}x{key_length}s{size - after}x" * len(some)
+        self.keys = Struct(cuts) if key_length >= 0 else None
+
+
+_frame = lru_cache(maxsize=_SHAPES)(_Frame)
+
+
+def _shape(section: bytes, count: int) -> tuple[int, int] | None:
+    """Lengths of the first key (-1: null) and value, if as many records of that shape would fill the section."""
     if not 2 <= count <= _MOST_RECORDS:
         return None
     try:
@@ -114,8 +157,38 @@ def split_alike(section: bytes, count: int) -> tuple[list[bytes | None], list[by
         return None
     if length != value_at - at + value_length + 1:
         return None
-    if bounds_alike(key_length, value_length, count)[-1] != len(section):
+    if _end(key_length, value_length, count) != len(section):
         return None  # before a table is made for a shape that only the first record has
+    return key_length, value_length
+
+
+class AlikeKeys(NamedTuple):
+    """``keys`` of records that are alike, and ``bounds``: where each begins, and the end of the last."""
+
+    keys: Sequence[bytes | None]
+    bounds: Sequence[int]
+
+
+def keys_alike(section: bytes, count: int) -> AlikeKeys | None:
+    """The keys of a section that ``join_alike`` could have made, which is proved; None if it is not one. All
+    records then are at the base timestamp, have a value and no headers, and lie at consecutive offsets."""
+    shape = _shape(section, count)
+    if shape is None:
+        return None
+    frame = _frame(*shape, count)
+    for place, column in frame.columns:
+        if section[place] != column:
+            return None
+    return AlikeKeys((None,) * count if frame.keys is None else frame.keys.unpack(section), frame.bounds)
+
+
+def split_alike(section: bytes, count: int) -> tuple[list[bytes | None], list[bytes | None]] | None:
+    """Keys and values of a section that ``join_alike`` could have made, proved by making it again; None if
+    it is not one. All records then are at the base timestamp, without headers, at consecutive offsets."""
+    shape = _shape(section, count)
+    if shape is None:
+        return None
+    key_length, value_length = shape
     cuts = _cuts(key_length, value_length)
     values: list[bytes | None] = list(map(section.__getitem__, cuts.value_slices[:count]))
     keys: list[bytes | None] = [None] * count

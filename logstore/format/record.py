@@ -31,7 +31,7 @@ from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from logstore.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTypeError
-from logstore.format.alike import join_alike, split_alike
+from logstore.format.alike import join_alike, keys_alike, split_alike
 from logstore.format.varint import (
     INT64_MAX,
     INT64_MIN,
@@ -504,6 +504,9 @@ def check_records(section: bytes, count: int, need_key: bool) -> None:
     Errors: ``CorruptBatchError`` as ``decode_rows``; with ``need_key`` (a compacted topic)
     ``InvalidRecordError`` for a record without a key.
     """
+    alike = keys_alike(section, count)
+    if alike is not None and not (need_key and alike.keys[0] is None):
+        return
     records = decode_rows(section, count, 0, 0, "", 0, None)
     if need_key and None in map(itemgetter(Record._fields.index("key")), records):
         index = next(index for index, record in enumerate(records) if record.key is None)

@@ -7,12 +7,12 @@ not looked into. See ``record.py`` for the layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import ge
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from operator import ge, itemgetter
+from typing import Any, NamedTuple
 
 from logstore.errors import CorruptBatchError
-from logstore.format.alike import bounds_alike, split_alike
+from logstore.format.alike import keys_alike
 from logstore.format.record import MIN_RECORD_BYTES
 from logstore.format.varint import (
     VARINT_MAX_BYTES,
@@ -21,6 +21,8 @@ from logstore.format.varint import (
     encode_varlong,
     read_raw,
 )
+
+_EVEN = bytes(range(0, 256, 2))
 
 
 class KeyColumn(NamedTuple):
@@ -39,15 +41,89 @@ def key_column(section: bytes, count: int) -> KeyColumn:
     """The keys in ``section``, which holds ``count`` records. ``CorruptBatchError`` if it does not."""
     if count * MIN_RECORD_BYTES > len(section):
         raise CorruptBatchError(f"{count} records cannot lie in a records section of {len(section)} bytes")
-    alike = split_alike(section, count)
+    alike = keys_alike(section, count)
     if alike is not None:
-        keys, values = alike
-        lengths = [-1 if one is None else len(one) for one in (keys[0], values[0])]
-        return KeyColumn(keys, range(count), (), bounds_alike(lengths[0], lengths[1], count), False)
+        return KeyColumn(alike.keys, range(count), (), alike.bounds, False)
     try:
-        return _scanned(section, count)
+        return _keys_of_one_length(section, count) or _scanned(section, count)
     except IndexError:
         raise CorruptBatchError("the records section ends in the middle of a record") from None
+
+
+def _keys_of_one_length(section: bytes, count: int) -> KeyColumn | None:
+    """The common shape, for speed: keys all of one length, all at the base timestamp, records under 8 KiB. Only
+    their lengths are read one by one; the bytes up to the value are compared column by column. None if the
+    records are not so, or damaged."""
+    _, at = read_raw(section, 0, VARINT_MAX_BYTES)
+    _, at = read_raw(section, at + 2, VARINT_MAX_BYTES)
+    raw, key_at = read_raw(section, at, VARINT_MAX_BYTES)
+    if raw & 1:
+        return None
+    before_key = section[at:key_at]
+    keys: list[bytes | None] = []
+    deltas: list[int] = []
+    nulls: list[int] = []
+    bounds = [0]
+    for delta_bytes in (1, 2):  # offset deltas grow
+        width = 2 + delta_bytes + len(before_key) + (raw >> 1) + 1  # from attributes to the value's length
+        heads = _heads(section, bounds, count, width, delta_bytes == 1)
+        if heads is None:
+            return None
+        packed = b"".join(heads)
+        found = _deltas([packed[place::width] for place in range(2, 2 + delta_bytes)])
+        fixed = b"\0\0" + before_key
+        places = (0, 1, *range(2 + delta_bytes, width))
+        if found is None or any(
+            packed[place::width].count(byte) != len(heads) for place, byte in zip(places, fixed, strict=False)
+        ):
+            return None
+        pick_key: Callable[[Any], bytes] = itemgetter(slice(width - 1 - (raw >> 1), width - 1))
+        ends = packed[width - 1 :: width]
+        if 1 in ends:
+            nulls += [number for number, byte in enumerate(ends, len(keys)) if byte == 1]
+        keys += map(pick_key, heads)
+        deltas += found
+    if bounds[-1] != len(section) or any(map(ge, deltas, deltas[1:])):
+        return None
+    return KeyColumn(keys, range(count) if deltas[-1] == count - 1 else deltas, nulls, bounds, False)
+
+
+def _heads(section: bytes, bounds: list[int], count: int, width: int, short: bool) -> list[bytes] | None:
+    """The first ``width`` bytes, after the length, of the records from the last bound on, whose ends are added
+    to ``bounds``. ``short``: up to the first whose offset delta takes two bytes. None if one is too long or too
+    short."""
+    heads: list[bytes] = []
+    at = bounds[-1]
+    for _ in range(len(bounds), count + 1):
+        length = section[at]
+        start = at + 1
+        if length > 127:
+            high = section[start]
+            if high > 127:
+                return None
+            length += (high << 7) - 128
+            start += 1
+        if short and section[start + 2] > 127:
+            break
+        at = start + (length >> 1)
+        if at <= start + width:
+            return None
+        heads.append(section[start : start + width])
+        bounds.append(at)
+    return heads
+
+
+def _deltas(columns: list[bytes]) -> list[int] | None:
+    """Offset deltas from the first bytes of all, or the first and the second. None if one is negative, or of
+    another width."""
+    if columns[0].translate(None, _EVEN):
+        return None  # the lowest bit is the sign
+    if len(columns) == 1:
+        return [raw >> 1 for raw in columns[0]]
+    low, high = columns
+    if low and (min(low) < 128 or max(high) > 127):
+        return None
+    return [(first >> 1) - 64 + (second << 6) for first, second in zip(low, high, strict=True)]
 
 
 def _scanned(section: bytes, count: int) -> KeyColumn:
@@ -100,6 +176,29 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
     if deltas[0] < 0 or any(map(ge, deltas, deltas[1:])):
         raise CorruptBatchError("the offsets in the records section do not grow")
     return KeyColumn(keys, deltas, nulls, bounds, shifted)
+
+
+def record_bounds(section: bytes, count: int) -> tuple[Sequence[int], bool]:
+    """``bounds`` and ``shifted`` of ``key_column``, for a section that it has read before without an error."""
+    alike = keys_alike(section, count)
+    if alike is not None:
+        return alike.bounds, False
+    bounds = [0] * (count + 1)
+    shifted = False
+    at = 0
+    for number in range(1, count + 1):
+        raw = section[at]
+        at += 1
+        if raw > 127:
+            if (high := section[at]) < 128:
+                raw += (high << 7) - 128
+                at += 1
+            else:
+                raw, at = read_raw(section, at - 1, VARINT_MAX_BYTES)
+        if section[at + 1]:
+            shifted = True
+        bounds[number] = at = at + (raw >> 1)
+    return bounds, shifted
 
 
 def joined(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> bytes:

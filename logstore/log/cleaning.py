@@ -211,12 +211,14 @@ class Cleaning:
         end = min(end, segments[-1].next_offset) if segments else min(end, request.start_offset)
         self._bytes_total = sum(segment.size for segment in segments)
         judge: Compaction | Erasure
+        keys: KeyOffsets | None = None
         aborted = AbortedRanges(self._aborted_rows())
         if request.erase is not None:
             judge = Erasure(request.erase, end)
         else:
             keys = KeyOffsets(request.key_map_bytes, min(request.start_offset, end))
             yield from self._map(segments, keys, end, aborted)
+            yield from keys.settle()
             end = keys.end_offset
             rules = CompactionRules(
                 now_ms=request.now_ms,
@@ -234,6 +236,8 @@ class Cleaning:
                 if self._is_current(group):
                     raise
                 judge.return_to(mark)
+        if keys is not None:
+            yield from keys.release()
         self._phase = "done"
         tally = self._tally
         self._result = CleanResult(
@@ -312,16 +316,25 @@ class Cleaning:
     def _enter(keys: KeyOffsets, header: BatchHeader, data: memoryview, start: int, end: int) -> None:
         """The records of a batch that have a key, in [start, end)."""
         column = key_column(records_section(data, 0, header), header.records_count)
-        base = header.base_offset
-        found, offsets = list(column.keys), [base + delta for delta in column.deltas]
+        base, deltas, nulls = header.base_offset, column.deltas, column.nulls
+        if deltas[-1] > header.last_offset_delta:
+            raise CorruptBatchError(
+                f"offset {base + deltas[-1]} of a record is past its batch's last, {header.last_offset}"
+            )
+        found: Sequence[bytes | None] = column.keys
+        offsets: Sequence[int] = range(base, base + len(deltas))
+        if type(deltas) is not range:
+            offsets = [base + delta for delta in deltas]
         if base < start or header.last_offset >= end or None in found:
-            rows = [
-                (key, offset)
-                for key, offset in zip(found, offsets, strict=True)
+            chosen = [
+                number
+                for number, (key, offset) in enumerate(zip(found, offsets, strict=True))
                 if key is not None and start <= offset < end
             ]
-            found, offsets = [key for key, _ in rows], [offset for _, offset in rows]
-        keys.add(found, offsets, min(header.next_offset, end))  # type: ignore[arg-type]
+            gone = frozenset(nulls)
+            nulls = [place for place, number in enumerate(chosen) if number in gone]
+            found, offsets = [found[number] for number in chosen], [offsets[number] for number in chosen]
+        keys.add(found, offsets, min(header.next_offset, end), nulls)  # type: ignore[arg-type]
 
     def _batches(self, segment: Segment, position: int = 0) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """Every batch from ``position`` on, its CRC checked. CorruptBatchError with path and position."""

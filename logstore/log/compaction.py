@@ -34,9 +34,9 @@ from logstore.format.batch import (
     records_section,
 )
 from logstore.format.control import ControlType, decode_control_batch
-from logstore.format.record_spans import KeyColumn, joined, key_column, rebased, timestamp_deltas
+from logstore.format.record_spans import joined, key_column, rebased, record_bounds, timestamp_deltas
 from logstore.format.varint import INT32_MAX, INT64_MAX, INT64_MIN
-from logstore.log.key_offsets import KeyOffsets
+from logstore.log.key_offsets import LIVE_TOMBSTONE, KeyOffsets
 from logstore.log.transaction_index import AbortedTransaction
 
 INDEX_ROW_BYTES = 12  # of the larger index
@@ -123,6 +123,16 @@ class CompactionRules:
     active_producers: Mapping[int, int]
 
 
+class _Horizons(NamedTuple):
+    """``horizon_ms``: of the batch as it is, -1 for none; ``stamp``: the one that it gets, or None."""
+
+    horizon_ms: int
+    stamp: int | None
+
+    def on(self, rewritten: Decision) -> Decision:
+        return rewritten if self.stamp is not None else rewritten._replace(horizon_ms=self.horizon_ms)
+
+
 class Compaction:
     """Decides batch after batch, from the log's first to its last: it remembers which transactions had data."""
 
@@ -173,9 +183,15 @@ class Compaction:
             return _DROP if self._due(header) else keep._replace(horizon_ms=header.base_timestamp)
         section = records_section(data, 0, header)
         column = key_column(section, header.records_count)
-        return _rewritten(header, section, column, (0,), self._new_horizon())
+        return _rewritten(header, section, column.bounds, column.shifted, (0,), self._new_horizon())
 
     def _data(self, header: BatchHeader, data: memoryview, keep: Decision) -> Decision:
+        live = self._keys.live(header.base_offset, header.last_offset)
+        if live is not None:
+            if live.count(0) == len(live):
+                return self._without_records(header)
+            if header.records_count == len(live):
+                return self._of_map(header, data, keep, live)
         section = records_section(data, 0, header)
         count, base = header.records_count, header.base_offset
         column = key_column(section, count)
@@ -196,12 +212,34 @@ class Compaction:
             stays.clear()
         if not kept:
             return self._without_records(header)
-        horizon = header.base_timestamp if stays and header.has_delete_horizon else -1
-        stamp = self._new_horizon() if stays and whole and not header.has_delete_horizon else None
-        if len(kept) == count and stamp is None:
-            return keep._replace(horizon_ms=horizon)
-        rewritten = _rewritten(header, section, column, kept, stamp)
-        return rewritten._replace(horizon_ms=horizon) if stamp is None else rewritten
+        rules = self._horizons(header, bool(stays), whole)
+        if len(kept) == count and rules.stamp is None:
+            return keep._replace(horizon_ms=rules.horizon_ms)
+        return rules.on(_rewritten(header, section, column.bounds, column.shifted, kept, rules.stamp))
+
+    def _of_map(self, header: BatchHeader, data: memoryview, keep: Decision, live: bytearray) -> Decision:
+        """A batch whose records are all in the map, at consecutive offsets: ``live`` says which stay."""
+        stays = LIVE_TOMBSTONE in live
+        if stays and header.has_delete_horizon and self._due(header):
+            live = live.replace(bytes((LIVE_TOMBSTONE,)), b"\0")
+            stays = False
+        kept = list(compress(range(len(live)), live))
+        if not kept:
+            return self._without_records(header)
+        rules = self._horizons(header, stays, True)
+        if len(kept) == len(live) and rules.stamp is None:
+            return keep._replace(horizon_ms=rules.horizon_ms)
+        section = records_section(data, 0, header)
+        bounds, shifted = record_bounds(section, len(live))
+        return rules.on(_rewritten(header, section, bounds, shifted, kept, rules.stamp))
+
+    def _horizons(self, header: BatchHeader, stays: bool, whole: bool) -> _Horizons:
+        """``stays``: a tombstone that could go later does; ``whole``: the map covers all of the batch."""
+        if not stays:
+            return _Horizons(-1, None)
+        if header.has_delete_horizon:
+            return _Horizons(header.base_timestamp, None)
+        return _Horizons(-1, self._new_horizon() if whole else None)
 
     def _due(self, header: BatchHeader) -> bool:
         return self._rules.now_ms >= header.base_timestamp
@@ -244,16 +282,20 @@ class Erasure:
             return keep
         if not kept:
             return Decision(Action.WRITE, 0, emptied(header))
-        return _rewritten(header, section, column, kept, None)
+        return _rewritten(header, section, column.bounds, column.shifted, kept, None)
 
 
 def _rewritten(
-    header: BatchHeader, section: bytes, column: KeyColumn, numbers: Sequence[int], horizon_ms: int | None
+    header: BatchHeader,
+    section: bytes,
+    bounds: Sequence[int],
+    shifted: bool,
+    numbers: Sequence[int],
+    horizon_ms: int | None,
 ) -> Decision:
     """The batch with the records of these numbers only, and the horizon stamped unless that is None, or too
     far from a record's time for the format: a tombstone or marker then stays for ever."""
-    bounds = column.bounds
-    deltas = timestamp_deltas(section, bounds, numbers) if column.shifted else [0]
+    deltas = timestamp_deltas(section, bounds, numbers) if shifted else [0]
     if not header.is_log_append_time:
         header = header._replace(max_timestamp=header.base_timestamp + max(deltas))
     header = header._replace(records_count=len(numbers))

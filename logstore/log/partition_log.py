@@ -21,7 +21,13 @@ from logstore.errors import (
     from_os_error,
 )
 from logstore.format.batch import decode_batches, encode_batch, first_offset
-from logstore.log.append_validation import CheckedBatch, check_leader_append, codec_level, split_checked
+from logstore.log.append_validation import (
+    CheckedBatch,
+    check_leader_append,
+    codec_level,
+    own_batch,
+    split_checked,
+)
 from logstore.log.bounds import Appended, Bounds
 from logstore.log.isolation import without_aborted
 from logstore.log.observed_log import ObservedLog
@@ -111,15 +117,14 @@ class PartitionLog:
         now_ms = self._access.now_ms()
         config = self._topic.config
         codec = config.compression_type if config.compression_type != "producer" else "none"
+        level = None if codec == "none" else codec_level(config)
         limit = min(config.max_message_bytes, config.segment_bytes)
-        encoded = b"".join(
-            [
-                encode_batch(chunk, now_ms=now_ms, codec=codec, level=codec_level(config))
-                for chunk in row_chunks(rows, limit, self.where)
-            ]
-        )
+        batches = [
+            own_batch(encode_batch(chunk, now_ms=now_ms, codec=codec, level=level))
+            for chunk in row_chunks(rows, limit, self.where)
+        ]
         first = rows[0][3] if len(rows[0]) > 3 else None
-        appended, stamped_ms = self.append_checked(split_checked(encoded, self.where), acks, expected_offset)
+        appended, stamped_ms = self.append_checked(batches, acks, expected_offset)
         timestamp_ms = stamped_ms if stamped_ms >= 0 else (now_ms if first is None else int(first))
         return RecordMetadata(
             self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms

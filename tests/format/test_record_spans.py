@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import CorruptBatchError
+from logstore.format import record_spans
 from logstore.format.record import decode_rows, encode_rows
-from logstore.format.record_spans import joined, key_column, rebased, timestamp_deltas
+from logstore.format.record_spans import joined, key_column, rebased, record_bounds, timestamp_deltas
+
+NOW_MS = 1_700_000_000_000
 
 ROWS = st.lists(
     st.tuples(
@@ -67,3 +70,63 @@ def test_damage_is_named() -> None:
             key_column(bytes(damaged), 2)
         except CorruptBatchError:
             continue
+
+
+SHAPES = st.tuples(st.integers(0, 3), st.integers(0, 70), st.booleans(), st.booleans(), st.integers(1, 150))
+
+
+@settings(derandomize=True, deadline=None, max_examples=80)
+@given(shape=SHAPES, data=st.data())
+def test_keys_of_one_length_agree_with_the_general_way(
+    shape: tuple[int, int, bool, bool, int], data: st.DataObject
+) -> None:
+    """The short cuts, around every border that they have: two-byte offset deltas and lengths, tombstones."""
+    key_length, least, tombstones, shifted, count = shape
+    rows = [
+        (
+            bytes([number % 256]) * key_length,
+            None if tombstones and number % 7 == 3 else b"v" * (least + number % 3),
+            (),
+            NOW_MS + (number == 70 and shifted),
+        )
+        for number in range(count)
+    ]
+    section = encode_rows(rows, 0).records
+    gone = data.draw(st.sets(st.integers(0, count - 1), max_size=count - 1))
+    numbers = [number for number in range(count) if number not in gone]
+    section = joined(section, key_column(section, count).bounds, numbers)
+    column = key_column(section, len(numbers))
+    records = decode_rows(section, len(numbers), 0, NOW_MS, "", 0, None)
+    assert list(column.keys) == [record.key for record in records]
+    assert list(column.deltas) == [record.offset for record in records] == numbers
+    assert [numbers[null] for null in column.nulls] == [one.offset for one in records if one.value is None]
+    assert column.shifted == any(record.timestamp_ms != NOW_MS for record in records)
+    assert record_bounds(section, len(numbers)) == (column.bounds, column.shifted)
+    assert joined(section, column.bounds, range(len(numbers))) == section
+
+
+@pytest.mark.parametrize("count", [3, 70])
+def test_damage_is_refused_or_read_as_the_general_way_reads_it(count: int) -> None:
+    for sizes in (1, 2):
+        rows = [(b"kk", b"v" * (1 + number % sizes)) for number in range(count)]
+        section = encode_rows(rows, 0).records
+        for position in range(len(section)):
+            for bit in (1, 0x80, 0x7E):
+                damaged = bytearray(section)
+                damaged[position] ^= bit
+                agrees(bytes(damaged), count)
+
+
+def agrees(section: bytes, count: int) -> None:
+    try:
+        wanted = record_spans._scanned(section, count)
+    except (CorruptBatchError, IndexError):
+        with pytest.raises(CorruptBatchError):
+            key_column(section, count)
+        return
+    found = key_column(section, count)
+    for part in range(5):
+        if part == 4:
+            assert found.shifted == wanted.shifted
+        else:
+            assert list(found[part]) == list(wanted[part])  # type: ignore[call-overload]
