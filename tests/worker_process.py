@@ -35,12 +35,12 @@ class Worker:
             self.lines.put(line.strip())
         self.lines.put(None)
 
-    def next(self) -> str | None:
+    def next(self, patience_s: float = PATIENCE_S) -> str | None:
         """The next line, None at the end."""
-        return self.lines.get(timeout=PATIENCE_S)
+        return self.lines.get(timeout=patience_s)
 
-    def expect(self, start: str) -> str:
-        while (line := self.next()) is not None:
+    def expect(self, start: str, patience_s: float = PATIENCE_S) -> str:
+        while (line := self.next(patience_s)) is not None:
             assert not line.startswith(("failed", "wrong", "stuck", "past")), line
             if line.startswith(start):
                 return line

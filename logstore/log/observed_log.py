@@ -297,12 +297,16 @@ class ObservedLog:
         )
 
     def read_back(self, end_offset: int) -> Back | None:
-        """As ``OwnedLog.read_back``; a file that vanished or looks damaged is looked at again first."""
+        """As ``OwnedLog.read_back``; a file that vanished, looks damaged or is not listed is looked at again
+        first."""
         for _ in range(_TRIES - 1):
             try:
-                return self._current().read_back(end_offset)
+                back = self._current().read_back(end_offset)
+                if not self.gapless or (back is not None and back.next_offset >= end_offset):
+                    return back
             except (FileNotFoundError, CorruptBatchError):
-                self._again()
+                pass  # retired or replaced since it was listed
+            self._again()
         return self._current().read_back(end_offset)
 
     def look(self, read: Callable[[SegmentList], Answer]) -> Answer:

@@ -18,6 +18,7 @@ from logstore.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
     RecordTypeError,
+    SegmentVanishedError,
     from_os_error,
 )
 from logstore.format.batch import decode_batches, encode_batch, first_offset
@@ -338,7 +339,7 @@ class PartitionLog:
     def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
         """None: a broker's compaction has left nothing of [offset, limit)."""
         chunk = reader.read(offset, max_bytes, limit)
-        if isinstance(reader, ObservedLog) and not reader.gapless:
+        if not _is_gapless(reader):
             return chunk
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
@@ -403,19 +404,35 @@ class PartitionLog:
         while end > start:
             self._access.check_usable()
             reader = self._topic.reader(self.partition)
+            first = max(start, reader.bounds().log_start_offset)
+            if end <= first:
+                self._check_position(reader, reader.bounds(), start, -1)
             try:
                 back = reader.read_back(end)
-                if back is None:
+                if back is None or (back.next_offset < end and _is_gapless(reader)):
+                    self._check_not_gone(reader, start, end, end if back is None else back.next_offset)
                     return
                 data = back.data
                 if isolation == "read_committed":
                     data = without_aborted(data, reader.aborted(back.first_offset, end))
             except OSError as error:
                 raise from_os_error(error, "read", self.where) from error
-            records = decode_batches(data, self.topic, self.partition, start_offset=start, end_offset=end)
+            records = decode_batches(data, self.topic, self.partition, start_offset=first, end_offset=end)
             records.reverse()
             yield from records
             end = back.first_offset
+
+    def _check_not_gone(self, reader: OwnedLog | ObservedLog, start: int, end: int, found: int) -> None:
+        """A read back from ``end`` found nothing, or only what lies before ``found``: retention was there, if
+        anything should be. OffsetOutOfRangeError, SegmentVanishedError."""
+        if not _is_gapless(reader):
+            return  # a broker's compaction leaves nothing where it took everything
+        self._check_position(reader, reader.bounds(), start, -1)
+        raise SegmentVanishedError(
+            f"{self.where}: no segment holds offset {end - 1}",
+            hint="read again; if it stays so, `logstore log verify` says what is missing",
+            lost=(start if found >= end else found, end),
+        )
 
     def _range(self, start: int, end_exclusive: int | None, isolation: Isolation) -> tuple[int, int]:
         self._access.check_usable()
@@ -459,6 +476,10 @@ class PartitionLog:
         import pyarrow
 
         return pyarrow.concat_tables(tables)
+
+
+def _is_gapless(reader: OwnedLog | ObservedLog) -> bool:
+    return not isinstance(reader, ObservedLog) or reader.gapless
 
 
 def limit_of(bounds: Bounds, isolation: Isolation) -> int:

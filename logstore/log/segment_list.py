@@ -23,10 +23,12 @@ class TimestampFloor(NamedTuple):
 
 
 class Back(NamedTuple):
-    """Whole batches that hold the records before some offset, and the first offset they may hold."""
+    """Whole batches that hold the records before some offset, the first offset they may hold, and the offset
+    behind the last: less than was asked for where records are missing."""
 
     data: Buffer
     first_offset: int
+    next_offset: int
 
 
 class SegmentList:
@@ -91,12 +93,13 @@ class SegmentList:
                 continue
             position = segment.position_well_before(end_offset - 1)
             parts: list[Buffer] = []
+            next_offset = 0
             while (chunk := segment.read(position, _BACK_BYTES, end_offset)) is not None:
                 parts.append(chunk.data)
-                position = chunk.end_position
+                position, next_offset = chunk.end_position, chunk.next_offset
             if parts:
                 data = parts[0] if len(parts) == 1 else b"".join(parts)
-                return Back(data, read_header(data).base_offset)
+                return Back(data, read_header(data).base_offset, next_offset)
         return None
 
     def first_at_or_after(self, timestamp_ms: int, limit_offset: int) -> Iterator[TimestampFloor]:
