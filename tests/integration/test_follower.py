@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ from tests.integration.churn_jobs import CONFIG, PARTITIONS, TOPIC
 from tests.worker_process import Worker
 
 _JOBS = "tests.integration.churn_jobs"
-
-
-@pytest.fixture
-def workers() -> Iterator[list[Worker]]:
-    started: list[Worker] = []
-    yield started
-    for worker in started:
-        worker.dispose()
 
 
 @pytest.mark.parametrize(
