@@ -190,7 +190,10 @@ class Housekeeper:
     def _run(self) -> None:
         while not self._closing:
             self._wake.clear()
-            wait = self.step()
+            try:
+                wait = self.step()
+            except StoreClosedError:
+                return  # while it looked for topics
             if not self._closing:
                 self._wake.wait(wait)
 

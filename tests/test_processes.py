@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,61 +13,7 @@ import pytest
 from logstore.errors import ForkedStoreError, TopicLockedError
 from logstore.store import LogStore
 from logstore.types import TopicPartition
-
-REPOSITORY = str(Path(__file__).resolve().parent.parent)
-PATIENCE_S = 30.0
-
-
-class Worker:
-    """One job of ``tests.workers`` in a process of its own; its lines come through a queue."""
-
-    def __init__(self, *arguments: object) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.workers", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-        )
-        self.lines: queue.Queue[str | None] = queue.Queue()
-        self.thread = threading.Thread(target=self._read, daemon=True)
-        self.thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
-        self.lines.put(None)
-
-    def next(self) -> str | None:
-        """The next line, None at the end."""
-        return self.lines.get(timeout=PATIENCE_S)
-
-    def expect(self, start: str) -> str:
-        while (line := self.next()) is not None:
-            assert not line.startswith(("failed", "wrong", "stuck", "past")), line
-            if line.startswith(start):
-                return line
-        raise AssertionError(f"the worker ended without saying {start!r}")
-
-    def finish(self) -> int:
-        assert self.process.stdin is not None
-        if not self.process.stdin.closed:
-            self.process.stdin.close()
-        return self.process.wait(PATIENCE_S)
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE_S)
-
-    def dispose(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(PATIENCE_S)
-        self.thread.join(PATIENCE_S)
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None and not pipe.closed:
-                pipe.close()
+from tests.worker_process import PATIENCE_S, Worker
 
 
 @pytest.fixture

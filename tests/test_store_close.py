@@ -33,3 +33,10 @@ def test_a_consumer_waiting_in_its_own_thread_ends_and_frees_its_group(tmp_path:
     assert isinstance(ended[0], StoreClosedError | ClientClosedError | logstore.errors.WakeupError)
     with logstore.open(path) as again, again.consumer("t", group="g", until_end=True) as consumer:
         assert consumer.poll() == []
+
+
+def test_the_housekeeper_of_a_retained_topic_ends_without_a_word(tmp_path: object) -> None:
+    """Its thread looks for topics at any moment of the closing; what it raised would fail this test."""
+    for number in range(20):
+        with logstore.open(f"{tmp_path}/{number}") as store:
+            store.create_topic("t", config={"retention.bytes": "60000"})

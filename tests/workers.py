@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from logstore.client.backend import FetchRequest
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, ProducerBusyError
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -126,6 +127,44 @@ def commit(root: str, topic: str, group: str, count: str) -> None:
     say("closed")
 
 
+def commit_rounds(root: str, topic: str, groups: str, partitions: str, rounds: str) -> None:
+    """Commit the offset of each round for all these partitions at once, group by group; go on where the groups
+    are. Say each commit once it is acknowledged."""
+    places = [TopicPartition(topic, int(number)) for number in partitions.split(",")]
+    with LogStore(root) as store:
+        known = {group: store.committed_offsets(group).get(places[0]) for group in groups.split(",")}
+        begin = min(0 if point is None else point.offset for point in known.values())
+        for offset in range(begin + 1, int(rounds) + 1):
+            for group in known:
+                store.commit_offsets(group, dict.fromkeys(places, OffsetAndMetadata(offset)))
+                say("acked", group, offset)
+                time.sleep(0.003)  # a consumer's work: who commits without a pause leaves others no gap
+    say("closed")
+
+
+def send_by_name(root: str, topic: str, name: str) -> None:
+    """Wait for the producer's name, then send numbered records for ever; say how many are acknowledged."""
+    with LogStore(root) as store:
+        producer = None
+        told = False
+        while producer is None:
+            try:
+                producer = store.producer(name=name, linger_ms=0)
+            except ProducerBusyError as error:
+                if not told:
+                    say("busy", error)
+                told = True
+                time.sleep(0.01)
+        number = producer.last_sequence(topic, 0)
+        say("ready", number)
+        while True:
+            rows = [(None, b"%d" % n) for n in range(number, number + 3)]
+            producer.send_many(topic, rows).result(30)
+            number += 3
+            say("acked", number)
+            time.sleep(0.002)
+
+
 def take_turns(root: str, first: str, second: str, count: str) -> None:
     """Append to two topics by turns, giving them up in between, so that another can do the same."""
     with LogStore(root, lock_timeout_s=30) as store:
@@ -137,7 +176,18 @@ def take_turns(root: str, first: str, second: str, count: str) -> None:
 
 
 JOBS: dict[str, Callable[..., None]] = {
-    job.__name__: job for job in (write, write_until_killed, follow, own, obey, commit, take_turns)
+    job.__name__: job
+    for job in (
+        write,
+        write_until_killed,
+        follow,
+        own,
+        obey,
+        commit,
+        commit_rounds,
+        send_by_name,
+        take_turns,
+    )
 }
 
 if __name__ == "__main__":

@@ -419,6 +419,9 @@ class PartitionLog:
         while end > start:
             self._access.check_usable()
             reader = self._topic.reader(self.partition)
+            first = max(start, reader.bounds().log_start_offset)
+            if end <= first:
+                self._check_position(reader, reader.bounds(), start, -1)
             try:
                 back = reader.read_back(end)
                 if _is_gapless(reader) and (back is None or back.next_offset < end):
@@ -434,7 +437,7 @@ class PartitionLog:
                     data = without_aborted(data, reader.aborted(back.first_offset, end))
             except OSError as error:
                 raise from_os_error(error, "read", self.where) from error
-            records = decode_batches(data, self.topic, self.partition, start_offset=start, end_offset=end)
+            records = decode_batches(data, self.topic, self.partition, start_offset=first, end_offset=end)
             records.reverse()
             yield from records
             end = back.first_offset
@@ -481,6 +484,10 @@ class PartitionLog:
         import pyarrow
 
         return pyarrow.concat_tables(tables)
+
+
+def _is_gapless(reader: OwnedLog | ObservedLog) -> bool:
+    return not isinstance(reader, ObservedLog) or reader.gapless
 
 
 def limit_of(bounds: Bounds, isolation: Isolation) -> int:

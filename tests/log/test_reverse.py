@@ -113,3 +113,31 @@ def test_what_retention_took_meanwhile_is_told(mode: str) -> None:
 
 def test_a_log_without_segments_has_nothing_before_any_offset() -> None:
     assert SegmentList().read_back(5) is None
+
+
+@pytest.mark.parametrize("mode", ["rw", "r"])
+@pytest.mark.parametrize("retired", [False, True])
+def test_what_retention_takes_from_under_a_reader_is_told(mode: str, retired: bool) -> None:
+    """Back to what is left, then the lost range: never a silent end, nor a deleted record."""
+    fs, clock, live = MemoryFileSystem(), ManualClock(), MemoryLive()
+    config = {"segment.bytes": "2000", "file.delete.delay.ms": "0"}
+    with logstore.LogStore(
+        "/s", fs=fs, clock=clock, live=live, threads=False, lock_idle_release_s=1e9
+    ) as store:
+        store.create_topic("t", 1, config)
+        for number in range(60):
+            store.partition("t", 0).append([(None, b"%d" % number + b"." * 150)])
+        with logstore.LogStore("/s", "r", fs=fs, clock=clock, live=live, threads=False) as beside:
+            log = (store if mode == "rw" else beside).partition("t", 0)
+            records = log.records(5, reverse=True)
+            seen = [next(records).offset]
+            store.admin.delete_records("t", 31)
+            if retired:
+                before = len(fs.listdir("/s/t-0"))
+                clock.advance(31_000)
+                store.step()
+                assert len(fs.listdir("/s/t-0")) < before - 4
+            with pytest.raises(OffsetOutOfRangeError, match="offsets 5 to 30 are gone") as caught:
+                seen.extend(record.offset for record in records)  # keeps what came before the error
+            assert caught.value.log_start_offset == 31
+            assert seen == list(range(59, 30, -1))
