@@ -104,6 +104,7 @@ class Ledger:
     cleaning: Cleaning | None = None
     cleaned: int = 0
     erasing: Erasing | None = None
+    wiped: set[int] = field(default_factory=set)  # of ``gone``, what an erasure took
     erased: frozenset[bytes] = frozenset()  # values that may be nowhere any more
     written: dict[bytes, bytes] = field(default_factory=dict)  # value -> key, of all that was ever tried
 
@@ -113,13 +114,14 @@ class Ledger:
             batches=list(self.batches),
             refused=list(self.refused),
             gone=set(self.gone),
+            wiped=set(self.wiped),
             horizons=dict(self.horizons),
             written=dict(self.written),
         )
 
     def signature(self) -> str:
         return repr((self.batches, self.durable, self.shown, self.start, self.trimming, self.in_flight)) + repr(
-            (self.refused, sorted(self.gone), self.horizons, self.cleaning, self.cleaned, self.erasing, self.erased)
+            (self.refused, sorted(self.gone), sorted(self.wiped), self.horizons, self.cleaning, self.cleaned, self.erasing, self.erased)
         )
 
     @property
@@ -132,7 +134,7 @@ class Ledger:
         self.in_flight = batch
         values = {row.value: row.key for row in batch.rows if row.value is not None}
         self.written.update(values)
-        self.erased -= values.keys()  # it had been lost, and is sent anew after the erasure
+        self.erased = self.erased.difference(values)  # it had been lost, and is sent anew after the erasure
 
     def appended(self, offset: int, acks: object) -> None:
         """The batch in flight is in at ``offset``."""
@@ -299,10 +301,7 @@ class Ledger:
         due: dict[bytes, bytes | None] = {}
         found: dict[bytes, bytes | None] = {}
         for offset, row in rows_of(timeline):
-            erased = row.value in self.erased or (
-                self.erasing is not None and row.key == self.erasing.key and offset < self.erasing.end
-            )
-            if offset < low or offset in aborted or erased:
+            if offset < low or offset in aborted or offset in self.wiped or self._is_being_erased(offset, row):
                 continue
             due[row.key] = row.value
             if offset in present:
@@ -310,6 +309,9 @@ class Ledger:
         for key, value in due.items():
             if found.get(key) != value:
                 raise Violation(TOMBSTONES, f"the last value of {key!r} was {value!r} and is {found.get(key)!r}")
+
+    def _is_being_erased(self, offset: int, row: Row) -> bool:
+        return self.erasing is not None and row.key == self.erasing.key and offset < self.erasing.end
 
     # --- cleaning ---
 
@@ -325,8 +327,7 @@ class Ledger:
         """Data offsets that the cleaning or erasure in flight may have taken."""
         found: set[int] = set()
         if self.erasing is not None:
-            key, end = self.erasing
-            found |= {offset for offset, row in rows_of(timeline) if row.key == key and offset < end}
+            found |= {offset for offset, row in rows_of(timeline) if self._is_being_erased(offset, row)}
         if self.cleaning is not None:
             bound, now_ms = self.cleaning
             found |= superseded(timeline, bound)
@@ -340,8 +341,10 @@ class Ledger:
     def looked(self, timeline: Timeline, found: Sequence[Seen], end: int) -> None:
         """``found`` was checked and is how the log is now: what is missing stays so."""
         present = {offset for seen in found for offset in seen.rows}
-        data = {offset for offset, _ in rows_of(timeline)}
-        self.gone = {offset for offset in data if offset >= self.start and offset < end} - present
+        rows = {offset: row for offset, row in rows_of(timeline) if self.start <= offset < end}
+        self.gone = rows.keys() - present
+        self.wiped &= rows.keys()
+        self.wiped |= {offset for offset in self.gone if self._is_being_erased(offset, rows[offset])}
 
     def cleaned_up_to(self, end: int, segments_end: int) -> None:
         """A cleaning says that it is through with all before ``end``. ``looked`` was called since."""
@@ -363,15 +366,15 @@ class Ledger:
         """The erasure in flight has returned; ``looked`` was called since."""
         if self.erasing is None:
             raise RuntimeError("no erasure was under way")
-        key, end = self.erasing
+        key = self.erasing.key
         left = [
             row
             for offset, row in rows_of(self.batches)
-            if row.key == key and self.start <= offset < end and offset not in self.gone
+            if self._is_being_erased(offset, row) and self.start <= offset and offset not in self.gone
         ]
         if left:
             raise Violation(ERASED, f"{left} are still in the log")
-        self.erased |= {value for value, of in self.written.items() if of == key}
+        self.erased = self.erased.union(value for value, of in self.written.items() if of == key)
         self.erasing = None
 
     # --- a new life ---

@@ -114,7 +114,7 @@ class LedgerMachine(Host):
 
     def survivors(self) -> object:
         ledger = self.model.ledger
-        return self.model.topic_id, ledger.batches, ledger.gone, ledger.start
+        return self.model.topic_id, list(ledger.batches), set(ledger.gone), ledger.start
 
     def records(self) -> int:
         return self.model.counter
@@ -481,7 +481,7 @@ class LedgerMachine(Host):
         start, stable = log.log_start_offset, log.last_stable_offset
         if start > stable:
             return
-        for backwards in (False, True):
+        for backwards in (False, True) if self._store is not None and self.topic.owned else (False,):
             found = [
                 (record.offset, Row(record.key or b"", record.value, record.timestamp_ms))
                 for record in log.records(start, reverse=backwards)
