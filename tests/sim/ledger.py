@@ -104,6 +104,7 @@ class Ledger:
     cleaning: Cleaning | None = None
     cleaned: int = 0
     erasing: Erasing | None = None
+    promised: frozenset[int] | None = None  # ``gone`` as it was when what is under way began
     wiped: set[int] = field(default_factory=set)  # of ``gone``, what an erasure took
     erased: frozenset[bytes] = frozenset()  # values that may be nowhere any more
     written: dict[bytes, bytes] = field(default_factory=dict)  # value -> key, of all that was ever tried
@@ -257,12 +258,13 @@ class Ledger:
     def _compare(self, timeline: Timeline, found: Sequence[Seen], end: int) -> None:
         by_base = dict(timeline)
         known = dict(rows_of(timeline))
-        at = min(found[0].base, self.start) if found else end
-        if not found and end > max(self.start, self.trimming):
-            raise Violation(ACKED_SURVIVES, f"nothing is left of [{self.start}, {end})")
+        low = max(self.start, self.trimming)
+        at = found[0].base if found else end
+        if at > low:
+            raise Violation(ACKED_SURVIVES, f"batches begin at {at}, the log at {low} or before")
         present: set[int] = set()
         for seen in found:
-            if seen.base != at and not (at == self.start >= seen.base):
+            if seen.base != at:
                 raise Violation(COMPACTED, f"a batch at {seen.base} where {at} was due")
             at = seen.next_offset
             if seen.commits is not None:
@@ -279,7 +281,6 @@ class Ledger:
                 present.add(offset)
         if at != end and found:
             raise Violation(ACKED_SURVIVES, f"batches go on to {at}, the log to {end}")
-        low = max(self.start, self.trimming)
         self._check_missing(timeline, {offset for offset in range(low, end)} - present, known)
         self._check_materialised(timeline, low, present)
 
@@ -318,10 +319,26 @@ class Ledger:
     def begin_cleaning(self, now_ms: int, high_watermark: int) -> None:
         """At the latest now: what is asked for may be done in part from here on, wherever it ends."""
         bound = stable_end(self.batches, high_watermark)
+        self._hold_promise()
         self.cleaning = Cleaning(bound, now_ms)
         for offset, row in rows_of(self.batches):
             if row.value is None and offset < bound:
                 self.horizons.setdefault(offset, now_ms + self.delete_retention_ms)
+
+    def begin_erasing(self, key: bytes) -> None:
+        """Every record of the key that is in the log now."""
+        self._hold_promise()
+        self.erasing = Erasing(key, self.end)
+
+    def _hold_promise(self) -> None:
+        if self.promised is None:
+            self.promised = frozenset(self.gone)
+
+    def unsettle(self) -> None:
+        """What is under way has failed: readers may have seen it done, and a power loss may undo it."""
+        if self.promised is not None:
+            self.gone &= self.promised
+            self.wiped &= self.promised
 
     def may_go(self, timeline: Timeline) -> set[int]:
         """Data offsets that the cleaning or erasure in flight may have taken."""
@@ -338,11 +355,11 @@ class Ledger:
             }
         return found
 
-    def looked(self, timeline: Timeline, found: Sequence[Seen], end: int) -> None:
-        """``found`` was checked and is how the log is now: what is missing stays so."""
+    def looked(self, timeline: Timeline, found: Sequence[Seen], start: int, end: int) -> None:
+        """``found``, of [start, end), was checked and is how the log is now: what is missing stays so."""
         present = {offset for seen in found for offset in seen.rows}
         rows = {offset: row for offset, row in rows_of(timeline) if self.start <= offset < end}
-        self.gone = rows.keys() - present
+        self.gone = {offset for offset in rows.keys() - present if offset >= start or offset in self.gone}
         self.wiped &= rows.keys()
         self.wiped |= {offset for offset in self.gone if self._is_being_erased(offset, rows[offset])}
 
@@ -360,7 +377,7 @@ class Ledger:
         """No cleaning is under way any more."""
         if self.cleaning is not None:
             self.cleaned = max(self.cleaned, self.cleaning.bound)
-        self.cleaning = None
+        self.cleaning = self.promised = None
 
     def erased_for_good(self) -> None:
         """The erasure in flight has returned; ``looked`` was called since."""
@@ -375,7 +392,7 @@ class Ledger:
         if left:
             raise Violation(ERASED, f"{left} are still in the log")
         self.erased = self.erased.union(value for value, of in self.written.items() if of == key)
-        self.erasing = None
+        self.erasing = self.promised = None
 
     # --- a new life ---
 
@@ -385,7 +402,7 @@ class Ledger:
         before += [self.in_flight] if self.in_flight is not None else []
         self.batches = list(timeline)
         kept = {batch for _, batch in self.batches}
-        self.looked(timeline, found, end)
+        self.looked(timeline, found, self.start, end)
         self.over()
         self.horizons = {offset: due for offset, due in self.horizons.items() if offset < end}
         self.in_flight, self.refused, self.poisoned, self.erasing, self.trimming = None, [], False, None, 0
