@@ -59,11 +59,18 @@ def search_keys(fs: FileSystem, folder: str, keys: Collection[bytes], end_offset
         except OSError as error:
             raise from_os_error(error, "read", path) from error
         except StorageError:
-            if exists(fs, path):
+            if _is_there(fs, path):
                 raise
     # Last of all, so that what was retired meanwhile is seen under its new name.
     found.leaving_files = [name for name in sorted(list_folder(fs, folder)) if _LEAVING.fullmatch(name)]
     return found
+
+
+def _is_there(fs: FileSystem, path: str) -> bool:
+    try:
+        return exists(fs, path)
+    except OSError as error:
+        raise from_os_error(error, "look at", path) from error
 
 
 def _search_segment(

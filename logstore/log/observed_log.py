@@ -123,8 +123,9 @@ class ObservedLog:
             return segments.aborted(start_offset, end_offset)
         # No writer speaks for the files: of the rows behind the replay's start anything may have got lost.
         found: list[AbortedTransaction] = []
+        newest = segments.active  # where it ends is not known of one that was just listed
         for segment in segments.segments:
-            if segment.next_offset <= replay.start:
+            if segment is not newest and segment.next_offset <= replay.start:
                 found += segment.aborted()
             else:
                 path = segment.path(ABORTED_SUFFIX)

@@ -358,12 +358,12 @@ class _Recovery:
                 self.pool.forget_file(path)
                 replace_file(self.fs, path, content)
                 self.indexes_rebuilt += 1
+            elif not rules.clean:
+                with self.pool.pinned(path, True) as file:
+                    write_all(file, [content], 0)  # as with the log: see ``_dirty_again``
+                    file.sync()
             if isinstance(table, GrowingTable):
                 table.mark_stored()
-        if not rules.clean:
-            for suffix in (offset_index.SUFFIX, time_index.SUFFIX):
-                with self.pool.pinned(segment.path(suffix), True) as file:
-                    file.sync()
 
     def _dirty_again(self, segment: Segment, position: int, length: int) -> Buffer:
         """Up to ``length`` bytes, written once more as they are where they may be unsynced.

@@ -19,7 +19,8 @@ from logstore.format.batch import iter_headers
 from logstore.seams.fs import read_file
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.sim import model as rules
-from tests.sim.machine import ROOT, Machine, named_errors
+from tests.sim.host import ROOT, named_errors
+from tests.sim.machine import Machine
 from tests.sim.model import Model, Place, Row, Violation
 from tests.sim.workload import ROLLING_BYTES, TOPIC, Append, Settings, Tick
 

@@ -9,22 +9,29 @@ kill; outcomes that were met before, with the same promises, are counted and not
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from logstore.live import LiveSlot
 from logstore.seams.faults import Operation
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.sim import model as rules
+from tests.sim.host import Host
 from tests.sim.machine import Machine
-from tests.sim.model import Model, Place, Row, Violation
-from tests.sim.workload import ALPHABET, Call, Settings
+from tests.sim.model import Violation
+from tests.sim.workload import ALPHABET, Settings
 
 CHANGES = frozenset(
     ("create", "pwritev", "sync", "truncate", "mkdir", "rename", "link", "remove", "rmdir", "sync_dir")
 )
 SETTINGS = Settings()
-Workload = tuple[Call, ...]
+Workload = tuple[Any, ...]
+Make = Callable[[], Host]
+
+
+def plain_machine() -> Machine:
+    return Machine(SETTINGS)
 
 
 @dataclass(slots=True)
@@ -51,21 +58,21 @@ class Boundary:
 
     operation: Operation | None
     fs: MemoryFileSystem
-    model: Model
+    model: Any
     wall_ms: int
     live: dict[int, LiveSlot]
     boots: int
 
 
-def workloads(longest: int) -> Iterator[Workload]:
+def workloads(longest: int, alphabet: Sequence[Any] = ALPHABET) -> Iterator[Workload]:
     """All sequences of up to ``longest`` calls, the empty one (the setting up) first."""
     for length in range(longest + 1):
-        yield from itertools.product(ALPHABET, repeat=length)
+        yield from itertools.product(alphabet, repeat=length)
 
 
-def boundaries(workload: Workload, settings: Settings = SETTINGS) -> Iterator[Boundary]:
+def boundaries(workload: Workload, make: Make = plain_machine) -> Iterator[Boundary]:
     """Run the workload once; the machine before each change that its last call makes, and behind it."""
-    machine = Machine(settings)
+    machine = make()
     found: list[Boundary] = []
 
     def look(operation: Operation) -> None:
@@ -87,7 +94,7 @@ def boundaries(workload: Workload, settings: Settings = SETTINGS) -> Iterator[Bo
     yield from found
 
 
-def _here(machine: Machine, operation: Operation | None) -> Boundary:
+def _here(machine: Host, operation: Operation | None) -> Boundary:
     wall_ms, live = machine.clock.wall_ms(), dict(machine.live)
     return Boundary(operation, machine.fs.clone(), machine.model.copy(), wall_ms, live, machine.boots)
 
@@ -99,14 +106,14 @@ class Explorer:
 
     limit: int = 40
     recrash_every: int = 200
-    settings: Settings = SETTINGS
+    make: Make = plain_machine
     counts: Counts = field(default_factory=Counts)
     _met: set[tuple[bytes, int, bool]] = field(default_factory=set)
 
     def explore(self, chosen: Iterable[Workload]) -> Counts:
         for workload in chosen:
             self.counts.workloads += 1
-            for boundary in boundaries(workload, self.settings):
+            for boundary in boundaries(workload, self.make):
                 self.counts.boundaries += 1
                 self._outcomes(workload, boundary)
         return self.counts
@@ -134,7 +141,7 @@ class Explorer:
         self.counts.distinct += 1
         recrash = self.counts.distinct % self.recrash_every == 0
         try:
-            rows = recovered(self.settings, disk.clone(), boundary, power_loss=power_loss)
+            rows = recovered(self.make, disk.clone(), boundary, power_loss=power_loss)
             if recrash:
                 self._recrash(disk, boundary, rows, power_loss=power_loss)
         except Violation as violation:
@@ -143,15 +150,15 @@ class Explorer:
             raise Violation(violation.rule, f"{violation.detail}; {place}") from violation
 
     def _recrash(
-        self, disk: MemoryFileSystem, boundary: Boundary, rows: dict[Place, list[Row]], *, power_loss: bool
+        self, disk: MemoryFileSystem, boundary: Boundary, rows: object, *, power_loss: bool
     ) -> None:
         """Cut recovery off before each of its changes, and recover from what that leaves."""
-        for again in recovery_boundaries(self.settings, disk.clone(), boundary, power_loss=power_loss):
+        for again in recovery_boundaries(self.make, disk.clone(), boundary, power_loss=power_loss):
             outcomes = [(left, True) for left in again.fs.crash_states(6)]
             for left, power_again in [*outcomes, (again.fs, False)]:
                 self.counts.crashed_recoveries += 1
                 second = recovered(
-                    self.settings, left.clone(), again, power_loss=power_again, since=power_loss
+                    self.make, left.clone(), again, power_loss=power_again, since=power_loss
                 )
                 if power_loss and second != rows:
                     raise Violation(
@@ -159,10 +166,8 @@ class Explorer:
                     )
 
 
-def _machine_at(
-    settings: Settings, disk: MemoryFileSystem, boundary: Boundary, *, power_loss: bool
-) -> Machine:
-    machine = Machine(settings)
+def _machine_at(make: Make, disk: MemoryFileSystem, boundary: Boundary, *, power_loss: bool) -> Host:
+    machine = make()
     machine.model = boundary.model.copy()
     machine.boots = boundary.boots
     machine.clock.reboot(f"boot-{machine.boots}")
@@ -176,20 +181,20 @@ def _machine_at(
 
 
 def recovered(
-    settings: Settings,
+    make: Make,
     disk: MemoryFileSystem,
     boundary: Boundary,
     *,
     power_loss: bool,
     since: bool = False,
-) -> dict[Place, list[Row]]:
+) -> object:
     """Recover, hold the outcome against the promises, prove the store usable; what was left of the topic.
 
     ``since``: the power was lost already before the recovery that this crash cut off.
     """
-    machine = _machine_at(settings, disk, boundary, power_loss=power_loss)
+    machine = _machine_at(make, disk, boundary, power_loss=power_loss)
     machine.recover(power_loss=power_loss or since)
-    rows = {place: list(mine.rows) for place, mine in machine.model.partitions.items()}
+    rows = machine.survivors()
     machine.prove_usable()
     if not power_loss:
         machine.lose_all_unsynced()
@@ -197,9 +202,9 @@ def recovered(
 
 
 def recovery_boundaries(
-    settings: Settings, disk: MemoryFileSystem, boundary: Boundary, *, power_loss: bool
+    make: Make, disk: MemoryFileSystem, boundary: Boundary, *, power_loss: bool
 ) -> Sequence[Boundary]:
-    machine = _machine_at(settings, disk, boundary, power_loss=power_loss)
+    machine = _machine_at(make, disk, boundary, power_loss=power_loss)
     found: list[Boundary] = []
 
     def look(operation: Operation) -> None:

@@ -18,7 +18,8 @@ from logstore.errors import LogStoreError, OutcomeUnknownError, PartitionPoisone
 from logstore.seams.faults import FaultKind, Operation
 from logstore.seams.memory_crash import RandomChooser
 from tests.sim import model as rules
-from tests.sim.machine import Machine, named_errors
+from tests.sim.host import named_errors
+from tests.sim.machine import Machine
 from tests.sim.model import Violation
 from tests.sim.workload import (
     ROLLING_BYTES,

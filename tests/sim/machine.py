@@ -6,30 +6,17 @@ raises ``Violation`` when a promise is broken; every call and answer goes to ``l
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from unittest.mock import patch
-
 from logstore.errors import LogStoreError, OutcomeUnknownError, PartitionPoisonedError
 from logstore.format.batch import decode_batches, iter_headers
-from logstore.live import LiveSlot, MemoryLive
-from logstore.locks import MemoryLocks
-from logstore.log.partition_log import PartitionLog
-from logstore.seams.clock import ManualClock
-from logstore.seams.faults import SimulatedCrash
-from logstore.seams.memory_crash import KeepNothing
-from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.sim import model as rules
+from tests.sim.host import ROOT, Host, opens
 from tests.sim.model import Model, PartitionModel, Place, Row, Violation
 from tests.sim.on_disk import check_indexes
 from tests.sim.workload import (
     GROUP,
     TOPIC,
     Append,
-    Call,
     Commit,
     CreateTopic,
     Flush,
@@ -40,47 +27,25 @@ from tests.sim.workload import (
     Trim,
 )
 
-ROOT = "/store"
 
+class Machine(Host):
+    """Appends, rolls, topics, commits and deleted records, without keys and without producers."""
 
-class Machine:
-    """``fs`` and ``clock`` outlive the store; ``start`` opens it, ``restart`` follows a crash."""
+    model: Model
 
     def __init__(self, settings: Settings, *, trace: bool = False) -> None:
+        super().__init__(trace=trace)
         self.settings = settings
-        self.fs = MemoryFileSystem(trace=trace)
-        self.clock = ManualClock()
         self.model = Model(segment_bytes=settings.segment_bytes)
-        self.lines: list[str] = []
-        self.boots = 0
-        self.live: dict[int, LiveSlot] = {}  # what `.live` holds: it survives a kill, not a power loss
-        self._randomness = random.Random("randomness")
-        self._store: LogStore | None = None
 
-    @property
-    def store(self) -> LogStore:
-        if self._store is None:
-            raise RuntimeError("the machine was not started")
-        return self._store
+    def twin(self) -> Machine:
+        return Machine(self.settings)
 
-    def partition(self, place: Place) -> PartitionLog:
-        return self.store.partition(place.topic, place.partition)
+    def survivors(self) -> dict[Place, list[Row]]:
+        return {place: list(mine.rows) for place, mine in self.model.partitions.items()}
 
-    # --- lives --------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Open the store; it must open whatever a crash left. SimulatedCrash passes."""
-        with patch("os.urandom", self._randomness.randbytes):  # ids follow from the seed, as all else does
-            self._store = LogStore(
-                ROOT,
-                fs=self.fs,
-                clock=self.clock,
-                locks=MemoryLocks(clock=self.clock, sleep=self._sleep),
-                live=MemoryLive(self.live),
-                threads=False,
-                retention_check_s=0.1,
-            )
-        self._store._registry._random_bytes = self._randomness.randbytes
+    def records(self) -> int:
+        return self.model.counter
 
     def set_up(self) -> None:
         """A new store with the topic and one durable batch in each partition."""
@@ -97,37 +62,7 @@ class Machine:
         for number in range(self.settings.partitions):
             self.do(Append("all", 2, 24, number))
 
-    def _sleep(self, seconds: float) -> None:
-        self.clock.advance(max(int(seconds * 1000), 1))
-
-    def abandon(self) -> None:
-        """The process is gone: nothing of its store is used any more."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.abandon()
-
-    def lose_power(self, disk: MemoryFileSystem) -> None:
-        """The machine restarts on what the disk kept."""
-        self.abandon()
-        self.fs = disk
-        self.live = {}
-        self.boots += 1
-        self.clock.reboot(f"boot-{self.boots}")  # ManualClock starts as boot-0
-        self.clock.advance(1_000)
-
-    def lose_process(self, cache: MemoryFileSystem) -> None:
-        """The process was killed; the machine goes on."""
-        self.abandon()
-        self.fs = cache
-        self.clock.advance(1_000)
-
     # --- calls --------------------------------------------------------------------------------------
-
-    def do(self, call: Call) -> None:
-        """Make one call and hold its answer against the model. Errors of the engine pass."""
-        self.lines.append(repr(call))
-        handler = self._HANDLERS[type(call)]
-        handler(self, call)
 
     def _append(self, call: Append) -> None:
         place = Place(TOPIC, call.partition)
@@ -238,7 +173,7 @@ class Machine:
             mine.in_use = place in in_use and self.store._registry.get(place.topic).owned
             self._look(place)
 
-    _HANDLERS: dict[type, Callable[..., None]] = {  # noqa: RUF012 - a table, never changed
+    HANDLERS = {  # noqa: RUF012 - a table, never changed
         Append: _append,
         Flush: _flush,
         Read: _read,
@@ -344,29 +279,3 @@ class Machine:
             folder = f"{ROOT}/{place.topic}-{place.partition}"
             if place.topic in self.model.topics and self.model.partitions[place].rows:
                 check_indexes(self.fs, folder, interval)
-
-    def lose_all_unsynced(self) -> None:
-        """After a close in order nothing is left to be lost, whatever a killed process left unsynced."""
-        self.lose_power(self.fs.crash(KeepNothing()))
-        self.recover(power_loss=True)
-        self.abandon()
-
-
-@contextmanager
-def opens() -> Iterator[None]:
-    """No error may come out of a start: whatever a crash left has to be understood."""
-    try:
-        yield
-    except (LogStoreError, OSError) as error:
-        raise Violation(rules.STARTS, f"{type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def named_errors() -> Iterator[None]:
-    """Every failure of the engine is one of its own errors."""
-    try:
-        yield
-    except (LogStoreError, Violation, SimulatedCrash):
-        raise
-    except Exception as error:
-        raise Violation(rules.NAMED_ERRORS, f"{type(error).__name__}: {error}") from error

@@ -30,7 +30,7 @@ from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.topic import Topic
 from tests.sim.damage import run_flips
 from tests.sim.faults import FaultRun, cases
-from tests.sim.machine import ROOT
+from tests.sim.host import ROOT
 from tests.sim.model import Violation
 from tests.sim.schedules import run_schedule
 

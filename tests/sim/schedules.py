@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from typing import Any
 
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.memory_crash import RandomChooser
 from tests.sim import model as rules
+from tests.sim.host import Host
 from tests.sim.machine import Machine
-from tests.sim.model import Place, Row, Violation
+from tests.sim.model import Violation
 from tests.sim.workload import random_call, random_settings
 
 
@@ -68,12 +70,24 @@ class Totals:
 class Schedule:
     """One seed's run."""
 
+    KIND = "schedule"
+    LONGEST = 14  # calls of one life
+
     def __init__(self, seed: int, *, trace: bool = False) -> None:
-        self.source = random.Random(f"schedule {seed}")
+        self.source = random.Random(f"{self.KIND} {seed}")
         self.outcome = Outcome(seed)
-        self.settings = random_settings(self.source)
-        self.machine = Machine(self.settings, trace=trace)
+        self.settings = self.random_settings()
+        self.machine = self.new_machine(trace)
         self._trace = trace
+
+    def random_settings(self) -> Any:
+        return random_settings(self.source)
+
+    def new_machine(self, trace: bool) -> Host:
+        return Machine(self.settings, trace=trace)
+
+    def random_call(self) -> object:
+        return random_call(self.source, self.settings)
 
     def run(self) -> Outcome:
         """Violations are put into the outcome, with the trace so far; SimulatedCrash never comes out."""
@@ -86,7 +100,7 @@ class Schedule:
             self.outcome.violation.__cause__ = error
         self._collect()
         self.outcome.trace = self.machine.lines
-        self.outcome.records = self.machine.model.counter
+        self.outcome.records = self.machine.records()
         return self.outcome
 
     def _run(self) -> None:
@@ -105,12 +119,12 @@ class Schedule:
         """Some calls, a crash planned at some I/O call from one of them on; whether it came."""
         source = self.source
         self.machine.ensure_topic()
-        calls = source.randint(1, 14)
+        calls = source.randint(1, self.LONGEST)
         armed = source.randrange(calls)
         for number in range(calls):
             if number == armed:
                 self._arm()
-            call = random_call(source, self.settings)
+            call = self.random_call()
             self.outcome.calls += 1
             if self._cut_off(partial(self.machine.do, call)):
                 self.outcome.amid += 1
@@ -137,12 +151,12 @@ class Schedule:
         """The crash, and the recovery: a fifth of them is cut off, some twice or more."""
         power_loss = self._lose()
         recrash = self.source.random() < 0.2
-        rows = self._twin_rows() if recrash and power_loss else None
+        rows = self._twin() if recrash and power_loss else None
         while not self._recovered(recrash, power_loss=power_loss):
             power_loss = self._lose() or power_loss
             recrash = self.source.random() < 0.3
         if rows is not None:
-            mine = _rows(self.machine)
+            mine = self.machine.survivors()
             if mine != rows:
                 raise Violation(rules.IDEMPOTENT, f"recovered in one go: {rows}, in several: {mine}")
 
@@ -170,16 +184,16 @@ class Schedule:
         self.machine.lose_power(self.machine.fs.crash(RandomChooser(self.source)))
         return True
 
-    def _twin_rows(self) -> dict[Place, list[Row]]:
+    def _twin(self) -> object:
         """What an undisturbed recovery of the same disk gives, after a power loss."""
-        twin = Machine(self.settings)
+        twin = self.machine.twin()
         twin.model = self.machine.model.copy()
         twin.clock.jump_wall(self.machine.clock.wall_ms() - twin.clock.wall_ms())
         twin.fs = self.machine.fs.clone()
         twin.clock.reboot(self.machine.clock.boot_id())
         twin.recover(power_loss=True)
         twin.abandon()
-        return _rows(twin)
+        return twin.survivors()
 
     def _collect(self) -> None:
         """The file system's own trace joins the run's, in place."""
@@ -189,16 +203,12 @@ class Schedule:
             faults.trace.clear()
 
 
-def _rows(machine: Machine) -> dict[Place, list[Row]]:
-    return {place: list(mine.rows) for place, mine in machine.model.partitions.items()}
+def run_schedule(seed: int, *, trace: bool = False, kind: type[Schedule] = Schedule) -> Outcome:
+    return kind(seed, trace=trace).run()
 
 
-def run_schedule(seed: int, *, trace: bool = False) -> Outcome:
-    return Schedule(seed, trace=trace).run()
-
-
-def run_schedules(seeds: Iterable[int]) -> Totals:
+def run_schedules(seeds: Iterable[int], kind: type[Schedule] = Schedule) -> Totals:
     totals = Totals()
     for seed in seeds:
-        totals.add(run_schedule(seed))
+        totals.add(run_schedule(seed, kind=kind))
     return totals

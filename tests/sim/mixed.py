@@ -1,0 +1,42 @@
+"""The second kind of schedules and of exhaustive workloads: producers, transactions, cleaning, erasure.
+
+Small on purpose in their number of calls, since each of them makes many times the disk calls of a plain append.
+"""
+
+from __future__ import annotations
+
+from tests.sim.exhaustive import Explorer
+from tests.sim.host import Host
+from tests.sim.ledger_machine import LedgerMachine
+from tests.sim.ledger_workload import LedgerSettings, random_call, random_settings
+from tests.sim.schedules import Outcome, Schedule, run_schedule
+
+SETTINGS = LedgerSettings(delete_retention_ms=0)
+
+
+class MixedSchedule(Schedule):
+    """See ``Schedule``; every call of ``ledger_workload`` comes up."""
+
+    KIND = "mixed"
+    LONGEST = 20
+
+    def random_settings(self) -> LedgerSettings:
+        return random_settings(self.source)
+
+    def new_machine(self, trace: bool) -> Host:
+        return LedgerMachine(self.settings, trace=trace)
+
+    def random_call(self) -> object:
+        return random_call(self.source, self.settings)
+
+
+def mixed_machine() -> LedgerMachine:
+    return LedgerMachine(SETTINGS)
+
+
+def mixed_explorer(limit: int = 12, recrash_every: int = 100) -> Explorer:
+    return Explorer(limit=limit, recrash_every=recrash_every, make=mixed_machine)
+
+
+def run_mixed(seed: int, *, trace: bool = False) -> Outcome:
+    return run_schedule(seed, trace=trace, kind=MixedSchedule)
