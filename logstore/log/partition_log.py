@@ -500,10 +500,6 @@ def limit_of(bounds: Bounds, isolation: Isolation) -> int:
     )
 
 
-def _is_gapless(reader: OwnedLog | ObservedLog) -> bool:
-    return not isinstance(reader, ObservedLog) or reader.gapless
-
-
 def check_acks(acks: object) -> None:
     if isinstance(acks, bool) or not isinstance(acks, int | str) or acks not in (0, 1, "all"):
         raise InvalidArgumentError(f"acks={acks!r} is not known", hint="use 0, 1 or 'all'")
