@@ -8,10 +8,21 @@ from __future__ import annotations
 from tests.sim.exhaustive import Explorer
 from tests.sim.host import Host
 from tests.sim.ledger_machine import LedgerMachine
-from tests.sim.ledger_workload import LedgerSettings, random_call, random_settings
+from tests.sim.ledger_workload import (
+    Clean,
+    End,
+    Erase,
+    LedgerSettings,
+    Put,
+    Recreate,
+    Send,
+    random_call,
+    random_settings,
+)
 from tests.sim.schedules import Outcome, Schedule, run_schedule
+from tests.sim.workload import Tick
 
-SETTINGS = LedgerSettings(delete_retention_ms=0)
+SETTINGS = LedgerSettings(delete_retention_ms=0, file_delete_delay_ms=10_000)
 
 
 class MixedSchedule(Schedule):
@@ -40,3 +51,15 @@ def mixed_explorer(limit: int = 12, recrash_every: int = 100) -> Explorer:
 
 def run_mixed(seed: int, *, trace: bool = False) -> Outcome:
     return run_schedule(seed, trace=trace, kind=MixedSchedule)
+
+
+CRITICAL: tuple[tuple[object, ...], ...] = (
+    (Clean(), Put("b", "all", 700), Clean()),
+    (Send(1, "ab"), End(1, commit=False), Tick(6_000)),
+    (Send(1, "ab"), End(1, commit=False), Clean()),
+    (Erase("a"),),
+    (Clean(), Put("b", "all", 700), Clean(), Erase("b")),
+    (Recreate(),),
+)
+"""Workloads whose last call has most to lose at each of its boundaries: segments merged and swapped, a checkpoint
+with an aborted transaction, an erasure, a deletion."""

@@ -7,7 +7,8 @@ product. Where a bug only shows when a disk fails, it is hunted with disk faults
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,13 +30,16 @@ from logstore.seams.fs import File, FileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.topic import Topic
 from tests.sim.damage import run_flips
+from tests.sim.exhaustive import Workload
 from tests.sim.faults import FaultRun, cases
 from tests.sim.host import ROOT
 from tests.sim.model import Violation
-from tests.sim.schedules import run_schedule
+from tests.sim.mixed import CRITICAL, MixedSchedule, mixed_explorer
+from tests.sim.schedules import Schedule, run_schedule
+from tests.sim.sweep import SweepCase, SweepRun, sweep_cases
 
 Patch = pytest.MonkeyPatch
-Hunter = Literal["schedules", "faults", "damage"]
+Hunter = Literal["schedules", "faults", "damage", "mixed schedules", "sweep", "boundaries"]
 MOST_SEEDS: Final = 2_000
 RUNS_AFTER: Final = 200  # run in any case, to tell how often it is caught
 
@@ -362,17 +366,30 @@ def planted(chosen: Plant) -> Iterator[None]:
 Run = Callable[[], "Violation | None"]
 
 
-def _runs(hunter: Hunter) -> list[Run]:
-    """The runs of a hunt in their order; each tells what it found."""
-    if hunter == "schedules":
-        return [partial(_scheduled, seed) for seed in range(MOST_SEEDS)]
-    if hunter == "faults":
-        return [partial(_raised, FaultRun(case).run) for case in cases()]
-    return [partial(_raised, check) for check in run_flips()]
+HUNTERS: Final[dict[str, Callable[[], Iterable[Run]]]] = {
+    "schedules": lambda: (partial(_scheduled, seed, Schedule) for seed in range(MOST_SEEDS)),
+    "faults": lambda: (partial(_raised, FaultRun(case).run) for case in cases()),
+    "damage": lambda: (partial(_raised, check) for check in run_flips()),
+    "mixed schedules": lambda: (partial(_scheduled, seed, MixedSchedule) for seed in range(MOST_SEEDS)),
+    "sweep": lambda: (partial(_raised, SweepRun(case).run) for case in _shuffled(sweep_cases())),
+    "boundaries": lambda: (partial(_raised, partial(_explored, workload)) for workload in CRITICAL),
+}
+"""The runs of a hunt in their order; each tells what it found."""
 
 
-def _scheduled(seed: int) -> Violation | None:
-    return run_schedule(seed).violation
+def _shuffled(found: Iterable[SweepCase]) -> list[SweepCase]:
+    """So that a hunt does not have to go through one workload before it meets the next."""
+    listed = list(found)
+    random.Random("sweep").shuffle(listed)
+    return listed
+
+
+def _explored(workload: Workload) -> None:
+    mixed_explorer(limit=40, recrash_every=1 << 30).explore([workload])
+
+
+def _scheduled(seed: int, kind: type[Schedule]) -> Violation | None:
+    return run_schedule(seed, kind=kind).violation
 
 
 def _raised(run: Callable[[], object]) -> Violation | None:
@@ -393,7 +410,7 @@ def hunt(chosen: Plant, *, runs_after: int = RUNS_AFTER) -> Caught:
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # its complaints are wanted here
     for number, (run, honest) in enumerate(
-        zip(_runs(chosen.hunted_by), _runs(chosen.hunted_by), strict=True)
+        zip(HUNTERS[chosen.hunted_by](), HUNTERS[chosen.hunted_by](), strict=True)
     ):
         with planted(chosen):
             violation = run()

@@ -1,0 +1,355 @@
+"""Bugs planted into producers, transactions, cleaning, erasure and deletion; importing this adds them to ``PLANTS``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import logstore.cleaning_facts as cleaning_facts
+import logstore.deletion as deletion
+import logstore.log.key_search as key_search
+import logstore.log.owned_log as owned_log_module
+import logstore.log.producer_state as producer_state_module
+import logstore.log.recovery as recovery_module
+import logstore.log.swap as swap_module
+import logstore.topic as topic_module
+from logstore.format.batch import BatchHeader
+from logstore.log.bounds import Appended, Bounds
+from logstore.log.checkpoints import METADATA_FILE, encode_metadata, encode_pairs
+from logstore.log.cleanable import PartitionFacts
+from logstore.log.cleaning import Cleaning
+from logstore.log.compaction import AbortedRanges, Action, Compaction, Decision
+from logstore.log.key_offsets import KeyOffsets
+from logstore.log.observed_log import ObservedLog
+from logstore.log.owned_log import OwnedLog
+from logstore.log.producer_journal import Pending, ProducerJournal
+from logstore.log.producer_state import ProducerEntry, ProducerStates
+from logstore.log.segment import Segment
+from logstore.log.swap import Swap
+from logstore.log.synced_log import SyncedLog
+from logstore.log.transaction_index import AbortedTransaction
+from logstore.named_producers import NamedProducer
+from logstore.partition_folder import deletion_note_path
+from logstore.seams import fs as fs_module
+from logstore.seams.fs import FileSystem
+from logstore.seams.memory_fs import MemoryFile
+from logstore.topic_registry import TopicRegistry
+from tests.sim.plants import PLANTS, Patch, plant
+
+__all__ = ["PLANTS"]
+
+
+# --- the swap of a cleaning --------------------------------------------------------------------------
+
+
+@plant("swap without a manifest", "new segments are renamed into place without a durable note of it", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(Swap, "commit", lambda self, fs: fs.sync_dir(self.directory))
+
+
+@plant("manifest not synced", "the note of a swap is renamed into place, and its name not synced", "boundaries")
+def _(patch: Patch) -> None:
+    def commit(self: Swap, fs: FileSystem) -> None:
+        fs.sync_dir(self.directory)
+        temporary = self.path + ".tmp"
+        if fs_module.exists(fs, temporary):
+            fs.remove(temporary)
+        pairs = ((len(self.new), len(self.old)), *self.new, *self.old)
+        file = fs.open(temporary, "create")
+        fs_module.write_all(file, [encode_pairs(pairs)], 0)
+        file.sync()
+        file.close()
+        fs.rename(temporary, self.path)
+
+    patch.setattr(Swap, "commit", commit)
+
+
+@plant("swap in the wrong order", "the old segments and the note go before the renames are durable", "boundaries")
+def _(patch: Patch) -> None:
+    def finish(self: Swap, fs: FileSystem, retire: Any = None) -> None:
+        swap_module._remove(fs, self.path)
+        for base, _next in self.old:
+            for suffix in (*swap_module.INDEX_SUFFIXES, swap_module.LOG_SUFFIX):
+                swap_module._remove(fs, self.file(base, suffix))
+        fs.sync_dir(self.directory)
+
+    def place(self: Swap, fs: FileSystem, *, again: bool = False) -> OSError | None:
+        self.finish(fs)
+        return honest(self, fs, again=again)
+
+    honest = Swap.place
+    patch.setattr(Swap, "finish", finish)
+    patch.setattr(Swap, "place", place)
+
+
+@plant("cleaned files not synced", "what a cleaning wrote is put in place unsynced", "mixed schedules")
+def _(patch: Patch) -> None:
+    sync = MemoryFile.sync
+
+    def planted(self: MemoryFile) -> None:
+        if not self._path.endswith(".cleaned"):
+            sync(self)
+
+    patch.setattr(MemoryFile, "sync", planted)
+
+
+@plant("committed swap ignored", "recovery drops the new segments of a swap that was committed", "mixed schedules")
+def _(patch: Patch) -> None:
+    def recover(fs: FileSystem, directory: str, names: Sequence[str]) -> bool:
+        for name in names:
+            if name.endswith(swap_module.SWAP_SUFFIX):
+                fs.remove(f"{directory}/{name}")
+        return True
+
+    patch.setattr(swap_module, "recover", recover)
+
+
+@plant("undo in the wrong order", "a swap taken back removes the new files before its note", "sweep")
+def _(patch: Patch) -> None:
+    def undo(self: Swap, fs: FileSystem) -> None:
+        for base, _size in self.new:
+            swap_module.discard(fs, self.directory, base)
+        fs.sync_dir(self.directory)
+        swap_module._remove(fs, self.path)
+
+    patch.setattr(Swap, "undo", undo)
+
+
+# --- what a cleaning keeps ---------------------------------------------------------------------------
+
+
+@plant("tombstone before its horizon", "tombstones get a horizon that is over already", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(Compaction, "_new_horizon", lambda self: self._rules.now_ms)
+
+
+@plant("tombstone before its values", "a tombstone goes at the first cleaning, whatever is left", "mixed schedules")
+def _(patch: Patch) -> None:
+    data = Compaction._data
+
+    def planted(self: Compaction, header: BatchHeader, view: memoryview, keep: Decision) -> Decision:
+        honest = data(self, header, view, keep)
+        return Decision(Action.DROP) if honest.horizon_ms >= 0 else honest
+
+    patch.setattr(Compaction, "_data", planted)
+
+
+@plant("key map off by one", "the key map takes a record for one offset later than it is", "mixed schedules")
+def _(patch: Patch) -> None:
+    newest = KeyOffsets.newest
+    patch.setattr(KeyOffsets, "newest", lambda self, keys: [at + (at > 5) for at in newest(self, keys)])
+
+
+@plant("last of a batch not mapped", "the key map misses the last record of each batch", "mixed schedules")
+def _(patch: Patch) -> None:
+    add = KeyOffsets.add
+    patch.setattr(
+        KeyOffsets, "add", lambda self, keys, offsets, after: add(self, keys[:-1], offsets[:-1], after)
+    )
+
+
+class _AllStable:
+    """A log whose readers may see everything."""
+
+    def __init__(self, log: OwnedLog) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def bounds(self) -> Bounds:
+        return self._log.bounds()._replace(last_stable_offset=self._log.high_watermark)
+
+
+@plant("cleaned past the stable end", "open transactions are cleaned like any data", "mixed schedules")
+def _(patch: Patch) -> None:
+    init = Cleaning.__init__
+
+    def facts(**fields: Any) -> PartitionFacts:
+        return PartitionFacts(**{**fields, "stable_end": 1 << 62})
+
+    def planted(self: Cleaning, log: OwnedLog, *arguments: Any, **settings: Any) -> None:
+        init(self, _AllStable(log), *arguments, **settings)  # type: ignore[arg-type]
+
+    patch.setattr(Cleaning, "__init__", planted)
+    patch.setattr(cleaning_facts, "PartitionFacts", facts)
+
+
+@plant("aborted data compacted as data", "aborted records take the place of committed ones", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(AbortedRanges, "covers", lambda self, header: False)
+
+
+# --- transactions ------------------------------------------------------------------------------------
+
+
+@plant("abort not indexed", "an abort marker is written without its row of the transaction index", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(owned_log_module, "write_aborted", lambda segment, row: None)
+
+
+@plant("abort rows not synced", "a checkpoint does not sync the transaction index", "mixed schedules")
+def _(patch: Patch) -> None:
+    sync_indexes = Segment.sync_indexes
+
+    def planted(self: Segment) -> None:
+        self._aborted_unsynced = False
+        sync_indexes(self)
+
+    patch.setattr(Segment, "sync_indexes", planted)
+
+
+@plant("stable end ignored", "read_committed reads up to the high watermark", "mixed schedules")
+def _(patch: Patch) -> None:
+    bounds = SyncedLog.bounds
+    patch.setattr(
+        SyncedLog, "bounds", lambda self: bounds(self)._replace(last_stable_offset=self.high_watermark)
+    )
+
+
+@plant("torn rows trusted", "a reader after a crash believes the newest transaction index", "mixed schedules")
+def _(patch: Patch) -> None:
+    def planted(self: ObservedLog, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return self._current().aborted(start_offset, end_offset)
+
+    patch.setattr(ObservedLog, "_aborted", planted)
+
+
+# --- producers ---------------------------------------------------------------------------------------
+
+
+@plant("repeats not known", "a batch that is in the log already is appended again", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(ProducerStates, "repeated", lambda self, headers, where: [])
+
+
+@plant("gaps let in", "a batch is taken whatever its sequence", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(producer_state_module, "_check_follows", lambda header, epoch, last_sequence, where: None)
+
+
+@plant("repeat answered unsynced", "a repeated batch is acknowledged before its original is synced", "mixed schedules")
+def _(patch: Patch) -> None:
+    append = OwnedLog.append
+
+    def planted(self: OwnedLog, *arguments: Any) -> Appended:
+        before = self.next_offset
+        appended = append(self, *arguments)
+        return appended if self.next_offset > before else appended._replace(next_offset=0)
+
+    patch.setattr(OwnedLog, "append", planted)
+
+
+@plant("snapshot before its index", "a checkpoint's snapshot is durable before the rows that it stands for", "boundaries")
+def _(patch: Patch) -> None:
+    def checkpoint(self: SyncedLog) -> int:
+        pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        self.sync()
+        self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
+        return honest(self)
+
+    honest = SyncedLog.checkpoint
+    patch.setattr(SyncedLog, "checkpoint", checkpoint)
+
+
+@plant("snapshot of the past", "a snapshot says a later offset than its state is of", "mixed schedules")
+def _(patch: Patch) -> None:
+    take = ProducerJournal.take
+    last: dict[str, bytes] = {}
+
+    def planted(self: ProducerJournal, offset: int, expiration_ms: int) -> Pending | None:
+        pending = take(self, offset, expiration_ms)
+        if pending is None or pending.content is None:
+            return pending
+        stale = last.get(self._directory, pending.content)
+        last[self._directory] = pending.content
+        return pending._replace(content=stale)
+
+    patch.setattr(ProducerJournal, "take", planted)
+
+
+@plant("snapshot without transactions", "a snapshot does not say which transactions are open", "mixed schedules")
+def _(patch: Patch) -> None:
+    take = ProducerJournal.take
+
+    def planted(self: ProducerJournal, offset: int, expiration_ms: int) -> Pending | None:
+        honest = self.states
+        self.states = ProducerStates(
+            ProducerEntry(entry.producer_id, entry.epoch, entry.batches, entry.coordinator_epoch)
+            for entry in honest
+        )
+        try:
+            return take(self, offset, expiration_ms)
+        finally:
+            self.states = honest
+
+    patch.setattr(ProducerJournal, "take", planted)
+
+
+@plant("producer ids reused", "a block of ids is taken without a durable note", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(
+        TopicRegistry, "take_producer_ids", lambda self, count: int(self.catalogue.next_producer_id)
+    )
+
+
+@plant("epoch of a name not raised", "a named producer opens under its last epoch", "mixed schedules")
+def _(patch: Patch) -> None:
+    reopened = NamedProducer.reopened
+    patch.setattr(NamedProducer, "reopened", lambda self: self if self.epoch >= 0 else reopened(self))
+
+
+# --- what has to be gone -----------------------------------------------------------------------------
+
+
+@plant("folder of a deleted topic reused", "a new topic takes over the folder of a deleted one", "mixed schedules")
+def _(patch: Patch) -> None:
+    def finish(fs: FileSystem, root: str, topic: str, topic_id: str, partitions: int) -> None:
+        deletion._remove_state(fs, root, topic, topic_id)
+        fs.remove(deletion_note_path(root, topic_id))
+
+    def ensure(fs: FileSystem, root: str, directory: str, topic_id: str) -> None:
+        if not fs_module.exists(fs, directory):
+            fs.mkdir(directory)
+        fs_module.replace_file(fs, f"{directory}/{METADATA_FILE}", encode_metadata(topic_id))
+        fs.sync_dir(root)
+
+    patch.setattr(deletion, "finish", finish)
+    patch.setattr(topic_module, "ensure_folder", ensure)
+
+
+@plant("erasure leaves cut-off ends", "what recovery set aside is not looked into", "mixed schedules")
+def _(patch: Patch) -> None:
+    patch.setattr(key_search, "_cut_file_holds", lambda *arguments: False)
+
+
+@plant("erasure leaves retired files", "files that wait for their removal stay", "boundaries")
+def _(patch: Patch) -> None:
+    patch.setattr(key_search, "_LEAVING", key_search.re.compile("never"))
+
+
+@plant("erasure leaves the active segment", "the active segment is not closed, and stays as it is", "mixed schedules")
+def _(patch: Patch) -> None:
+    search = key_search.search_keys
+
+    def planted(fs: FileSystem, folder: str, keys: Any, end_offset: int) -> key_search.KeySearch:
+        found = search(fs, folder, keys, end_offset)
+        if found.segments:
+            del found.segments[max(found.segments)]
+        return found
+
+    import logstore.erasure as erasure
+
+    patch.setattr(erasure, "search_keys", planted)
+
+
+# --- failing disks -----------------------------------------------------------------------------------
+
+
+@plant("lost index pages believed", "after a failed sync recovery syncs indexes without writing them anew", "sweep")
+def _(patch: Patch) -> None:
+    def write_all(file: Any, buffers: Sequence[Any], position: int) -> None:
+        if not file._path.endswith("index"):
+            fs_module.write_all(file, buffers, position)
+
+    patch.setattr(recovery_module, "write_all", write_all)
