@@ -12,7 +12,7 @@ from bench.harness import Bench, Row, alone, percentile
 
 QUESTION = "following a writer"
 MILLISECONDS = 1e3
-RATES = {10: (8.0, 3.0), 1_000: (4.0, 1.5)}  # records a second: seconds of a full round, of a quick one
+RATES = {10: (5.0, 3.0), 1_000: (3.0, 1.5)}  # records a second: seconds of a full round, of a quick one
 DEADLINE_S = 30.0
 
 Seen = dict[int, float]  # record's number -> when it was in the reader's hands

@@ -51,10 +51,12 @@ def key_column(section: bytes, count: int) -> KeyColumn:
 
 
 def _keys_of_one_length(section: bytes, count: int) -> KeyColumn | None:
-    """The common shape, for speed: keys all of one length, all at the base timestamp, records under 8 KiB. Only
-    their lengths are read one by one; the bytes up to the value are compared column by column. None if the
-    records are not so, or damaged."""
+    """The common shape, for speed: keys all of one length, all within 64 ms of the base timestamp, records under
+    8 KiB. Only their lengths are read one by one; the bytes up to the value are compared column by column. None
+    if the records are not so, or damaged."""
     _, at = read_raw(section, 0, VARINT_MAX_BYTES)
+    if section[at + 1] > 127:
+        return None
     _, at = read_raw(section, at + 2, VARINT_MAX_BYTES)
     raw, key_at = read_raw(section, at, VARINT_MAX_BYTES)
     if raw & 1:
@@ -64,6 +66,7 @@ def _keys_of_one_length(section: bytes, count: int) -> KeyColumn | None:
     deltas: list[int] = []
     nulls: list[int] = []
     bounds = [0]
+    shifted = False
     for delta_bytes in (1, 2):  # offset deltas grow
         width = 2 + delta_bytes + len(before_key) + (raw >> 1) + 1  # from attributes to the value's length
         heads = _heads(section, bounds, count, width, delta_bytes == 1)
@@ -71,12 +74,16 @@ def _keys_of_one_length(section: bytes, count: int) -> KeyColumn | None:
             return None
         packed = b"".join(heads)
         found = _deltas([packed[place::width] for place in range(2, 2 + delta_bytes)])
-        fixed = b"\0\0" + before_key
-        places = (0, 1, *range(2 + delta_bytes, width))
-        if found is None or any(
+        fixed = b"\0" + before_key
+        places = (0, *range(2 + delta_bytes, width))
+        stamps = packed[1::width]
+        if found is None or max(stamps, default=0) > 127:
+            return None
+        if any(
             packed[place::width].count(byte) != len(heads) for place, byte in zip(places, fixed, strict=False)
         ):
             return None
+        shifted = shifted or stamps.count(0) != len(stamps)
         pick_key: Callable[[Any], bytes] = itemgetter(slice(width - 1 - (raw >> 1), width - 1))
         ends = packed[width - 1 :: width]
         if 1 in ends:
@@ -85,7 +92,7 @@ def _keys_of_one_length(section: bytes, count: int) -> KeyColumn | None:
         deltas += found
     if bounds[-1] != len(section) or any(map(ge, deltas, deltas[1:])):
         return None
-    return KeyColumn(keys, range(count) if deltas[-1] == count - 1 else deltas, nulls, bounds, False)
+    return KeyColumn(keys, range(count) if deltas[-1] == count - 1 else deltas, nulls, bounds, shifted)
 
 
 def _heads(section: bytes, bounds: list[int], count: int, width: int, short: bool) -> list[bytes] | None:
@@ -210,8 +217,16 @@ def timestamp_deltas(section: bytes, bounds: Sequence[int], numbers: Iterable[in
     """Milliseconds from the base timestamp of the records of these numbers."""
     found = []
     for number in numbers:
-        _, at = read_raw(section, bounds[number], VARINT_MAX_BYTES)
-        raw, _ = read_raw(section, at + 1, VARLONG_MAX_BYTES)
+        at = bounds[number]
+        if section[at] < 128:
+            at += 2
+        elif section[at + 1] < 128:
+            at += 3
+        else:
+            at = read_raw(section, at, VARINT_MAX_BYTES)[1] + 1
+        raw = section[at]
+        if raw > 127:
+            raw, _ = read_raw(section, at, VARLONG_MAX_BYTES)
         found.append(raw >> 1 ^ -(raw & 1))
     return found
 

@@ -14,7 +14,7 @@ from logstore.log.swap import Swap
 from logstore.log.transaction_index import AbortedTransaction
 from logstore.seams.fs import write_all
 
-_SYNC_BYTES = 8 << 20  # what one sync may take at the most, so that a step stays short
+_SYNC_BYTES = 2 << 20  # what one sync may take at the most, so that a step stays short
 
 
 class ChangeWatch:

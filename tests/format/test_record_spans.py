@@ -72,22 +72,24 @@ def test_damage_is_named() -> None:
             continue
 
 
-SHAPES = st.tuples(st.integers(0, 3), st.integers(0, 70), st.booleans(), st.booleans(), st.integers(1, 150))
+SHAPES = st.tuples(
+    st.integers(0, 3), st.integers(0, 70), st.booleans(), st.sampled_from([0, 1, -1, 40]), st.integers(1, 150)
+)
 
 
 @settings(derandomize=True, deadline=None, max_examples=80)
 @given(shape=SHAPES, data=st.data())
 def test_keys_of_one_length_agree_with_the_general_way(
-    shape: tuple[int, int, bool, bool, int], data: st.DataObject
+    shape: tuple[int, int, bool, int, int], data: st.DataObject
 ) -> None:
     """The short cuts, around every border that they have: two-byte offset deltas and lengths, tombstones."""
-    key_length, least, tombstones, shifted, count = shape
+    key_length, least, tombstones, step_ms, count = shape
     rows = [
         (
             bytes([number % 256]) * key_length,
             None if tombstones and number % 7 == 3 else b"v" * (least + number % 3),
             (),
-            NOW_MS + (number == 70 and shifted),
+            NOW_MS + number // 40 * step_ms,
         )
         for number in range(count)
     ]
@@ -103,6 +105,19 @@ def test_keys_of_one_length_agree_with_the_general_way(
     assert column.shifted == any(record.timestamp_ms != NOW_MS for record in records)
     assert record_bounds(section, len(numbers)) == (column.bounds, column.shifted)
     assert joined(section, column.bounds, range(len(numbers))) == section
+
+
+@pytest.mark.parametrize("shift_ms", [1, 63, 64, 10**4, 10**8, 10**12, 10**17])
+def test_records_far_from_their_base_timestamp(shift_ms: int) -> None:
+    """As a delete horizon leaves them: the timestamp deltas take up to ten bytes."""
+    section = encode_rows([(b"key", b"v" * number) for number in range(70)], 0).records
+    for sign in (1, -1):
+        moved = rebased(section, key_column(section, 70).bounds, range(70), sign * shift_ms)
+        column = key_column(moved, 70)
+        assert list(column.keys) == [b"key"] * 70
+        assert column.shifted
+        assert timestamp_deltas(moved, column.bounds, range(70)) == [sign * shift_ms] * 70
+        agrees(moved, 70)
 
 
 @pytest.mark.parametrize("count", [3, 70])
