@@ -7,7 +7,7 @@ import random
 import pytest
 
 import logstore
-from logstore.errors import OffsetOutOfRangeError
+from logstore.errors import OffsetOutOfRangeError, SegmentVanishedError
 from logstore.live import MemoryLive
 from logstore.log.segment import Segment
 from logstore.seams.clock import ManualClock
@@ -94,3 +94,20 @@ def test_what_retention_takes_from_under_a_reader_is_told(mode: str, retired: bo
                 seen.extend(record.offset for record in records)  # keeps what came before the error
             assert caught.value.log_start_offset == 31
             assert seen == list(range(59, 30, -1))
+
+
+def test_a_segment_that_is_missing_in_the_middle_is_told() -> None:
+    fs = MemoryFileSystem()
+    with _store(fs) as store:
+        store.create_topic("t", 1, {"segment.bytes": "2000"})
+        for number in range(60):
+            store.partition("t", 0).append([(None, b"%d" % number + b"." * 150)])
+    bases = sorted(int(name[:20]) for name in fs.listdir("/s/t-0") if name.endswith(".log"))
+    fs.remove(f"/s/t-0/{bases[2]:020d}.log")
+    seen: list[int] = []
+    with _store(fs, "r") as reader:
+        records = reader.partition("t", 0).records(0, reverse=True)
+        with pytest.raises(SegmentVanishedError) as caught:
+            seen.extend(record.offset for record in records)  # keeps what came before the error
+    assert caught.value.lost == (bases[2], bases[3])
+    assert seen == list(range(59, bases[3] - 1, -1))
