@@ -54,7 +54,7 @@ def _compact(root: str, wanted: dict[bytes, bytes]) -> tuple[int, int]:
                 state.update((record.key, record.value) for record in store.partition(TOPIC, part).records(0))
             assert {key: value for key, value in state.items() if value is not None} == wanted
             reads += 1
-            time.sleep(0.02)
+            time.sleep(0.05)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     return sum(json.loads(line)["records_before"] for line in out.splitlines()), reads
