@@ -419,9 +419,10 @@ class PartitionLog:
         while end > start:
             self._access.check_usable()
             reader = self._topic.reader(self.partition)
-            first = max(start, reader.bounds().log_start_offset)
-            if end <= first:
-                self._check_position(reader, reader.bounds(), start, -1)
+            bounds = reader.bounds()
+            first = max(start, bounds.log_start_offset)
+            if end <= first:  # retention came this far meanwhile
+                self._check_position(reader, bounds, start, -1)
             try:
                 back = reader.read_back(end)
                 if _is_gapless(reader) and (back is None or back.next_offset < end):

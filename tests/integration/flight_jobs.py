@@ -17,7 +17,7 @@ from tests.workers import say, stop_asked
 
 TOPIC, DEAD = "aircraft", "aircraft.dead"
 MISSING = "NA"  # as the data writes it
-PARTS = 4
+PARTS = 3
 _CHUNK = 500
 
 
@@ -30,7 +30,7 @@ def state_of(row: dict[str, str]) -> tuple[bytes | None, bytes | None]:
 
 
 def load(root: str, source: str) -> None:
-    """Send the rows (JSON lines) in four parts. After each the topic is given up, until a line comes in."""
+    """Send the rows (JSON lines) in parts. After each the topic is given up, until a line comes in."""
     rows = [json.loads(line) for line in Path(source).read_text().splitlines()]
     with LogStore(root, cleaner_duty=0.5, lock_timeout_s=60) as store:
         look_often(store)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def _compact(root: str, wanted: dict[bytes, bytes]) -> tuple[int, int]:
                 state.update((record.key, record.value) for record in store.partition(TOPIC, part).records(0))
             assert {key: value for key, value in state.items() if value is not None} == wanted
             reads += 1
+            time.sleep(0.05)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     return sum(json.loads(line)["records_before"] for line in out.splitlines()), reads

@@ -90,7 +90,7 @@ def damaged(path: str, content: bytes) -> LedgerMachine:
 
 
 def check_damaged(path: str, content: bytes) -> str:
-    """"error" or "data": what came out. Violation for other data, and for errors without a name."""
+    """ "error" or "data": what came out. Violation for other data, and for errors without a name."""
     machine = damaged(path, content)
     known = dict(rows_of(machine.ledger.batches))
     came = [_as_reader(machine, known, path), _as_owner(machine, known, path)]
@@ -115,7 +115,9 @@ def _as_owner(machine: LedgerMachine, known: dict[int, Row], path: str) -> str:
                 machine.topic.log(0)
             end = machine.log.log_end_offset
             if end < reference().recovery_point:
-                raise Violation(rules.ACKED_SURVIVES, f"{path}: ends at {end}, {reference().recovery_point} was durable")
+                raise Violation(
+                    rules.ACKED_SURVIVES, f"{path}: ends at {end}, {reference().recovery_point} was durable"
+                )
             _check_rows(known, machine.log, path)
     except LogStoreError:
         return "error"

@@ -299,7 +299,7 @@ class Ledger:
                 present.add(offset)
         if at != end and found:
             raise Violation(ACKED_SURVIVES, f"batches go on to {at}, the log to {end}")
-        self._check_missing(timeline, {offset for offset in range(low, end)} - present, known)
+        self._check_missing(timeline, set(range(low, end)) - present, known)
         self._check_materialised(timeline, low, present)
 
     def _check_missing(self, timeline: Timeline, missing: set[int], known: dict[int, Row]) -> None:

@@ -372,7 +372,9 @@ class LedgerMachine(Host):
             for path, content in contents(self.fs.clone(), ROOT):
                 for value in self.ledger.erased:
                     if value[:_TELLING_BYTES] in content:
-                        raise Violation(rules.ERASED, f"{path} holds {value[:6]!r} of {self.ledger.written[value]!r}")
+                        raise Violation(
+                            rules.ERASED, f"{path} holds {value[:6]!r} of {self.ledger.written[value]!r}"
+                        )
 
     # --- the rest ---
 
