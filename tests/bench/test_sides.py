@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import logstore
 from bench import __main__ as entry
 from bench import (
     append,
@@ -124,7 +125,8 @@ def test_calls_are_timed_while_the_cleaner_goes_on(tmp_path: Path) -> None:
     left = iter([True, True, False])
     calls: list[int] = []
     assert len(beside_cleaning.timed(lambda: calls.append(1), 30.0, lambda: next(left))) == 200 == len(calls)
-    with beside_cleaning.dirty_store(str(tmp_path), 100, 0.5) as store:
+    with logstore.open(tmp_path) as store:
+        beside_cleaning.fill(store, 100)
         assert not beside_cleaning.is_cleaning(store)
         assert store.partition(beside_cleaning.DIRTY, 0).log_end_offset == 100
 

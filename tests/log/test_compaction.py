@@ -90,7 +90,7 @@ def test_a_record_past_its_batchs_last_offset_is_named() -> None:
     bad = pack_batch(header._replace(last_offset_delta=1, records_count=2), rest)
     short = pack_batch(header._replace(last_offset_delta=2, records_count=0, base_offset=2), b"")
     desk.pool.forget_file(segment.path())
-    file = desk.fs.open(segment.path(), "write")
+    file = desk.fs.open(segment.path(), "rw")
     file.pwritev([bad + short[: segment.size - len(bad)]], 0)
     file.close()
     with pytest.raises(CorruptBatchError, match="offset 2 of a record is past its batch's last, 1"):
