@@ -27,7 +27,7 @@ from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.test_garbage import LONGEST_CASE_S, NEW, Case, RebootedClock, Seen, _late, spoil
 
-CASES = 800
+CASES = 120
 KEYS = [b"k%d" % number for number in range(5)]
 CONFIG = {
     "cleanup.policy": "compact,delete",
