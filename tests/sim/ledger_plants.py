@@ -318,7 +318,7 @@ def _(patch: Patch) -> None:
     patch.setattr(topic_module, "ensure_folder", ensure)
 
 
-@plant("erasure leaves cut-off ends", "what recovery set aside is not looked into", "mixed schedules")
+@plant("erasure leaves cut-off ends", "what recovery set aside is not looked into", "torn tails")
 def _(patch: Patch) -> None:
     patch.setattr(key_search, "_cut_file_holds", lambda *arguments: False)
 
