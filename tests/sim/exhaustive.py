@@ -149,17 +149,13 @@ class Explorer:
             place = f"{kind} before {boundary.operation or 'the end'} of {list(workload)}"
             raise Violation(violation.rule, f"{violation.detail}; {place}") from violation
 
-    def _recrash(
-        self, disk: MemoryFileSystem, boundary: Boundary, rows: object, *, power_loss: bool
-    ) -> None:
+    def _recrash(self, disk: MemoryFileSystem, boundary: Boundary, rows: object, *, power_loss: bool) -> None:
         """Cut recovery off before each of its changes, and recover from what that leaves."""
         for again in recovery_boundaries(self.make, disk.clone(), boundary, power_loss=power_loss):
             outcomes = [(left, True) for left in again.fs.crash_states(6)]
             for left, power_again in [*outcomes, (again.fs, False)]:
                 self.counts.crashed_recoveries += 1
-                second = recovered(
-                    self.make, left.clone(), again, power_loss=power_again, since=power_loss
-                )
+                second = recovered(self.make, left.clone(), again, power_loss=power_again, since=power_loss)
                 if power_loss and second != rows:
                     raise Violation(
                         rules.IDEMPOTENT, f"recovered {rows}, cut off before {again.operation}: {second}"

@@ -56,7 +56,9 @@ class Batch(NamedTuple):
     def __repr__(self) -> str:
         if self.commits is not None:
             return f"<{'commit' if self.commits else 'abort'} {self.producer_id}>"
-        return f"<{self.producer_id}/{self.sequence} {[(r.key[-1:], (r.value or b'-')[:5]) for r in self.rows]}>"
+        return (
+            f"<{self.producer_id}/{self.sequence} {[(r.key[-1:], (r.value or b'-')[:5]) for r in self.rows]}>"
+        )
 
 
 Timeline = list[tuple[int, Batch]]  # base offset, batch
@@ -121,8 +123,19 @@ class Ledger:
         )
 
     def signature(self) -> str:
-        return repr((self.batches, self.durable, self.shown, self.start, self.trimming, self.in_flight)) + repr(
-            (self.refused, sorted(self.gone), sorted(self.wiped), self.horizons, self.cleaning, self.cleaned, self.erasing, self.erased)
+        return repr(
+            (self.batches, self.durable, self.shown, self.start, self.trimming, self.in_flight)
+        ) + repr(
+            (
+                self.refused,
+                sorted(self.gone),
+                sorted(self.wiped),
+                self.horizons,
+                self.cleaning,
+                self.cleaned,
+                self.erasing,
+                self.erased,
+            )
         )
 
     @property
@@ -197,9 +210,13 @@ class Ledger:
     def check_stable(self, timeline: Timeline, high_watermark: int, stable: int) -> None:
         due = stable_end(timeline, high_watermark)
         if stable != due:
-            raise Violation(STABLE_END, f"last stable offset {stable} under {high_watermark}, {due} is due: {timeline}")
+            raise Violation(
+                STABLE_END, f"last stable offset {stable} under {high_watermark}, {due} is due: {timeline}"
+            )
 
-    def check_committed(self, timeline: Timeline, start: int, stable: int, found: Sequence[tuple[int, Row]]) -> None:
+    def check_committed(
+        self, timeline: Timeline, start: int, stable: int, found: Sequence[tuple[int, Row]]
+    ) -> None:
         """``found``: all records under ``read_committed`` from ``start`` on. Only in a log whose ``gone`` is
         known: no cleaning or erasure has begun since it was looked at."""
         aborted = aborted_offsets(timeline)
@@ -224,7 +241,8 @@ class Ledger:
         must = max(self.durable, self.shown) if power_loss else self.end
         if end < must and not self.poisoned:
             raise Violation(
-                ACKED_SURVIVES, f"the log ends at {end} of {self.end}; durable {self.durable}, shown {self.shown}"
+                ACKED_SURVIVES,
+                f"the log ends at {end} of {self.end}; durable {self.durable}, shown {self.shown}",
             )
         return self.check_found(found, end)
 
@@ -281,7 +299,7 @@ class Ledger:
                 present.add(offset)
         if at != end and found:
             raise Violation(ACKED_SURVIVES, f"batches go on to {at}, the log to {end}")
-        self._check_missing(timeline, {offset for offset in range(low, end)} - present, known)
+        self._check_missing(timeline, set(range(low, end)) - present, known)
         self._check_materialised(timeline, low, present)
 
     def _check_missing(self, timeline: Timeline, missing: set[int], known: dict[int, Row]) -> None:
@@ -291,7 +309,9 @@ class Ledger:
             if row is None:
                 bound = max(self.cleaned, self.cleaning.bound if self.cleaning else 0)
                 if offset >= bound:
-                    raise Violation(COMPACTED, f"the marker at {offset} is missing, cleaned was up to {bound}")
+                    raise Violation(
+                        COMPACTED, f"the marker at {offset} is missing, cleaned was up to {bound}"
+                    )
             elif offset not in may:
                 rule = TOMBSTONES if row.value is None else COMPACTED
                 raise Violation(rule, f"offset {offset}, {row}, is missing without a reason")
@@ -302,14 +322,21 @@ class Ledger:
         due: dict[bytes, bytes | None] = {}
         found: dict[bytes, bytes | None] = {}
         for offset, row in rows_of(timeline):
-            if offset < low or offset in aborted or offset in self.wiped or self._is_being_erased(offset, row):
+            if (
+                offset < low
+                or offset in aborted
+                or offset in self.wiped
+                or self._is_being_erased(offset, row)
+            ):
                 continue
             due[row.key] = row.value
             if offset in present:
                 found[row.key] = row.value
         for key, value in due.items():
             if found.get(key) != value:
-                raise Violation(TOMBSTONES, f"the last value of {key!r} was {value!r} and is {found.get(key)!r}")
+                raise Violation(
+                    TOMBSTONES, f"the last value of {key!r} was {value!r} and is {found.get(key)!r}"
+                )
 
     def _is_being_erased(self, offset: int, row: Row) -> bool:
         return self.erasing is not None and row.key == self.erasing.key and offset < self.erasing.end
@@ -370,7 +397,9 @@ class Ledger:
             raise Violation(STABLE_END, f"cleaned up to {end}, stable is only what lies before {bound}")
         left = {offset for offset in superseded(self.batches, end) if offset >= self.start} - self.gone
         if left:
-            raise Violation(CLEANED, f"cleaned up to {end} of {segments_end}, and {sorted(left)} are still there")
+            raise Violation(
+                CLEANED, f"cleaned up to {end} of {segments_end}, and {sorted(left)} are still there"
+            )
         self.over()
 
     def over(self) -> None:

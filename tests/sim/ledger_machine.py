@@ -174,7 +174,9 @@ class LedgerMachine(Host):
             self.model.counter += 1
             number = self.model.counter
             value = None if letter.isupper() else b"%05d:" % number + self._filling(number, value_bytes)
-            rows.append(Row(b"key-" + letter.lower().encode(), value, self.clock.wall_ms() - number * 37 % 90))
+            rows.append(
+                Row(b"key-" + letter.lower().encode(), value, self.clock.wall_ms() - number * 37 % 90)
+            )
         return tuple(rows)
 
     @staticmethod
@@ -242,7 +244,9 @@ class LedgerMachine(Host):
         except OutOfOrderSequenceError:
             self._look()
             return
-        raise Violation(rules.ONCE, f"{batch} is at {offset}, although sequence {sender.next_sequence} was due")
+        raise Violation(
+            rules.ONCE, f"{batch} is at {offset}, although sequence {sender.next_sequence} was due"
+        )
 
     def _append(self, batch: Batch, acks: Any, sender: Sender | None = None) -> None:
         self.ledger.begin(batch)
@@ -368,7 +372,9 @@ class LedgerMachine(Host):
             for path, content in contents(self.fs.clone(), ROOT):
                 for value in self.ledger.erased:
                     if value[:_TELLING_BYTES] in content:
-                        raise Violation(rules.ERASED, f"{path} holds {value[:6]!r} of {self.ledger.written[value]!r}")
+                        raise Violation(
+                            rules.ERASED, f"{path} holds {value[:6]!r} of {self.ledger.written[value]!r}"
+                        )
 
     # --- the rest ---
 
@@ -435,7 +441,9 @@ class LedgerMachine(Host):
             bounds = log.bounds()
             if bounds.high_watermark < self.ledger.shown:
                 shown = (bounds.high_watermark, self.ledger.shown)
-                raise Violation(plain_rules.WATERMARK_SAFE, f"another process sees {shown[0]}, shown was {shown[1]}")
+                raise Violation(
+                    plain_rules.WATERMARK_SAFE, f"another process sees {shown[0]}, shown was {shown[1]}"
+                )
             self._check_reader(log)
 
     # --- looking ---

@@ -42,12 +42,18 @@ __all__ = ["PLANTS"]
 # --- the swap of a cleaning --------------------------------------------------------------------------
 
 
-@plant("swap without a manifest", "new segments are renamed into place without a durable note of it", "mixed schedules")
+@plant(
+    "swap without a manifest",
+    "new segments are renamed into place without a durable note of it",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     patch.setattr(Swap, "commit", lambda self, fs: fs.sync_dir(self.directory))
 
 
-@plant("manifest not synced", "the note of a swap is renamed into place, and its name not synced", "boundaries")
+@plant(
+    "manifest not synced", "the note of a swap is renamed into place, and its name not synced", "boundaries"
+)
 def _(patch: Patch) -> None:
     def commit(self: Swap, fs: FileSystem) -> None:
         fs.sync_dir(self.directory)
@@ -64,7 +70,9 @@ def _(patch: Patch) -> None:
     patch.setattr(Swap, "commit", commit)
 
 
-@plant("swap in the wrong order", "the old segments and the note go before the renames are durable", "boundaries")
+@plant(
+    "swap in the wrong order", "the old segments and the note go before the renames are durable", "boundaries"
+)
 def _(patch: Patch) -> None:
     def finish(self: Swap, fs: FileSystem, retire: Any = None) -> None:
         swap_module._remove(fs, self.path)
@@ -93,7 +101,11 @@ def _(patch: Patch) -> None:
     patch.setattr(MemoryFile, "sync", planted)
 
 
-@plant("committed swap ignored", "recovery drops the new segments of a swap that was committed", "mixed schedules")
+@plant(
+    "committed swap ignored",
+    "recovery drops the new segments of a swap that was committed",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     def recover(fs: FileSystem, directory: str, names: Sequence[str]) -> bool:
         for name in names:
@@ -123,7 +135,11 @@ def _(patch: Patch) -> None:
     patch.setattr(Compaction, "_new_horizon", lambda self: self._rules.now_ms)
 
 
-@plant("tombstone before its values", "a tombstone goes at the first cleaning, whatever is left", "mixed schedules")
+@plant(
+    "tombstone before its values",
+    "a tombstone goes at the first cleaning, whatever is left",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     data = Compaction._data
 
@@ -175,7 +191,9 @@ def _(patch: Patch) -> None:
     patch.setattr(cleaning_facts, "PartitionFacts", facts)
 
 
-@plant("aborted data compacted as data", "aborted records take the place of committed ones", "mixed schedules")
+@plant(
+    "aborted data compacted as data", "aborted records take the place of committed ones", "mixed schedules"
+)
 def _(patch: Patch) -> None:
     patch.setattr(AbortedRanges, "covers", lambda self, header: False)
 
@@ -183,7 +201,11 @@ def _(patch: Patch) -> None:
 # --- transactions ------------------------------------------------------------------------------------
 
 
-@plant("abort not indexed", "an abort marker is written without its row of the transaction index", "mixed schedules")
+@plant(
+    "abort not indexed",
+    "an abort marker is written without its row of the transaction index",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     patch.setattr(owned_log_module, "write_aborted", lambda segment, row: None)
 
@@ -228,7 +250,11 @@ def _(patch: Patch) -> None:
     patch.setattr(producer_state_module, "_check_follows", lambda header, epoch, last_sequence, where: None)
 
 
-@plant("repeat answered unsynced", "a repeated batch is acknowledged before its original is synced", "mixed schedules")
+@plant(
+    "repeat answered unsynced",
+    "a repeated batch is acknowledged before its original is synced",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     append = OwnedLog.append
 
@@ -240,7 +266,11 @@ def _(patch: Patch) -> None:
     patch.setattr(OwnedLog, "append", planted)
 
 
-@plant("snapshot before its index", "a checkpoint's snapshot is durable before the rows that it stands for", "boundaries")
+@plant(
+    "snapshot before its index",
+    "a checkpoint's snapshot is durable before the rows that it stands for",
+    "boundaries",
+)
 def _(patch: Patch) -> None:
     def checkpoint(self: SyncedLog) -> int:
         pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
@@ -268,7 +298,9 @@ def _(patch: Patch) -> None:
     patch.setattr(ProducerJournal, "take", planted)
 
 
-@plant("snapshot without transactions", "a snapshot does not say which transactions are open", "mixed schedules")
+@plant(
+    "snapshot without transactions", "a snapshot does not say which transactions are open", "mixed schedules"
+)
 def _(patch: Patch) -> None:
     take = ProducerJournal.take
 
@@ -302,7 +334,11 @@ def _(patch: Patch) -> None:
 # --- what has to be gone -----------------------------------------------------------------------------
 
 
-@plant("folder of a deleted topic reused", "a new topic takes over the folder of a deleted one", "mixed schedules")
+@plant(
+    "folder of a deleted topic reused",
+    "a new topic takes over the folder of a deleted one",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     def finish(fs: FileSystem, root: str, topic: str, topic_id: str, partitions: int) -> None:
         deletion._remove_state(fs, root, topic, topic_id)
@@ -328,7 +364,11 @@ def _(patch: Patch) -> None:
     patch.setattr(key_search, "_LEAVING", key_search.re.compile("never"))
 
 
-@plant("erasure leaves the active segment", "the active segment is not closed, and stays as it is", "mixed schedules")
+@plant(
+    "erasure leaves the active segment",
+    "the active segment is not closed, and stays as it is",
+    "mixed schedules",
+)
 def _(patch: Patch) -> None:
     search = key_search.search_keys
 
@@ -346,7 +386,11 @@ def _(patch: Patch) -> None:
 # --- failing disks -----------------------------------------------------------------------------------
 
 
-@plant("lost index pages believed", "after a failed sync recovery syncs indexes without writing them anew", "sweep")
+@plant(
+    "lost index pages believed",
+    "after a failed sync recovery syncs indexes without writing them anew",
+    "sweep",
+)
 def _(patch: Patch) -> None:
     def write_all(file: Any, buffers: Sequence[Any], position: int) -> None:
         if not file._path.endswith("index"):

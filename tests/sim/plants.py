@@ -33,8 +33,8 @@ from tests.sim.damage import run_flips
 from tests.sim.exhaustive import Workload
 from tests.sim.faults import FaultRun, cases
 from tests.sim.host import ROOT
-from tests.sim.model import Violation
 from tests.sim.mixed import CRITICAL, MixedSchedule, mixed_explorer, torn_tail
+from tests.sim.model import Violation
 from tests.sim.schedules import Schedule, run_schedule
 from tests.sim.sweep import SweepCase, SweepRun, sweep_cases
 
