@@ -272,7 +272,8 @@ def _faults_as_json(counts: FaultCounts) -> dict[str, Any]:
 def _states_row(what: str, states: Counts) -> str:
     return (
         f"| {what} | {states.workloads:,} workloads, {states.boundaries:,} I/O boundaries,"
-        f" {states.states:,} crash states ({states.distinct:,} different), {states.crashed_recoveries:,} recoveries cut off |"
+        f" {states.states:,} crash states ({states.distinct:,} different),"
+        f" {states.crashed_recoveries:,} recoveries cut off |"
     )
 
 
@@ -310,8 +311,8 @@ def as_markdown(report: Report) -> str:
         _schedules_row("the same in random schedules", report.mixed, first, report.mixed_seeds),
         _faults_row("the same, a fault at every call that it can hit", report.sweep),
         f"| all kinds of files damaged, one of {report.share} places | {files.flips:,} flipped bits, {files.lengths:,}"
-        f" lengths: {files.data:,} gave the data, {files.errors:,} a named error, {files.uncovered:,} lie where no checksum"
-        " covers |",
+        f" lengths: {files.data:,} gave the data, {files.errors:,} a named error,"
+        f" {files.uncovered:,} lie where no checksum covers |",
         "",
         f"Violations: **{found}** in these runs.",
         "",
