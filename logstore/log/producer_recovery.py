@@ -38,7 +38,7 @@ def newest_snapshot(
         try:
             return ProducerStates(decode_snapshot(read_file(fs, path), path, seen_s)), offset
         except FileNotFoundError:
-            continue
+            continue  # it went since the folder was listed
         except CorruptBatchError as error:
             logger.warning("a producer snapshot is left aside: %s", error)
     return None

@@ -26,6 +26,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery import Loaded, LoadRules, _Recovery
 from logstore.log.segment import Segment
 from logstore.seams import fs as fs_module
+from logstore.seams.faults import FaultKind
 from logstore.seams.fs import File, FileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.topic import Topic
@@ -379,10 +380,10 @@ HUNTERS: Final[dict[str, Callable[[], Iterable[Run]]]] = {
 
 
 def _shuffled(found: Iterable[SweepCase]) -> list[SweepCase]:
-    """So that a hunt does not have to go through one workload before it meets the next."""
+    """A hunt need not go through one workload before it meets the next; the hardest faults come first."""
     listed = list(found)
     random.Random("sweep").shuffle(listed)
-    return listed
+    return sorted(listed, key=lambda case: not (case.forever and case.kind is FaultKind.EIO))
 
 
 def _explored(workload: Workload) -> None:
