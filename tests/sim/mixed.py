@@ -5,6 +5,9 @@ Small on purpose in their number of calls, since each of them makes many times t
 
 from __future__ import annotations
 
+import random
+
+from logstore.seams.memory_crash import RandomChooser
 from tests.sim.exhaustive import Explorer
 from tests.sim.host import Host
 from tests.sim.ledger_machine import LedgerMachine
@@ -54,12 +57,26 @@ def run_mixed(seed: int, *, trace: bool = False) -> Outcome:
 
 
 CRITICAL: tuple[tuple[object, ...], ...] = (
-    (Clean(), Put("b", "all", 700), Clean()),
+    (Put("a", "all", 8), Clean(), Put("b", "all", 700), Clean()),
     (Send(1, "ab"), End(1, commit=False), Tick(6_000)),
     (Send(1, "ab"), End(1, commit=False), Clean()),
     (Erase("a"),),
-    (Clean(), Put("b", "all", 700), Clean(), Erase("b")),
+    (Put("a", "all", 8), Clean(), Put("b", "all", 700), Clean(), Erase("b")),
     (Recreate(),),
 )
 """Workloads whose last call has most to lose at each of its boundaries: segments merged and swapped, a checkpoint
 with an aborted transaction, an erasure, a deletion."""
+
+
+def torn_tail(seed: int) -> None:
+    """Batches torn by a power loss, cut off by the recovery, and then their keys erased. Violation."""
+    source = random.Random(f"torn {seed}")
+    machine = mixed_machine()
+    machine.set_up()
+    for _ in range(source.randint(2, 4)):
+        machine.do(Put(source.choice("abcd"), 1, source.choice((24, 100, 250))))
+    machine.lose_power(machine.fs.crash(RandomChooser(source)))
+    machine.recover(power_loss=True)
+    for key in "abcd":
+        machine.do(Erase(key))
+    machine.prove_usable()

@@ -26,6 +26,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery import Loaded, LoadRules, _Recovery
 from logstore.log.segment import Segment
 from logstore.seams import fs as fs_module
+from logstore.seams.faults import FaultKind
 from logstore.seams.fs import File, FileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.topic import Topic
@@ -33,13 +34,13 @@ from tests.sim.damage import run_flips
 from tests.sim.exhaustive import Workload
 from tests.sim.faults import FaultRun, cases
 from tests.sim.host import ROOT
-from tests.sim.mixed import CRITICAL, MixedSchedule, mixed_explorer
+from tests.sim.mixed import CRITICAL, MixedSchedule, mixed_explorer, torn_tail
 from tests.sim.model import Violation
 from tests.sim.schedules import Schedule, run_schedule
 from tests.sim.sweep import SweepCase, SweepRun, sweep_cases
 
 Patch = pytest.MonkeyPatch
-Hunter = Literal["schedules", "faults", "damage", "mixed schedules", "sweep", "boundaries"]
+Hunter = Literal["schedules", "faults", "damage", "mixed schedules", "sweep", "boundaries", "torn tails"]
 MOST_SEEDS: Final = 2_000
 RUNS_AFTER: Final = 200  # run in any case, to tell how often it is caught
 
@@ -372,16 +373,17 @@ HUNTERS: Final[dict[str, Callable[[], Iterable[Run]]]] = {
     "damage": lambda: (partial(_raised, check) for check in run_flips()),
     "mixed schedules": lambda: (partial(_scheduled, seed, MixedSchedule) for seed in range(MOST_SEEDS)),
     "sweep": lambda: (partial(_raised, SweepRun(case).run) for case in _shuffled(sweep_cases())),
+    "torn tails": lambda: (partial(_raised, partial(torn_tail, seed)) for seed in range(MOST_SEEDS)),
     "boundaries": lambda: (partial(_raised, partial(_explored, workload)) for workload in CRITICAL),
 }
 """The runs of a hunt in their order; each tells what it found."""
 
 
 def _shuffled(found: Iterable[SweepCase]) -> list[SweepCase]:
-    """So that a hunt does not have to go through one workload before it meets the next."""
+    """A hunt need not go through one workload before it meets the next; the hardest faults come first."""
     listed = list(found)
     random.Random("sweep").shuffle(listed)
-    return listed
+    return sorted(listed, key=lambda case: not (case.forever and case.kind is FaultKind.EIO))
 
 
 def _explored(workload: Workload) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.plants import PLANTS, hunt, planted
+from tests.sim.ledger_plants import PLANTS
+from tests.sim.plants import hunt, planted
 from tests.sim.schedules import run_schedule
 
 
@@ -15,7 +16,7 @@ def test_the_plant_is_caught(name: str) -> None:
 
 
 def test_there_are_enough() -> None:
-    assert len(PLANTS) >= 12
+    assert len(PLANTS) >= 24 + 12
 
 
 def test_a_plant_is_gone_afterwards() -> None:
