@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from logstore.errors import CorruptBatchError
@@ -12,6 +13,8 @@ from logstore.log.scan import SegmentScan
 from logstore.log.segment import Segment
 from logstore.log.transaction_index import AbortedTransaction
 from logstore.types import Buffer
+
+logger = logging.getLogger(__name__)
 
 
 def marker_of(data: Buffer, header: BatchHeader) -> Marker | None:
@@ -56,7 +59,11 @@ class ProducerReplay:
     def _read(self, segment: Segment, end_offset: int) -> None:
         start: int | None = 0
         if self.next_offset > segment.base_offset:
-            start = segment.locate(self.next_offset)
+            try:
+                start = segment.locate(self.next_offset)
+            except CorruptBatchError as error:
+                # An index that is gone or torn cannot be made anew from a log whose end is torn, too.
+                logger.debug("no help from the index: %s", error)
         if start is None:
             return
         scan = SegmentScan(

@@ -165,6 +165,8 @@ class _Recovery:
         """What producers had done before ``point``; the scan behind it goes on from there."""
         self.snapshots = [base for base, suffix in listing.indexes if suffix == producer_snapshot.SUFFIX]
         rules = self.rules
+        for segment in segments[max(SegmentList(segments).floor(point), 0) :]:
+            segment.closed = False  # not mapped, nor its indexes believed: their ends may have to go
         self.replay = replay_from(
             self.fs, self.directory, self.snapshots, rules.no_producers_at, point, rules.seen_s
         )

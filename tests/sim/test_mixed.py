@@ -12,7 +12,10 @@ from tests.sim.schedules import Totals, run_schedules
 SEEDS, CHUNK = 400, 100
 SHORT = (Send(1, "ab"), End(1, commit=False), Clean())
 # Seeds that once found a bug; schedules change with the simulator, so that what they do now may differ.
-FOUND = {7: "a reader after a power loss believed a torn row of the newest transaction index"}
+FOUND = {
+    7: "a reader after a power loss believed a torn row of the newest transaction index",
+    236: "recovery asked a torn index where producers go on, and took the torn end of the log for damage",
+}
 
 
 def check(totals: Totals, seeds: int) -> None:
