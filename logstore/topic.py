@@ -296,7 +296,7 @@ class Topic:
         self.evict_guest()
         with self._opening:
             self._deleted = True  # from here on no log is opened, and no state written
-            self._forget_logs()
+            self._forget_logs(UnknownTopicError(f"topic {self.name!r} was deleted"))
         with self._state_lock:
             pass  # a state that was being written is in place now, to be removed with all else
         self.forget_files()
@@ -316,9 +316,9 @@ class Topic:
                 self.owned = False
                 self._context.locks.release(self.entry.lock_slot)
 
-    def _forget_logs(self) -> None:
+    def _forget_logs(self, why: UnknownTopicError | None = None) -> None:
         for log in self._logs.values():
-            log.close()
+            log.close(why)
         self._logs.clear()
         self._saved = None
 
