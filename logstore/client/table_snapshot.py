@@ -85,7 +85,10 @@ def load_snapshot(
         return None
     try:
         return _read(file, path, of, partitions)
-    except (LogStoreError, OSError) as error:
+    except LogStoreError as error:
+        logger.warning("the snapshot is not used, the topic is read instead: %s", error.message)
+        return None
+    except OSError as error:
         logger.warning("the snapshot %s is not used, the topic is read instead: %s", path, error)
         return None
     finally:
