@@ -113,6 +113,14 @@ class TableMachine(RuleBasedStateMachine):
     def wait(self, milliseconds: int) -> None:
         self.clock.advance(milliseconds)
 
+    @rule(partition=partitions, key=KEYS)
+    def delete_and_forget(self, partition: int, key: bytes) -> None:
+        """The tombstone is gone before those that look rarely have seen it."""
+        self.append(partition, [(key, None)])
+        self.compact(roll=True)
+        self.clock.advance(DELETE_RETENTION_MS)
+        self.compact(roll=True)
+
     @rule(save=st.booleans())
     def restart(self, save: bool) -> None:
         """``save`` False: the process is killed, the snapshot stays what it was."""
