@@ -11,6 +11,7 @@ from logstore.client.table_values import Keys, ValueReader
 from logstore.errors import CompactedAwayError
 
 V = TypeVar("V")
+_MISSING: Any = object()
 
 
 class TableView(Mapping[bytes, V]):
@@ -93,8 +94,8 @@ class TableView(Mapping[bytes, V]):
                     yield key, made(partition, entries[key], value)
                 elif self._newest is None:
                     raise _gone(key, partition, entries[key])
-                elif key in self._newest:
-                    yield key, self._newest[key]
+                elif (newer := self._newest.get(key, _MISSING)) is not _MISSING:  # else it was deleted since
+                    yield key, newer
 
     def __repr__(self) -> str:
         return f"TableView({len(self)} keys, positions={self.positions})"

@@ -170,9 +170,7 @@ class TableMachine(RuleBasedStateMachine):
     def expected(self, when: dict[int, int] | None = None) -> dict[bytes, bytes]:
         found: dict[bytes, bytes | None] = {}
         for partition, log in enumerate(self.log):
-            found.update(
-                {row.key: row.value for row in log if when is None or row.offset < when[partition]}
-            )
+            found.update({row.key: row.value for row in log if when is None or row.offset < when[partition]})
         return {key: value for key, value in found.items() if value is not None}
 
     @invariant()
