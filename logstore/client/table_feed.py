@@ -76,12 +76,11 @@ class TableFeed:
         tries = _TRIES
         while left:
             passing: LogStoreError | None = None
-            finished: list[int] = []
+            before = {at: maps[at].position for at in left}
             for result in self._fetch(maps, left):
                 partition = result.partition
                 try:
-                    if self._take(maps[partition], result, targets, ends):
-                        finished.append(partition)
+                    self._take(maps[partition], result, targets, ends)
                 except SegmentVanishedError as error:
                     passing = error
                 except (DataLossError, OffsetOutOfRangeError) as error:
@@ -94,6 +93,9 @@ class TableFeed:
                 if not tries:
                     raise passing
             self._check_memory(maps)
+            finished = [at for at in left if at in targets and maps[at].position >= targets[at]]
+            if not finished and passing is None and all(maps[at].position == before[at] for at in left):
+                return  # the backend has no more, whatever it says of its ends
             for partition in finished:
                 if partition not in anew and ends is None and self._may_have_missed(maps[partition]):
                     anew.add(partition)
@@ -130,23 +132,20 @@ class TableFeed:
         result: FetchResult,
         targets: dict[int, int],
         ends: Mapping[int, int] | None,
-    ) -> bool:
-        """Whether the partition is where it was to go: at its target, or at the end of what there is."""
+    ) -> None:
         if result.error is not None:
             raise result.error
         if result.high_watermark < 0:
-            return False  # the call's byte limit was reached before: not looked at
+            return  # the call's byte limit was reached before: not looked at
         committed = self.isolation == "read_committed"
         limit = result.last_stable_offset if committed else result.high_watermark
-        target = targets[result.partition] = min(targets.get(result.partition, limit), limit)
-        before = found.position
-        if len(result.batches) or result.next_offset > before:
+        targets[result.partition] = min(targets.get(result.partition, limit), limit)
+        if len(result.batches) or result.next_offset > found.position:
             found.apply(result.batches, result.next_offset, None if ends is None else ends[result.partition])
             self.changes += 1
         if result.log_start_offset > found.start:
             found.raise_start(result.log_start_offset)
             self.changes += 1
-        return found.position >= target or found.position == before
 
     def _restart(self, maps: Maps, partition: int, why: str) -> None:
         logger.info("%s-%d is read anew: %s", self.topic, partition, why)

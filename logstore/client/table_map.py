@@ -116,13 +116,14 @@ class PartitionMap:
         entries.update(
             zip(keys, offsets if values is None else zip(offsets, values, strict=True), strict=True)
         )
-        if len(entries) > before:
-            lengths = sum(map(len, filter(None, keys)))
-            self.key_bytes += (len(entries) - before) * lengths // len(keys)
-        for number in nulls:
-            if self.offset_of(keys[number]) == offsets[number]:  # type: ignore[arg-type]
-                self._remove(keys[number])
         entries.pop(None, None)  # of a topic that takes records without a key
+        if len(entries) > before:
+            keyed: Sequence[Any] = keys if None not in keys else [key for key in keys if key is not None]
+            self.key_bytes += (len(entries) - before) * sum(map(len, keyed)) // len(keyed)
+        for number in nulls:
+            key: Any = keys[number]
+            if self.offset_of(key) == offsets[number]:
+                self._remove(key)
         return len(keys)
 
     def _remove(self, key: Any) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from logstore.client.table import KeyTable
+from logstore.client.table_view import TableView
 from logstore.errors import CompactedAwayError
 from logstore.format.batch import encode_batch
 from logstore.seams.clock import ManualClock
@@ -34,6 +35,15 @@ class Appended(NamedTuple):
     offset: int
     key: bytes
     value: bytes | None
+
+
+def former(
+    table: KeyTable[bytes], when: dict[int, int]
+) -> tuple[TableView[bytes] | None, CompactedAwayError | None]:
+    try:
+        return table.as_of(when), None
+    except CompactedAwayError as error:
+        return None, error
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -150,15 +160,15 @@ class TableMachine(RuleBasedStateMachine):
     def as_of(self, share: tuple[float, float], disk: bool) -> None:
         when = {at: int(part * self.ends[at]) for at, part in enumerate(share)}
         table = self.on_disk if disk else self.kept
-        try:
-            view = table.as_of(when)
-        except CompactedAwayError as error:
+        view, error = former(table, when)
+        if error is not None:
             assert when[error.partition] == error.offset < error.exact_from <= self.ends[error.partition]
             with pytest.raises(CompactedAwayError) as again:
                 table.as_of(self.ends_with(error.partition, error.exact_from - 1))
             assert again.value.exact_from == error.exact_from
             when = self.ends_with(error.partition, error.exact_from)
             view = table.as_of(when)
+        assert view is not None
         assert view.positions == when
         assert dict(view.items()) == self.expected(when)
 
