@@ -20,6 +20,7 @@ from logstore.client.consumer import Consumer
 from logstore.client.consumer_settings import Start, Topics
 from logstore.client.embedded import EmbeddedBackend
 from logstore.client.producer import Producer
+from logstore.client.table import KeyTable
 from logstore.committer import Committer
 from logstore.context import StoreContext
 from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
@@ -278,7 +279,13 @@ class LogStore:
     def topic(self, name: str) -> TopicHandle:
         """A handle on one topic. ``UnknownTopicError``."""
         self._registry.entry(name)
-        return TopicHandle(self._registry, self._backend, self.partition, name)
+        return TopicHandle(self._registry, self._backend, self.partition, name, self._table)
+
+    def _table(self, topic: str, **settings: Any) -> KeyTable[Any]:
+        self._context.check_usable()
+        table = KeyTable[Any](self._backend, topic, **{"clock": self._clock, **settings})
+        self._lend(table.closing)
+        return table
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
