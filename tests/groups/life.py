@@ -30,6 +30,7 @@ class Log:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.states: list[dict[str, Any]] = []  # after each
         self.machine = GroupCoordinator()
 
     def append(self, decision: Decision[Reply]) -> Reply:
@@ -46,6 +47,7 @@ class Log:
     def _add(self, entry: Entry) -> None:
         self.entries.append(entry)
         play(self.machine, entry)
+        self.states.append(state_of(self.machine))
 
     def rebuilt(self, upto: int | None = None) -> GroupCoordinator:
         """What another process has after reading this far."""
