@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from logstore.broker_directory import BrokerDirectory
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
+from logstore.heartbeats import HeartbeatBoard
 from logstore.live import LiveBoard
 from logstore.locks import Locks
 from logstore.log.file_pool import FilePool
@@ -37,6 +38,8 @@ class StoreContext:
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
+    threads: bool = True  # whether background work has threads of its own
+    heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
     recovered: list[RecoveredPartition] = field(default_factory=list)
     closed: bool = False
     forked: bool = False

@@ -9,7 +9,7 @@
           28  zeros
 
 A slot has one writer: the member that holds its lock (``member_slots.py``). One whose checksum fails is being
-written, or was when its writer was killed; it says nothing. The file is not durable and does not go through the
+written, or was when its writer was killed. The file is not durable and does not go through the
 file-system seam: a beat of another boot is nobody's. It is written with ``pwrite`` and not through a mapping, for
 the reason that ``live.py`` gives: on a full disk a store into a mapping kills the process, ``pwrite`` raises.
 
@@ -48,6 +48,9 @@ class Beat(NamedTuple):
     boot_ms: int
 
 
+TORN: Final = Beat("", -1)  # a beat is being written, or was when its writer was killed: nobody's
+
+
 class HeartbeatBoard(Protocol):
     """Beats by slot. A slot is written by the member that holds its lock, and read by anybody."""
 
@@ -56,7 +59,7 @@ class HeartbeatBoard(Protocol):
         ...
 
     def read(self, slot: int) -> Beat | None:
-        """The last beat; None if there was none in this boot, or the slot is torn."""
+        """The last beat; None if there was none in this boot, ``TORN`` if it cannot be made out."""
         ...
 
     def close(self) -> None: ...
@@ -109,13 +112,15 @@ class HeartbeatFile:
                 for _ in range(_READ_TRIES):
                     data = os.pread(self._fd, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
                     body = data[: _BODY.size]
+                    if not any(data):
+                        return None
                     if len(data) < SLOT_BYTES or crc32c(body) != _CRC.unpack_from(data, _BODY.size)[0]:
                         continue  # a beat is being written
                     member, boot_ms = _BODY.unpack(body)
                     return Beat(member.hex(), boot_ms)
             except OSError as error:
                 raise from_os_error(error, "read", self.path) from error
-        return None
+        return TORN
 
     def close(self) -> None:
         with self._guard:

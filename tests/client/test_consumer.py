@@ -430,13 +430,6 @@ def test_an_error_that_passes_is_waited_out_or_told(fake: FakeBackend) -> None:
 # --- groups ---
 
 
-def test_a_group_has_one_live_member(backend: Backend) -> None:
-    with Consumer(backend, "events", group="g"), pytest.raises(GroupBusyError, match="'g'"):
-        Consumer(backend, "flights", group="g")
-    with Consumer(backend, "flights", group="g"):
-        pass
-
-
 def test_commit_covers_what_was_handed_out(backend: Backend) -> None:
     fill(backend)
     with Consumer(backend, "events", group="g") as consumer:
