@@ -41,6 +41,9 @@ class LockView:
         del timeout_s
         raise ReadOnlyStoreError(f"{what} cannot be locked by a read-only store (lock slot {slot})")
 
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+        self.acquire(slot, timeout_s, what)
+
     def release(self, slot: int) -> None:
         raise ReadOnlyStoreError(f"lock slot {slot} of {self.path} is not held by a read-only store")
 
