@@ -64,7 +64,7 @@ class GroupKeeper:
             groups = {member.group for member in members}
             self._guarded("dead members", lambda: room.expire_dead(groups))
             self._next_judge_s = now_s + _JUDGE_S + _JUDGE_PER_MEMBER_S * len(members)
-        news = self._guarded("groups", room.refresh)
+        news = self._guarded("groups", room.follow)
         self._look_s = _FIRST_LOOK_S if news else min(2 * self._look_s, _LONGEST_LOOK_S)
         return self._look_s
 

@@ -39,6 +39,20 @@ logger = logging.getLogger(__name__)
 GroupTopic: TypeAlias = SharedTopic[GroupCoordinator]
 
 
+class _News:
+    """What the topic tells of: something was written or replayed. It wakes nobody, as commits are many."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def take(self) -> bool:
+        was, self._is_set = self._is_set, False
+        return was
+
+
 class GroupRoom:
     """Thread-safe. ``topic(create)``: `__consumer_offsets`, None while there is none; ``partition_counts``: of all
     topics; ``end_offsets``: where partitions end now; ``on_member``: somebody joined (the keeper has work)."""
@@ -62,6 +76,7 @@ class GroupRoom:
         self._watch_guard = threading.Lock()
         self._guard = threading.Lock()  # around members, and around refreshing: an older view never wins
         self._members: dict[str, GroupMember] = {}
+        self._news = _News()
 
     # --- joining and leaving ---
 
@@ -71,6 +86,7 @@ class GroupRoom:
         context.check_writable()
         validate_group(group)
         topic = self._need_topic()
+        topic.subscribe(self._news)
         self.expire_dead({group})
         member_id = os.urandom(16).hex()
         process = this_process(self.clock)
@@ -180,6 +196,11 @@ class GroupRoom:
         return topic
 
     # --- what others did ---
+
+    def follow(self) -> bool:
+        """``refresh`` if anything was written since, here or elsewhere."""
+        topic = self._topic(False)
+        return topic is not None and (self._news.take() or topic.changed()) and self.refresh()
 
     def refresh(self) -> bool:
         """Show every member here what it has now, and wake those for whom that is news. Whether there was any."""
