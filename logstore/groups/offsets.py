@@ -305,11 +305,13 @@ class OffsetStore:
             del self._groups[decoded.group]
 
     def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
+        del epoch, key, value
         raise InvalidRecordError(
             f"producer {producer_id} committed offsets in a transaction, which this version cannot follow"
         )
 
     def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
+        del epoch, committed
         raise InvalidRecordError(
             f"a transaction of producer {producer_id} ended among the offsets, which this version cannot follow"
         )
