@@ -43,7 +43,7 @@ class FollowedMachine(Generic[Machine]):
         self.applied = max(self.applied, chunk.next_offset)
 
     def _replay_batch(self, data: Buffer, position: int, header: BatchHeader, where: str) -> None:
-        machine = self.machine
+        machine: StateMachine = self.machine
         if header.is_control:
             marker = marker_of(memoryview(data)[position : position + header.size], header)
             if marker is not None:

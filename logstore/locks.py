@@ -37,19 +37,16 @@ from typing import Final, NamedTuple, Protocol
 from logstore.errors import (
     ForkedStoreError,
     StoreClosedError,
-    TopicLockedError,
     UnsupportedPlatformError,
     from_os_error,
 )
 from logstore.invariants import invariant
 from logstore.lock_mechanism import SLOT_BYTES, LockMechanism, choose_mechanism
-from logstore.lock_turns import wait_in_turn
+from logstore.lock_turns import locked, wait, wait_in_turn
 from logstore.seams.clock import Clock, SystemClock
 
 CATALOGUE_SLOT: Final = 0
 
-_FIRST_PAUSE_S: Final = 0.001
-_LONGEST_PAUSE_S: Final = 0.05
 _HOLDER_HEAD = struct.Struct(">IHH")
 _HOLDER_TAIL = struct.Struct(">qI4x")
 _HOLDER_FIXED_BYTES: Final = SLOT_BYTES - _HOLDER_TAIL.size
@@ -86,6 +83,14 @@ class Locks(Protocol):
         holder comes back at once (``lock_turns.py``)."""
         ...
 
+    def try_turn(self, slot: int) -> bool:
+        """Be the one who gets the slot next, if nobody is."""
+        ...
+
+    def end_turn(self, slot: int) -> None:
+        """No longer be the next."""
+        ...
+
     def release(self, slot: int) -> None:
         """Give up a slot that this object holds."""
         ...
@@ -96,6 +101,10 @@ class Locks(Protocol):
 
     def holder(self, slot: int) -> LockHolder | None:
         """Who holds the slot, this object included; None when it is free (or its holder is not known)."""
+        ...
+
+    def taken(self, slot: int) -> bool:
+        """Whether anybody holds the slot, this object included."""
         ...
 
     def close(self) -> None:
@@ -115,30 +124,6 @@ def this_process(clock: Clock) -> LockHolder:
         name = "-m " + os.path.basename(os.path.dirname(script))
     runs_python = name.startswith("-") or name.endswith(".py")
     return LockHolder(os.getpid(), gethostname(), f"python {name}" if runs_python else name, clock.wall_ms())
-
-
-def _acquire(
-    locks: Locks, slot: int, timeout_s: float, what: str, clock: Clock, sleep: Callable[[float], None]
-) -> None:
-    if locks.try_acquire(slot):
-        return
-    started_s = clock.monotonic_s()
-    pause_s = _FIRST_PAUSE_S
-    while (left_s := timeout_s - (clock.monotonic_s() - started_s)) > 0:
-        sleep(min(pause_s, left_s))
-        if locks.try_acquire(slot):
-            return
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-    raise _locked(locks, slot, what, clock.monotonic_s() - started_s)
-
-
-def _locked(locks: Locks, slot: int, what: str, waited_s: float) -> TopicLockedError:
-    holder = locks.holder(slot)
-    who = "another process" if holder is None else holder.describe()
-    return TopicLockedError(
-        f"{what} is locked by {who}; waited {waited_s:.1f} s for it",
-        hint="let its holder finish or release it (store.release, store.close), or raise lock_timeout_s",
-    )
 
 
 # --- the locks of a directory -----------------------------------------------------------------------
@@ -211,7 +196,7 @@ class FileLocks:
             return True
 
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
-        _acquire(self, slot, timeout_s, what, self._clock, self._sleep)
+        wait(self, slot, timeout_s, what, self._clock, self._sleep)
 
     def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
         mechanism = self._usable()
@@ -223,7 +208,7 @@ class FileLocks:
             return
         started_s = self._clock.monotonic_s()
         if not wait_in_turn(self, slot, timeout_s, self._clock, self._sleep):
-            raise _locked(self, slot, what, self._clock.monotonic_s() - started_s)
+            raise locked(self, slot, what, self._clock.monotonic_s() - started_s)
 
     def try_turn(self, slot: int) -> bool:
         mechanism = self._usable()
@@ -270,6 +255,15 @@ class FileLocks:
             if not mechanism.locked_by_other(slot):
                 return None
             return decode_holder(mechanism.read_record(slot))
+        except OSError as error:
+            raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
+
+    def taken(self, slot: int) -> bool:
+        mechanism = self._usable()
+        if slot in self._held:
+            return True
+        try:
+            return mechanism.locked_by_other(slot)
         except OSError as error:
             raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 
@@ -403,14 +397,14 @@ class MemoryLocks:
             return True
 
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
-        _acquire(self, slot, timeout_s, what, self._clock, self._sleep)
+        wait(self, slot, timeout_s, what, self._clock, self._sleep)
 
     def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
         if slot not in self._table.turns and self.try_acquire(slot):
             return
         started_s = self._clock.monotonic_s()
         if not wait_in_turn(self, slot, timeout_s, self._clock, self._sleep):
-            raise _locked(self, slot, what, self._clock.monotonic_s() - started_s)
+            raise locked(self, slot, what, self._clock.monotonic_s() - started_s)
 
     def try_turn(self, slot: int) -> bool:
         self._check_usable()
@@ -439,6 +433,10 @@ class MemoryLocks:
         self._check_usable()
         entry = self._table.taken.get(slot)
         return None if entry is None else entry[1]
+
+    def taken(self, slot: int) -> bool:
+        self._check_usable()
+        return slot in self._table.taken
 
     def close(self) -> None:
         self._closed = True

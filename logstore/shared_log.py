@@ -90,8 +90,11 @@ class SharedLog:
     def _caught_up(self) -> OwnedLog:
         slot = self._context.live.read(self._slot)
         log = self._log
-        if log is not None and not log.poisoned and slot is not None and self._agrees(slot):
-            if _is_at(log, slot) or (_may_follow(log, slot) and log.follow_to(*_end_of(slot))):
+        usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
+        if log is not None and slot is not None and usable:
+            if _is_at(log, slot):
+                return log
+            if _may_follow(log, slot) and log.follow_to(slot.log_end_offset, slot.end_position):
                 return log
         self._drop()
         self._log = self._load(slot)
@@ -176,9 +179,10 @@ class SharedLog:
         this process knows to be synced. Errors as ``ObservedLog.read``."""
         log = self._log
         active = None if log is None else log.segments.active
-        if log is not None and active is not None and active.base_offset <= offset:
-            if limit_offset <= log.synced_offset:
-                return log.read(offset, max_bytes, limit_offset)
+        if log is None or active is None:
+            return self.observed.read(offset, max_bytes, limit_offset)
+        if active.base_offset <= offset and limit_offset <= log.synced_offset:
+            return log.read(offset, max_bytes, limit_offset)
         return self.observed.read(offset, max_bytes, limit_offset)
 
     # --- the state ---
@@ -261,10 +265,6 @@ def shared_log(context: StoreContext, entry: TopicEntry) -> SharedLog:
         if found is None:
             found = context.shared_logs[entry.topic_id] = SharedLog(context, entry)
         return found
-
-
-def _end_of(slot: LiveSlot) -> tuple[int, int]:
-    return slot.log_end_offset, slot.end_position
 
 
 def _is_at(log: OwnedLog, slot: LiveSlot) -> bool:

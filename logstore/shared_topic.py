@@ -138,7 +138,7 @@ class SharedTopic(Generic[Machine]):
     def _serve(self, request: Request[OwnedLog], log: OwnedLog) -> None:
         try:
             request.reply = request.work(log, request)
-        except Exception as error:  # its caller's to handle; the others of the group go on
+        except Exception as error:  # noqa: BLE001 - carried to its caller; the others of the group go on
             request.error = error
             if request.wrote:
                 self._followed.start_over()  # the machine refused what it had decided itself

@@ -262,13 +262,13 @@ def test_an_erased_key(store: LogStore) -> None:
 
 def test_states_of_offsets_and_times(store: LogStore) -> None:
     log = store.partition("t", 0)
-    rows: list[Any] = [(b"a", b"1", None, 10_000), (b"b", b"2", None, 20_000), (b"a", None, None, 30_000)]
+    rows: list[Any] = [(b"a", b"1", None, 10_000), (b"b", b"2", None, 20_000), (b"a", None, None, 30_013)]
     log.append(rows)
     for mode in MODES:
         with store.topic("t").table(**mode) as table:
             states: list[dict[bytes, bytes]] = [{}, {b"a": b"1"}, {b"a": b"1", b"b": b"2"}, {b"b": b"2"}]
             assert [dict(table.as_of(offset).items()) for offset in range(4)] == states
-            moments = [datetime.fromtimestamp(second, UTC) for second in (9, 10, 29, 30, 99)]
+            moments = [datetime.fromtimestamp(second, UTC) for second in (9, 10, 30.012, 30.013, 99)]
             found = [dict(table.as_of(moment).items()) for moment in moments]
             assert found == [states[0], states[1], states[2], states[3], states[3]]
             assert table.as_of({0: 2}).positions == {0: 2}
