@@ -52,7 +52,7 @@ class Bounds:
         return [one for one in filters if not self._took(one)]
 
     def _took(self, one: Filter) -> bool:
-        column = getattr(one, "attribute", ())
+        column: tuple[str, ...] = getattr(one, "attribute", ())
         if len(column) != 1:
             return False
         kind, name, value = type(one).__name__, column[0], getattr(one, "value", None)

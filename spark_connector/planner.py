@@ -43,9 +43,9 @@ def prorate(backlogs: Mapping[TopicPartition, int], limit: int) -> dict[TopicPar
     shares = {place: max(1, limit * size // total) for place, size in waiting.items()}
     spare = limit - sum(shares.values())
     if spare > 0:
-        # What rounding down left goes to those it took most from; there are fewer than partitions.
-        by_rest = sorted(waiting, key=lambda place: (-(limit * waiting[place] % total), place))
-        for place in [place for place in by_rest if shares[place] < waiting[place]][:spare]:
+        # What rounding down left, one each to those that it took most from, and not to who was lifted to one.
+        cut = [place for place in waiting if shares[place] * total <= limit * waiting[place]]
+        for place in sorted(cut, key=lambda place: (-(limit * waiting[place] % total), place))[:spare]:
             shares[place] += 1
     elif spare < 0:
         shares = _lowered(shares, -spare)

@@ -100,7 +100,7 @@ class LogStoreReader(DataSourceReader):
             left += parts
         return left
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Arrow only
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_split(self._options, self._schema, partition)
 
 

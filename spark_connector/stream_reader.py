@@ -233,8 +233,8 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             topic_id = self._logs.backend.topic(place.topic).topic_id
             result = self._logs.fetch(place, at, 1)
-        except (UnknownTopicError, UnknownPartitionError) as error:
-            self._lost(f"{place.topic}-{place.partition} is gone before its batch was read: {error.message}")
+        except (UnknownTopicError, UnknownPartitionError) as gone:
+            self._lost(f"{place.topic}-{place.partition} is gone before its batch was read: {gone.message}")
             return False
         if ending.ids.get(place.topic) not in ("", topic_id):
             self._lost(f"topic {place.topic!r} was deleted and made anew before its batch was read")
@@ -246,7 +246,7 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise error
         return True
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]  # Arrow only
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_split(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
