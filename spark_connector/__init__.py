@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_connector.java import require_java
-    from spark_connector.session import session
+    from spark_connector.session import spark_session
     from spark_connector.source import LogStoreDataSource
 
 
-_PLACES = {"LogStoreDataSource": "source", "require_java": "java", "session": "session"}
+_PLACES = {"LogStoreDataSource": "source", "require_java": "java", "spark_session": "session"}
 _EXTRA = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
 
 
@@ -32,4 +32,4 @@ def __getattr__(name: str) -> Any:
         ) from error
 
 
-__all__ = ["LogStoreDataSource", "require_java", "session"]
+__all__ = ["LogStoreDataSource", "require_java", "spark_session"]

@@ -120,7 +120,7 @@ def _passed_over(
         found = lost_end(error, offset, end)
         if found is None:
             raise error
-        lost_to, reason = found, error.message
+        lost_to, reason = found, why_lost(error)
     report_loss(options, place, offset, min(lost_to, end), reason)
     return max(min(lost_to, end), offset + 1)
 
@@ -132,6 +132,13 @@ def lost_end(error: LogStoreError, offset: int, end: int) -> int | None:
     if isinstance(error, SegmentVanishedError):
         return error.lost[1] if error.lost[1] > offset else end
     return end if isinstance(error, DataLossError) else None
+
+
+def why_lost(error: LogStoreError) -> str:
+    """The error's reason, without the offsets, which whoever reports them says."""
+    if isinstance(error, OffsetOutOfRangeError):
+        return f"the log is now [{error.log_start_offset}, {error.end_offset})"
+    return error.message
 
 
 def report_loss(options: SourceOptions, place: TopicPartition, start: int, end: int, reason: str) -> None:

@@ -12,10 +12,10 @@ from spark_connector.java import require_java
 from spark_connector.source import LogStoreDataSource
 
 
-def session(master: str = "local[*]", *, app: str = "logstore", **conf: str) -> SparkSession:
+def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: str) -> SparkSession:
     """The running session, or a new one, with ``LogStoreDataSource`` registered and filters pushed down.
 
-    ``conf``: Spark's settings, as in ``session(**{"spark.driver.memory": "4g"})``. Its Python workers are this
+    ``conf``: Spark's settings, as in ``spark_session(**{"spark.driver.memory": "4g"})``. Its Python workers are this
     interpreter's, unless ``PYSPARK_PYTHON`` says otherwise. ``UnsupportedPlatformError`` if Java is missing or
     too old.
     """

@@ -26,7 +26,7 @@ from spark_connector.options import SourceOptions
 from spark_connector.planner import Admission, Range, split
 from spark_connector.positions import Place, resolve
 from spark_connector.progress import Progress
-from spark_connector.reading import Split, lost_end, read_split, report_loss
+from spark_connector.reading import Split, lost_end, read_split, report_loss, why_lost
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +193,7 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lost_to = lost_end(error, at.offset, end.offset)
         if lost_to is None:
             raise error
-        report_loss(self._options, place, at.offset, lost_to, error.message)
+        report_loss(self._options, place, at.offset, lost_to, why_lost(error))
         return lost_to
 
     def _lost(self, text: str) -> None:
