@@ -56,12 +56,12 @@ def given(path: object, options: dict[str, str]) -> dict[str, str]:
     return {"path": str(path), **({} if chosen else {"subscribe": TOPIC}), **options}
 
 
-def batch_reader(path: object, schema: StructType | None = None, **options: str) -> PushdownReader:
+def batch_reader(path: object, schema: StructType | None = None, /, **options: str) -> PushdownReader:
     schema = schema_of(path, **options) if schema is None else schema
     return PushdownReader(parse(given(path, options), "batch"), schema)
 
 
-def stream_reader(path: object, clock: Clock | None = None, **options: str) -> LogStoreStreamReader:
+def stream_reader(path: object, clock: Clock | None = None, /, **options: str) -> LogStoreStreamReader:
     return LogStoreStreamReader(parse(given(path, options), "stream"), schema_of(path, **options), clock)
 
 

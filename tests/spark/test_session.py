@@ -21,7 +21,7 @@ from tests.house import ROOT
 from tests.spark.sources import TOPIC, append, fill
 
 pytestmark = pytest.mark.xdist_group("spark")
-DEADLINE_S = 60.0
+DEADLINE_S = 60
 
 
 def load(spark: SparkSession, path: object, **options: str) -> DataFrame:
@@ -182,9 +182,10 @@ def fill_other(store: logstore.LogStore) -> None:
 
 def test_the_continuous_trigger_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     fill(tmp_path, [1])
+    writer = stream(spark, tmp_path).writeStream.format("console").trigger(continuous="1 second")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(PySparkException, match="logstore does not support continuous processing"):
-        writer = stream(spark, tmp_path).writeStream.format("console").trigger(continuous="1 second")
-        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(DEADLINE_S)
+        writer.start().awaitTermination(DEADLINE_S)
 
 
 def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:

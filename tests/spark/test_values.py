@@ -58,7 +58,8 @@ def decoded(values: list[bytes | None], kind: Any = KIND) -> list[tuple[Any, str
 )
 def test_json(value: bytes, becomes: Any) -> None:
     """Each bad value alone and between good ones: a neighbour never changes."""
-    for values in ([value], [GOOD, value, None, GOOD]):
+    rows: list[list[bytes | None]] = [[value], [GOOD, value, None, GOOD]]
+    for values in rows:
         found = decoded(values)
         at = values.index(value)
         if isinstance(becomes, str):
