@@ -356,7 +356,7 @@ class EmbeddedBackend:
         if spec == "earliest":
             return ListedOffset(bounds.log_start_offset, -1, -1)
         if spec == "latest":
-            return ListedOffset(limit_of(bounds, isolation), -1, -1)
+            return ListedOffset(limit_of(bounds, isolation), -1, bounds.leader_epoch)
         if spec == "max_timestamp":
             record = log.record_of_max_timestamp()
         elif type(spec) is int:

@@ -41,6 +41,8 @@ from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record
 if TYPE_CHECKING:
     import pyarrow
 
+    from logstore.types import SegmentDescription
+
 _SCAN_BYTES = 1 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 
@@ -242,6 +244,18 @@ class PartitionLog:
             segments=len(segments),
             size_bytes=segments.size_bytes,
         )
+
+    def segments(self) -> list[SegmentDescription]:
+        """In order, with their newest timestamps (from the indexes): what a filter on time can skip."""
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        limit = reader.bounds().high_watermark
+        if isinstance(reader, ObservedLog):
+            reader.refresh()
+        try:
+            return reader.look(lambda segments: segments.descriptions(limit))
+        except OSError as error:
+            raise from_os_error(error, "read", self.where) from error
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is at least that new, although times may be out of order; None if

@@ -10,7 +10,7 @@ from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
 from logstore.log.retention import SegmentFacts
 from logstore.log.segment import Chunk, Segment
 from logstore.log.transaction_index import AbortedTransaction
-from logstore.types import Buffer
+from logstore.types import Buffer, SegmentDescription
 
 _BACK_BYTES = 1 << 20
 
@@ -152,6 +152,19 @@ class SegmentList:
                         newest = max(newest, header.max_timestamp)
                 position = chunk.end_position
         return newest
+
+    def descriptions(self, limit_offset: int) -> list[SegmentDescription]:
+        """What is public of the segments, with their newest timestamps below ``limit_offset``."""
+        return [
+            SegmentDescription(
+                segment.base_offset,
+                segment.next_offset,
+                segment.size,
+                segment.max_timestamp(limit_offset),
+                segment.closed,
+            )
+            for segment in self.segments
+        ]
 
     def facts(self, limit_offset: int) -> list[SegmentFacts]:
         """What retention decides from."""
