@@ -516,7 +516,13 @@ class CompactedAwayError(FatalError):
     code = 10041
 
     def __init__(
-        self, message: str, *, hint: str | None = None, partition: int = -1, offset: int = -1, exact_from: int = -1
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        partition: int = -1,
+        offset: int = -1,
+        exact_from: int = -1,
     ) -> None:
         super().__init__(message, hint=hint)
         self.partition = partition
@@ -528,7 +534,9 @@ class TableTooLargeError(FatalError):
     """The keys of a table take more memory than ``max_memory_bytes``."""
 
     code = 10042
-    hint = "raise max_memory_bytes (about 120 bytes and the key, each), or spread the keys over several topics"
+    hint = (
+        "raise max_memory_bytes (about 120 bytes and the key, each), or spread the keys over several topics"
+    )
 
 
 def from_os_error(error: OSError, action: str, path: str) -> LogStoreError:
