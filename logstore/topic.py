@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from logstore import topic_state
 from logstore.broker_logs import broker_log
@@ -133,7 +134,7 @@ class Topic:
             self._users -= 1
             if counts_as_use:
                 self.last_used_s = self._context.clock.monotonic_s()
-            if self._users == 0:
+            if self._users == 0 and self._draining:
                 self._unused.notify_all()
 
     def _own(self) -> None:
@@ -497,7 +498,7 @@ class Topic:
             loaded=loaded,
             log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
-            publish=lambda log: context.show(slot, log),
+            publish=partial(context.show, slot),
             before_roll=lambda _: self.save_state(clean=False),
             on_dirty=context.note_dirty,
             on_poison=lambda _: self._note_poisoned(),

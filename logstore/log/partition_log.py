@@ -53,6 +53,8 @@ class TopicAccess(Protocol):
     config: TopicConfig
 
     def using(self) -> AbstractContextManager[object]: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
     def log(self, partition: int) -> OwnedLog: ...
     def reader(self, partition: int) -> OwnedLog | ObservedLog: ...
 
@@ -86,13 +88,10 @@ class PartitionLog:
         self._topic = topic
         self.topic = name
         self.partition = partition
+        self.where = f"{name}-{partition}"
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic!r}, {self.partition})"
-
-    @property
-    def where(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
     # --- write ---
 
@@ -156,11 +155,15 @@ class PartitionLog:
         """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1)."""
         config, now_ms = self._topic.config, self._access.now_ms()
         checked = check_leader_append(batches, config, now_ms, self.where)
-        with self._topic.using():
-            log = self._topic.log(self.partition)
+        topic = self._topic
+        topic.enter()
+        try:
+            log = topic.log(self.partition)
             appended = log.append(checked, expected_offset)
             if acks == "all" or log.unsynced_records >= config.flush_messages:
                 self._access.commit([(log, appended.next_offset)])
+        finally:
+            topic.leave()
         return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
 
     def end_transaction(
