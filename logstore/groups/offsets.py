@@ -18,7 +18,7 @@ Expiry of the offsets of dead groups comes with shared groups; nothing here forg
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from logstore.arguments import mapping, partition_place, whole
@@ -45,6 +45,8 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leaderEpoch
+_BARE_VALUE = struct.Struct(">hqihq")  # the same, metadata of 0 bytes, commitTimestamp
+_KEY_HEAD = struct.Struct(">hh")  # version, length of the group's name
 
 
 class OffsetKey(NamedTuple):
@@ -104,6 +106,26 @@ def encode_value(value: OffsetValue) -> bytes:
 
 def decode_key(key: bytes) -> OffsetKey | None:
     """The offset key, or None for another kind of key (version 2 and up). InvalidRecordError if malformed."""
+    return _sound_key(key) or _read_key(key)
+
+
+def _sound_key(key: bytes) -> OffsetKey | None:
+    """The key as brokers write it, at a third of the price; None: it is to be read with more care."""
+    try:
+        version, length = _KEY_HEAD.unpack_from(key)
+        group_end = 4 + length
+        topic_end = len(key) - 4
+        if not 0 <= version <= KEY_VERSION or length < 0 or group_end + 2 > topic_end:
+            return None
+        if _I16.unpack_from(key, group_end)[0] != topic_end - group_end - 2:
+            return None
+        group, topic = key[4:group_end].decode(), key[group_end + 2 : topic_end].decode()
+        return OffsetKey(group, topic, _I32.unpack_from(key, topic_end)[0])
+    except (struct.error, UnicodeDecodeError):
+        return None
+
+
+def _read_key(key: bytes) -> OffsetKey | None:
     reader = _Reader(key, "key")
     if reader.i16() not in (0, KEY_VERSION):
         return None
@@ -114,6 +136,10 @@ def decode_key(key: bytes) -> OffsetKey | None:
 
 def decode_value(value: bytes) -> OffsetValue:
     """Versions 0 to 4. InvalidRecordError if malformed, UnsupportedStoreVersionError for a newer version."""
+    if len(value) == _BARE_VALUE.size:  # most often: no metadata
+        version, offset, leader_epoch, length, commit_ms = _BARE_VALUE.unpack(value)
+        if version == VALUE_VERSION and length == 0:
+            return OffsetValue(offset, leader_epoch, "", commit_ms)
     reader = _Reader(value, "value")
     version = reader.i16()
     if version > NEWEST_VALUE_VERSION:
@@ -303,6 +329,12 @@ class OffsetStore:
         places = self._groups.get(decoded.group)
         if places is not None and places.pop(place, None) is not None and not places:
             del self._groups[decoded.group]
+
+    def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """As ``replay`` for each; a value that a later one of the same key replaces is not looked at."""
+        replay = self.replay
+        for key, value in dict(changes).items():
+            replay(key, value)
 
     def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
         del epoch, key, value
