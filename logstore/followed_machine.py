@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from logstore.format.batch import BatchHeader, check_crc, iter_headers, records_section
-from logstore.format.payloads import Payload, payloads
+from logstore.format.batch import BatchHeader, check_crc, read_header, records_section
+from logstore.format.payloads import Payload, payloads, take_plain
 from logstore.log.producer_replay import marker_of
 from logstore.log.producer_state import Marker
 from logstore.log.segment import Chunk
 from logstore.machine import Decision, ReplaysMany, StateMachine
-from logstore.types import Buffer
 
 Machine = TypeVar("Machine", bound=StateMachine)
 
@@ -38,21 +37,18 @@ class FollowedMachine(Generic[Machine]):
     def follow(self, chunk: Chunk) -> None:
         """Replay whole batches, which may begin before ``applied``: runs of plain records together, those of
         transactions and their markers one by one. Errors: those of decoding, and the machine's."""
-        data, run = chunk.data, list[Payload]()
-        for position, header in iter_headers(data):
-            if header.last_offset < self.applied:
-                continue
-            check_crc(data, position, header)
-            if not header.records_count:
-                continue
-            if header.is_transactional or header.is_control:
+        view, at, size = memoryview(chunk.data), 0, len(chunk.data)
+        while at < size:
+            run: list[Payload] = []
+            at = take_plain(view, at, self.applied, run)
+            if run:
                 self._replay_run(run)
-                self._replay_of_producer(data, position, header)
-                run = []
-            else:
-                section = records_section(data, position, header)
-                run += payloads(section, header.records_count, header.base_offset)
-        self._replay_run(run)
+            if at < size:
+                header = read_header(view, at)
+                check_crc(view, at, header)
+                if header.last_offset >= self.applied and header.records_count:
+                    self._replay_batch(view, at, header)
+                at += header.size
         self.applied = max(self.applied, chunk.next_offset)
 
     def _replay_run(self, run: list[Payload]) -> None:
@@ -63,15 +59,19 @@ class FollowedMachine(Generic[Machine]):
         for key, value in run:
             replay(key, value)
 
-    def _replay_of_producer(self, data: Buffer, position: int, header: BatchHeader) -> None:
+    def _replay_batch(self, data: memoryview, position: int, header: BatchHeader) -> None:
         machine = self.machine
         if header.is_control:
-            marker = marker_of(memoryview(data)[position : position + header.size], header)
+            marker = marker_of(data[position : position + header.size], header)
             if marker is not None:
                 machine.replay_marker(marker.producer_id, marker.epoch, marker.committed)
             return
         section = records_section(data, position, header)
-        for key, value in payloads(section, header.records_count, header.base_offset):
+        found = payloads(section, header.records_count, header.base_offset)
+        if not header.is_transactional:
+            self._replay_run(found)
+            return
+        for key, value in found:
             machine.replay_pending(header.producer_id, header.producer_epoch, key, value)
 
     # --- what was just appended ---

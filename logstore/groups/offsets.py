@@ -332,9 +332,37 @@ class OffsetStore:
 
     def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """As ``replay`` for each; a value that a later one of the same key replaces is not looked at."""
-        replay = self.replay
+        groups, replay = self._groups, self.replay
+        read_key, read_value, bare = _KEY_HEAD.unpack_from, _BARE_VALUE.unpack, _BARE_VALUE.size
+        make = tuple.__new__  # as the constructors of named tuples do, without their frame
         for key, value in dict(changes).items():
-            replay(key, value)
+            if key is None or value is None or len(value) != bare:
+                replay(key, value)
+                continue
+            version, length = read_key(key) if len(key) > 10 else (-1, 0)
+            group_end, topic_end = 4 + length, len(key) - 4
+            written, offset, leader_epoch, metadata, commit_ms = read_value(value)
+            if (
+                version != KEY_VERSION
+                or written != VALUE_VERSION
+                or metadata
+                or not 4 <= group_end < topic_end - 1
+                or key[group_end : group_end + 2] != (topic_end - group_end - 2).to_bytes(2, "big")
+            ):
+                replay(key, value)  # with more care
+                continue
+            try:
+                group, topic = key[4:group_end].decode(), key[group_end + 2 : topic_end].decode()
+            except UnicodeDecodeError:
+                replay(key, value)
+                continue
+            place = make(TopicPartition, (topic, int.from_bytes(key[topic_end:], "big", signed=True)))
+            found = make(OffsetValue, (offset, leader_epoch, "", commit_ms))
+            places = groups.get(group)
+            if places is None:
+                groups[group] = {place: found}
+            else:
+                places[place] = found
 
     def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
         del epoch, key, value
