@@ -165,7 +165,7 @@ class LogStore:
     def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionKeeper, CleaningRoom]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
-        topics = self._registry.compacted
+        topics = self._registry.cleaned
         room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
         return RetentionKeeper(self._context, retirement), room
 

@@ -33,14 +33,14 @@ from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
 from logstore.topic_state import PartitionState, TopicState
-from logstore.topic_use import Guest, Using, inside
+from logstore.topic_use import Guest, Unshared, Using, inside
 
 logger = logging.getLogger(__name__)
 
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
-class Topic:
+class Topic(Unshared):
     """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
 
     ``_owning`` is held while the topic is taken, given up or checkpointed, which may wait for another process
