@@ -200,6 +200,13 @@ class TransactionStateError(FatalError):
     code = 48
 
 
+class TransactionAbortedError(FatalError):
+    """The record's transaction was aborted before it was sent, or while it was on its way."""
+
+    code = 10040
+    hint = "send it again in another transaction"
+
+
 class CoordinatorFencedError(FatalError):
     """A marker came from a transaction coordinator that a newer one has replaced."""
 
