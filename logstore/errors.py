@@ -245,9 +245,35 @@ class UnknownGroupError(FatalError, LookupError):
 
 
 class GroupBusyError(RetriableError):
-    """Another live consumer is the group's member; sharing a group comes with a later version."""
+    """The group has members, and the call is for a group without."""
 
     code = 10005
+
+
+class UnknownMemberError(FatalError):
+    """The group has no such member: it left, or its session ended."""
+
+    code = 25
+    hint = "join the group again; what was not committed is read again by the partitions' new owners"
+
+
+class MemberFencedError(FatalError):
+    """Another member joined with the same instance_id and took this one's partitions over."""
+
+    code = 82
+    hint = "an instance_id is for one running consumer at a time: close this one, or give it another id"
+
+
+class StaleGenerationError(FatalError):
+    """A call under a generation of the member that is not, or no longer, good for the partition."""
+
+    code = 113
+    hint = "the partition has moved since: look at the assignment again before committing"
+
+    def __init__(self, message: str, *, hint: str | None = None, expected: int = -1, found: int = -1) -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.found = found
 
 
 # --- the format -------------------------------------------------------------------------------------

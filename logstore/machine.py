@@ -20,22 +20,31 @@ Time and randomness are arguments, never read here, so that a replay tomorrow gi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 Change: TypeAlias = tuple[bytes, bytes | None]  # key and value of one record; a null value deletes the key
 
 Reply = TypeVar("Reply")
 
 
+class TransactionalWriter(NamedTuple):
+    """The transactional producer whose transaction a decision's records belong to."""
+
+    producer_id: int
+    epoch: int
+
+
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Reply]):
     """What a machine decided. ``records`` go into its log in this order, all or none, in one batch.
 
-    No records: nothing is to be changed, and ``reply`` may be given at once.
+    No records: nothing is to be changed, and ``reply`` may be given at once. ``producer``: the records are
+    pending until that producer's marker; they are appended as a batch of its transaction.
     """
 
     records: tuple[Change, ...]
     reply: Reply
+    producer: TransactionalWriter | None = None
 
 
 class StateMachine(Protocol):
@@ -47,4 +56,15 @@ class StateMachine(Protocol):
         Raises a named error when the record cannot be understood and skipping it would be a silent lie;
         kinds of records that other versions may have written are ignored, and counted.
         """
+        ...
+
+    def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
+        """Note one record of a transaction: it counts once the producer's marker says commit.
+
+        InvalidRecordError from machines whose log holds no transactions.
+        """
+        ...
+
+    def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
+        """The end of a producer's transaction in this log. InvalidRecordError as ``replay_pending``."""
         ...

@@ -11,14 +11,16 @@ Layout (big-endian; a string is ``length i16, UTF-8 bytes``), from Kafka's messa
            topic's id), which are passed over
     null   deletes the key
 
-A Kafka directory also holds group metadata under other key versions (2 and up): replay skips and counts them.
-Expiry of the offsets of dead groups comes with shared groups; nothing here forgets by time.
+Key versions 2 and up are of group metadata (``group_records.py``): replay skips and counts them here.
+
+Offsets that a transaction commits are *pending* until its marker. A later commit of the same partition, inside a
+transaction or outside of one, counts more than an earlier one, whichever is decided first.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from logstore.arguments import mapping, partition_place, whole
@@ -30,6 +32,7 @@ from logstore.errors import (
     UnknownPartitionError,
     UnsupportedStoreVersionError,
 )
+from logstore.groups.fields import FieldReader
 from logstore.machine import Change, Decision
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -45,6 +48,8 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leaderEpoch
+_PLAIN_VALUE = struct.Struct(">hqihq")  # the same, metadata's length 0, commitTimestamp
+_KNOWN_PREFIXES: Final = 1 << 16
 
 
 class OffsetKey(NamedTuple):
@@ -104,7 +109,7 @@ def encode_value(value: OffsetValue) -> bytes:
 
 def decode_key(key: bytes) -> OffsetKey | None:
     """The offset key, or None for another kind of key (version 2 and up). InvalidRecordError if malformed."""
-    reader = _Reader(key, "key")
+    reader = FieldReader(key, "key of a committed offset")
     if reader.i16() not in (0, KEY_VERSION):
         return None
     decoded = OffsetKey(reader.string(), reader.string(), reader.i32())
@@ -114,7 +119,12 @@ def decode_key(key: bytes) -> OffsetKey | None:
 
 def decode_value(value: bytes) -> OffsetValue:
     """Versions 0 to 4. InvalidRecordError if malformed, UnsupportedStoreVersionError for a newer version."""
-    reader = _Reader(value, "value")
+    size = len(value)
+    if size == _PLAIN_VALUE.size:  # by far the most: what we write, without metadata
+        version, offset, leader_epoch, length, commit_ms = _PLAIN_VALUE.unpack(value)
+        if version == VALUE_VERSION and length == 0:
+            return OffsetValue(offset, leader_epoch, "", commit_ms)
+    reader = FieldReader(value, "value of a committed offset")
     version = reader.i16()
     if version > NEWEST_VALUE_VERSION:
         raise UnsupportedStoreVersionError(
@@ -127,87 +137,11 @@ def decode_value(value: bytes) -> OffsetValue:
     metadata = reader.string() if version < 4 else reader.compact_string()
     commit_ms = reader.i64()
     if version == 1:
-        reader.i64()  # expireTimestamp: offsets outlive it here, see the module's docstring
+        reader.i64()  # expireTimestamp: how long offsets are kept is the store's setting
     if version >= 4:
-        reader.tagged_fields()
+        reader.tags()
     reader.finish()
     return OffsetValue(offset, leader_epoch, metadata, commit_ms)
-
-
-class _Reader:
-    """Reads fields one after the other and refuses to run past the end."""
-
-    __slots__ = ("_at", "_data", "_what")
-
-    def __init__(self, data: bytes, what: str) -> None:
-        self._data = bytes(data)
-        self._at = 0
-        self._what = what
-
-    def malformed(self, why: str) -> InvalidRecordError:
-        return InvalidRecordError(
-            f"malformed {self._what} of a committed offset, {len(self._data)} bytes: {why}",
-            hint="run `logstore log verify` on __consumer_offsets",
-        )
-
-    def _number(self, form: struct.Struct) -> int:
-        try:
-            number: int = form.unpack_from(self._data, self._at)[0]
-        except struct.error:
-            raise self.malformed(f"it ends inside the field at byte {self._at}") from None
-        self._at += form.size
-        return number
-
-    def i16(self) -> int:
-        return self._number(_I16)
-
-    def i32(self) -> int:
-        return self._number(_I32)
-
-    def i64(self) -> int:
-        return self._number(_I64)
-
-    def unsigned_varint(self) -> int:
-        start, value = self._at, 0
-        for shift in range(0, 35, 7):
-            if self._at >= len(self._data):
-                break
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise self.malformed(f"the number at byte {start} does not end")
-
-    def tagged_fields(self) -> None:
-        for _ in range(self.unsigned_varint()):
-            tag, size = self.unsigned_varint(), self.unsigned_varint()
-            if self._at + size > len(self._data):
-                raise self.malformed(f"tagged field {tag} of {size} bytes")
-            self._at += size
-
-    def compact_string(self) -> str:
-        field = self._at
-        length = self.unsigned_varint() - 1
-        return self._text(length, self._at - field)
-
-    def string(self) -> str:
-        return self._text(self._number(_I16), 2)
-
-    def _text(self, length: int, head: int) -> str:
-        """``length`` bytes of text, behind a length field of ``head`` bytes."""
-        start = self._at
-        if length < 0 or start + length > len(self._data):
-            raise self.malformed(f"string length {length} at byte {start - head}")
-        self._at = start + length
-        try:
-            return self._data[start : self._at].decode()
-        except UnicodeDecodeError as error:
-            raise self.malformed(f"string at byte {start} is not UTF-8: {error.reason}") from None
-
-    def finish(self) -> None:
-        if self._at != len(self._data):
-            raise self.malformed(f"{len(self._data) - self._at} bytes too many")
 
 
 # --- the state machine ------------------------------------------------------------------------------
@@ -226,6 +160,13 @@ def checked_offsets(
     return checked
 
 
+class _Pending(NamedTuple):
+    """A transaction's offset of one partition. ``value`` None: it deletes."""
+
+    epoch: int
+    value: OffsetValue | None
+
+
 class OffsetStore:
     """The committed offsets of all groups: a ``StateMachine`` over ``__consumer_offsets``.
 
@@ -236,6 +177,9 @@ class OffsetStore:
     def __init__(self) -> None:
         self.ignored_records = 0
         self._groups: dict[str, dict[TopicPartition, OffsetValue]] = {}
+        # group -> partition -> producer id -> what is pending, in the order of the log
+        self._pending: dict[str, dict[TopicPartition, dict[int, _Pending]]] = {}
+        self._prefixes: dict[bytes, tuple[str, str]] = {}  # a key without its partition -> group, topic
 
     def decide_commit(
         self,
@@ -265,16 +209,25 @@ class OffsetStore:
         return Decision(tuple(records), accepted)
 
     def decide_delete_group(self, group: str) -> Decision[list[TopicPartition]]:
-        """Forget all offsets of ``group``; the reply lists their partitions. UnknownGroupError if none."""
+        """Forget all offsets of ``group``, those of open transactions too; the reply lists their partitions.
+        UnknownGroupError if none."""
         validate_group(group)
-        places = self._groups.get(group)
+        places = self.places(group)
         if not places:
             raise UnknownGroupError(
                 f"group {group!r} has no committed offsets to delete",
                 hint="`logstore group list` shows the groups",
             )
-        records = tuple((encode_key(group, *place), None) for place in places)
-        return Decision(records, sorted(places))
+        return Decision(_tombstones(group, places), places)
+
+    def decide_delete_offsets(
+        self, group: str, places: Collection[TopicPartition]
+    ) -> Decision[list[TopicPartition]]:
+        """Forget the offsets of these partitions; the reply lists those of them that had one."""
+        validate_group(group)
+        wanted = {TopicPartition(*place) for place in places}
+        gone = [place for place in self.places(group) if place in wanted]
+        return Decision(_tombstones(group, gone), gone)
 
     def decide_delete_topic(self, topic: str) -> Decision[list[str]]:
         """Forget every group's offsets in ``topic``: a later topic of that name starts anew.
@@ -283,26 +236,100 @@ class OffsetStore:
         """
         records: list[Change] = []
         groups: list[str] = []
-        for group, places in self._groups.items():
-            mine = [place for place in places if place.topic == topic]
-            records.extend((encode_key(group, *place), None) for place in mine)
+        for group in self.groups():
+            mine = [place for place in self.places(group) if place.topic == topic]
+            records += _tombstones(group, mine)
             if mine:
                 groups.append(group)
-        return Decision(tuple(records), sorted(groups))
+        return Decision(tuple(records), groups)
+
+    def expired(self, group: str, now_ms: int, retention_ms: int, since_ms: int = -1) -> list[TopicPartition]:
+        """Partitions whose offset was committed, and the group empty, for ``retention_ms``. ``since_ms``: when
+        the group became empty, -1 if it never had members. What is pending stays."""
+        pending = self._pending.get(group, {})
+        limit = now_ms - retention_ms
+        return sorted(
+            place
+            for place, value in self._groups.get(group, {}).items()
+            if max(value.commit_ms, since_ms) <= limit and place not in pending
+        )
+
+    # --- replay ---
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
         """Apply one record. InvalidRecordError, UnsupportedStoreVersionError if it cannot be understood."""
-        decoded = None if key is None else decode_key(key)
-        if decoded is None:
+        found = None if key is None else self._place(key)
+        if found is None:
             self.ignored_records += 1
             return
-        place = TopicPartition(decoded.topic, decoded.partition)
+        group, place = found
+        if self._pending:
+            self._superseded(group, place)
+        self._put(group, place, None if value is None else decode_value(value))
+
+    def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
+        """A transaction's commit. InvalidRecordError for any other kind of record in a transaction."""
+        found = None if key is None else self._place(key)
+        if found is None:
+            shown = "no key" if key is None else f"key {key[:24].hex()}"
+            raise InvalidRecordError(
+                f"producer {producer_id} (epoch {epoch}) has a record with {shown} in its transaction on "
+                "__consumer_offsets: only committed offsets can be part of one"
+            )
+        group, place = found
+        entries = self._pending.setdefault(group, {}).setdefault(place, {})
+        entries.pop(producer_id, None)  # the newest commit is the last of them
+        entries[producer_id] = _Pending(epoch, None if value is None else decode_value(value))
+
+    def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
+        """The producer's pending offsets count, or are forgotten; those of a later epoch are left alone."""
+        for group in list(self._pending):
+            places = self._pending[group]
+            for place in list(places):
+                entries = places[place]
+                pending = entries.get(producer_id)
+                if pending is None or pending.epoch > epoch:
+                    continue
+                if committed:
+                    self._put(group, place, pending.value)
+                    for earlier in list(entries):
+                        entries.pop(earlier)
+                        if earlier == producer_id:
+                            break
+                else:
+                    del entries[producer_id]
+                if not entries:
+                    del places[place]
+            if not places:
+                del self._pending[group]
+
+    def _place(self, key: bytes) -> tuple[str, TopicPartition] | None:
+        prefix = key[:-4]
+        known = self._prefixes.get(prefix)
+        if known is None:
+            decoded = decode_key(key)
+            if decoded is None:
+                return None
+            if len(self._prefixes) >= _KNOWN_PREFIXES:
+                self._prefixes.clear()
+            known = self._prefixes[prefix] = (decoded.group, decoded.topic)
+        return known[0], TopicPartition(known[1], int.from_bytes(key[-4:], signed=True))
+
+    def _put(self, group: str, place: TopicPartition, value: OffsetValue | None) -> None:
         if value is not None:
-            self._groups.setdefault(decoded.group, {})[place] = decode_value(value)
+            self._groups.setdefault(group, {})[place] = value
             return
-        places = self._groups.get(decoded.group)
+        places = self._groups.get(group)
         if places is not None and places.pop(place, None) is not None and not places:
-            del self._groups[decoded.group]
+            del self._groups[group]
+
+    def _superseded(self, group: str, place: TopicPartition) -> None:
+        """A commit outside of transactions counts more than those that were pending before it."""
+        places = self._pending.get(group)
+        if places is not None and places.pop(place, None) is not None and not places:
+            del self._pending[group]
+
+    # --- looks ---
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """A copy of the group's offsets; empty for a group that never committed. InvalidGroupError."""
@@ -316,9 +343,30 @@ class OffsetStore:
         """When each of the group's offsets was committed, in ms since 1970 UTC."""
         return {place: value.commit_ms for place, value in self._groups.get(group, {}).items()}
 
+    def pending(self, group: str) -> dict[TopicPartition, int]:
+        """Partitions with an offset in an open transaction, and the producer id of the newest such."""
+        return {place: next(reversed(entries)) for place, entries in self._pending.get(group, {}).items()}
+
+    def pending_producers(self) -> dict[int, int]:
+        """Producer ids with open transactions here, and their epochs."""
+        return {
+            producer_id: pending.epoch
+            for places in self._pending.values()
+            for entries in places.values()
+            for producer_id, pending in entries.items()
+        }
+
+    def places(self, group: str) -> list[TopicPartition]:
+        """Partitions with an offset, committed or pending, sorted."""
+        return sorted(self._groups.get(group, {}).keys() | self._pending.get(group, {}).keys())
+
     def groups(self) -> list[str]:
-        """Names of the groups that have at least one committed offset, sorted."""
-        return sorted(self._groups)
+        """Names of the groups that have at least one offset, committed or pending, sorted."""
+        return sorted(self._groups.keys() | self._pending.keys())
+
+
+def _tombstones(group: str, places: Collection[TopicPartition]) -> tuple[Change, ...]:
+    return tuple((encode_key(group, *place), None) for place in places)
 
 
 def _check_position(group: str, topic: str, partition: int, position: OffsetAndMetadata) -> None:

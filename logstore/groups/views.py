@@ -1,0 +1,109 @@
+"""What a group shows: to a member, to an operator, and to whoever judges who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from logstore.groups.group import NOTHING, Group
+from logstore.types import TopicPartition
+
+GroupState: TypeAlias = Literal["empty", "stable", "reconciling"]
+
+
+class MemberView(NamedTuple):
+    """A member's part. ``epoch``: its generation, for commits; ``group_epoch``: the group's.
+
+    ``assigned`` may be read now. ``revoking`` is to be given up: finish, commit, then sync without them.
+    ``initial``: partitions a topic had when the group first subscribed to it; where the group has no offset,
+    partitions from that number on came later and are read from their start.
+    """
+
+    member_id: str
+    epoch: int
+    group_epoch: int
+    assigned: frozenset[TopicPartition]
+    revoking: frozenset[TopicPartition]
+    initial: Mapping[str, int]
+
+
+class MemberDescription(NamedTuple):
+    """``target``: what it shall have when all have moved. ``left``: a static member that said good-bye and whose
+    place is kept until its session ends."""
+
+    member_id: str
+    instance_id: str | None
+    client: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    epoch: int
+    assigned: tuple[TopicPartition, ...]
+    revoking: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+    session_timeout_ms: int
+    slot: int
+    left: bool
+
+
+class GroupDescription(NamedTuple):
+    """``epoch``: 0 for a group that never had members; ``empty_since_ms``: -1 with members, and for those."""
+
+    group: str
+    state: GroupState
+    epoch: int
+    assignor: str
+    members: tuple[MemberDescription, ...]
+    empty_since_ms: int
+
+
+class MemberSlot(NamedTuple):
+    """Where a member's heartbeat is found. ``joined_ms``: it has not beaten before that; ``left_ms``: -1, or when
+    a static member left: it beats no more, and its session ends ``session_timeout_ms`` after that."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    slot: int
+    session_timeout_ms: int
+    joined_ms: int
+    left_ms: int
+
+
+def member_view(group: Group, member_id: str) -> MemberView | None:
+    """None: no member, or a static one that has left."""
+    member = group.members.get(member_id)
+    if member is None or member.left_ms >= 0:
+        return None
+    current = group.current.get(member_id, NOTHING)
+    return MemberView(
+        member_id=member_id,
+        epoch=current.epoch,
+        group_epoch=group.epoch,
+        assigned=frozenset(current.assigned),
+        revoking=frozenset(current.revoking),
+        initial={topic: group.topics[topic].initial for topic in member.topics if topic in group.topics},
+    )
+
+
+def describe_group(name: str, group: Group) -> GroupDescription:
+    state: GroupState = "empty" if not group.members else "stable" if group.is_stable() else "reconciling"
+    members = []
+    for member_id, member in sorted(group.members.items()):
+        current = group.current.get(member_id, NOTHING)
+        members.append(
+            MemberDescription(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                client=member.client,
+                topics=tuple(sorted(member.topics)),
+                pattern=member.pattern,
+                epoch=current.epoch,
+                assigned=tuple(sorted(current.assigned)),
+                revoking=tuple(sorted(current.revoking)),
+                target=tuple(sorted(group.targets.get(member_id, ()))),
+                session_timeout_ms=member.session_timeout_ms,
+                slot=member.slot,
+                left=member.left_ms >= 0,
+            )
+        )
+    return GroupDescription(name, state, group.epoch, group.assignor(), tuple(members), group.empty_since_ms)
