@@ -19,11 +19,13 @@ from logstore.catalogue import TopicEntry
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
 from logstore.errors import LogStoreError, from_os_error
-from logstore.format.batch import decode_batches, encode_batch
+from logstore.format.batch import as_produced, decode_batches, encode_batch, iter_headers
+from logstore.format.control import ControlType, decode_control_batch
 from logstore.live import LiveSlot
 from logstore.log.append_validation import split_checked
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
+from logstore.log.producer_state import Marker
 from logstore.log.recovery import LoadRules, load
 from logstore.log.segment import LOG_SUFFIX
 from logstore.log.tail_cache import TailCache
@@ -82,13 +84,46 @@ class SharedTopic(Generic[Machine]):
                 self._replay(log.next_offset)
                 decision = decide(self._machine)
                 if decision.records:
+                    writer = decision.producer
                     batch = encode_batch(decision.records, now_ms=context.clock.wall_ms())
+                    if writer is not None:
+                        entry = log.producers.entry(writer.producer_id)
+                        same = entry is not None and entry.epoch == writer.epoch
+                        batch = as_produced(
+                            batch,
+                            producer_id=writer.producer_id,
+                            epoch=writer.epoch,
+                            base_sequence=entry.last_sequence + 1 if entry is not None and same else 0,
+                            transactional=True,
+                        )
                     log.append(split_checked(batch, self._entry.name))
                     log.sync()
                     self._replay(log.next_offset)
                 return decision.reply
             except OSError as error:
                 raise from_os_error(error, "read", self._directory) from error
+            finally:
+                context.locks.release(self._entry.lock_slot)
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> None:
+        context = self._context
+        with self._mutex:
+            context.check_writable()
+            context.locks.acquire(
+                self._entry.lock_slot, context.lock_timeout_s, f"internal topic {self._entry.name!r}"
+            )
+            try:
+                log = self._caught_up()
+                self._replay(log.next_offset)
+                entry = log.producers.entry(producer_id)
+                if entry is None or entry.epoch < epoch:
+                    log.append_marker(
+                        Marker(producer_id, epoch, coordinator_epoch, commit, context.clock.wall_ms())
+                    )
+                    log.sync()
+                    self._replay(log.next_offset)
             finally:
                 context.locks.release(self._entry.lock_slot)
 
@@ -118,8 +153,23 @@ class SharedTopic(Generic[Machine]):
             chunk = reader.read(self._applied, _READ_BYTES, end)
             if chunk is None:
                 return
-            for record in decode_batches(chunk.data, self._entry.name, 0, start_offset=self._applied):
-                self._machine.replay(record.key, record.value)
+            for position, header in iter_headers(chunk.data):
+                one = memoryview(chunk.data)[position : position + header.size]
+                if header.last_offset < self._applied:
+                    continue
+                if header.is_control:
+                    control = decode_control_batch(one, 0, header)
+                    self._machine.replay_marker(
+                        header.producer_id, header.producer_epoch, control.type == ControlType.COMMIT
+                    )
+                    continue
+                for record in decode_batches(one, self._entry.name, 0, start_offset=self._applied):
+                    if header.is_transactional:
+                        self._machine.replay_pending(
+                            header.producer_id, header.producer_epoch, record.key, record.value
+                        )
+                    else:
+                        self._machine.replay(record.key, record.value)
             self._applied = chunk.next_offset
 
     # --- catching up, with the lock held ---
@@ -223,7 +273,7 @@ class SharedTopic(Generic[Machine]):
             log_start_offset=log_start_offset,
             high_watermark=recovery_point,
             log_end_offset=recovery_point,
-            no_producers_at=recovery_point,  # coordinators write here, without producer ids
+            no_producers_at=0,
         )
         state = TopicState(self._entry.topic_id, boot_id, False, {0: row})
         topic_state.save(context.fs, context.root, self._entry.name, state)

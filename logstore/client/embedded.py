@@ -23,6 +23,7 @@ from logstore.client.backend import (
     TopicMetadata,
     Wakeup,
 )
+from logstore.client.embedded_transactions import EmbeddedTransactions
 from logstore.config import parse_topic_config
 from logstore.context import StoreContext
 from logstore.erasure import checked_keys
@@ -35,7 +36,8 @@ from logstore.errors import (
     UnknownGroupError,
 )
 from logstore.group_hold import GroupHold, group_holder
-from logstore.groups.offsets import OffsetStore, checked_offsets, validate_group
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.log.append_validation import check_leader_append, split_checked
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog, check_acks, limit_of
@@ -44,6 +46,7 @@ from logstore.producer_lease import NamedLease, ProducerHold, UnnamedLease, prod
 from logstore.shared_topic import SharedTopic
 from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
+from logstore.transaction_services import TransactionServices
 from logstore.types import (
     Acks,
     CompactedPartition,
@@ -61,7 +64,7 @@ _LONGEST_POLL_S = 0.05
 _LONGEST_SLEEP_S = 1.0
 
 
-class EmbeddedBackend:
+class EmbeddedBackend(EmbeddedTransactions):
     """Thread-safe. ``partition`` gives the facade of one partition."""
 
     def __init__(
@@ -76,8 +79,15 @@ class EmbeddedBackend:
         self._registry = registry
         self._partition = partition
         self._offsets_lock = threading.Lock()
-        self._offsets: SharedTopic[OffsetStore] | None = None
+        self._offsets: SharedTopic[GroupCoordinator] | None = None
         self._producer_ids = ProducerIds(registry.take_producer_ids)
+        self.transactions = TransactionServices(
+            context,
+            registry,
+            self._producer_ids,
+            lambda create: self._offsets_topic(create=create),
+            lambda place: self._partition(*place).log_end_offset,
+        )
         broker = context.broker
         self._broker_groups = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
 
@@ -465,7 +475,7 @@ class EmbeddedBackend:
             )
         shared.decide(lambda machine: machine.decide_delete_group(group))
 
-    def _offsets_topic(self, *, create: bool) -> SharedTopic[OffsetStore] | None:
+    def _offsets_topic(self, *, create: bool) -> SharedTopic[GroupCoordinator] | None:
         with self._offsets_lock:
             if self._offsets is not None:
                 return self._offsets
@@ -477,10 +487,11 @@ class EmbeddedBackend:
                     entry = self._registry.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG, internal=True)
                 except TopicExistsError:
                     entry = self._registry.entry(OFFSETS_TOPIC)  # another process was first
-            self._offsets = SharedTopic(self._context, entry, OffsetStore)
+            self._offsets = SharedTopic(self._context, entry, GroupCoordinator)
             return self._offsets
 
     def close(self) -> None:
+        self.transactions.close()
         if self._offsets is not None:
             self._offsets.close()
 

@@ -20,7 +20,7 @@ from logstore.client.backend import TransactionLease
 from logstore.client.delivery import Delivery, DeliveryGroup
 from logstore.client.sender import Sender
 from logstore.client.serializers import K, V
-from logstore.client.transaction_offsets import commit_points, rewind
+from logstore.client.transaction_offsets import commit_points, note_committed, rewind
 from logstore.client.transaction_sequences import TransactionSequences
 from logstore.errors import (
     LogStoreError,
@@ -70,6 +70,7 @@ class TransactionControl:
         self._gate = gate
         self._phase = Phase.NONE
         self._fenced: ProducerFencedError | None = None
+        self._on_commit: list[Callable[[], None]] = []
 
     @property
     def phase(self) -> Phase:
@@ -123,6 +124,7 @@ class TransactionControl:
                 self._sequences.begin()
                 self._accumulator.stopped = None
             self.number += 1
+            self._on_commit.clear()
             phase = Phase.OPEN
         except LogStoreError as error:
             self._note(error)
@@ -142,6 +144,8 @@ class TransactionControl:
             after = was
             self.lease.end(commit=True)
             after = Phase.NONE
+            for noted in self._on_commit:
+                noted()
         except OutcomeUnknownError:
             if after is Phase.OPEN:
                 after = Phase.DOUBTFUL
@@ -201,20 +205,23 @@ class TransactionControl:
     def send_offsets(
         self,
         group: str,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: tuple[str, int] | None,
+        on_commit: Callable[[], None] | None = None,
     ) -> None:
         with self._accumulator.lock:
             if self._phase is not Phase.OPEN:
                 raise self._refusal("offsets were sent")
         try:
-            self.lease.send_offsets(group, checked_offsets(offsets), member)
+            self.lease.send_offsets(group, offsets, member)
         except LogStoreError as error:
             self._note(error)
             with self._accumulator.lock:
                 if self._accumulator.stopped is None and self.lease.ended_by() is not None:
                     self._accumulator.stopped = error
             raise
+        if on_commit is not None:
+            self._on_commit.append(on_commit)
 
     def close(self) -> None:
         """The producer ends: what is open is aborted. A failure is logged: the coordinator's timeout, or the next
@@ -284,11 +291,11 @@ class Transaction(Generic[K, V]):
         control = self._current("send_offsets()")
         group, member, points = commit_points(consumer)
         if points:
-            control.send_offsets(group, points, member)
+            control.send_offsets(group, points, member, lambda: note_committed(consumer, points))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """The next offsets to read of any group, as ``LogStore.commit_offsets``; they count when this does."""
-        self._current("commit_offsets()").send_offsets(group, offsets, None)
+        self._current("commit_offsets()").send_offsets(group, checked_offsets(offsets), None)
 
     # --- the end ---
 

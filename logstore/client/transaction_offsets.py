@@ -13,16 +13,26 @@ if TYPE_CHECKING:
 
 def commit_points(
     consumer: Consumer[Any, Any],
-) -> tuple[str, tuple[str, int] | None, dict[TopicPartition, int | OffsetAndMetadata]]:
+) -> tuple[str, tuple[str, int] | None, dict[TopicPartition, OffsetAndMetadata]]:
     """(group, (member id, epoch), the next offset to read of each partition, as handed out so far)."""
     consumer._enter()
     group = consumer._need_group("send_offsets()")
-    points: dict[TopicPartition, int | OffsetAndMetadata] = {}
+    points: dict[TopicPartition, OffsetAndMetadata] = {}
     for where, state in consumer._assignment.states.items():
         point = consumer._point(state)
         if state.committed != (point.offset, point.leader_epoch):
             points[where] = point
     return group, None, points
+
+
+def note_committed(
+    consumer: Consumer[Any, Any], points: dict[TopicPartition, OffsetAndMetadata]
+) -> None:
+    """The transaction counts: positions that do not move need not be sent with the next one."""
+    for where, point in points.items():
+        state = consumer._assignment.states.get(where)
+        if state is not None:
+            state.committed = (point.offset, point.leader_epoch)
 
 
 def rewind(consumer: Consumer[Any, Any]) -> None:

@@ -140,9 +140,10 @@ class Transactional(Generic[K, V]):
         """Queue whole record batches (format v2), as a fetch gives them or ``encode_batch`` makes them.
 
         Their heads are written anew (producer id, epoch, sequence, CRC), their records are neither decoded nor
-        compressed again; so the codec stays theirs. Deliveries carry a batch's largest timestamp. All are checked
-        before any is queued: CorruptBatchError, InvalidRecordError (a control batch, a batch with gaps),
-        RecordTooLargeError; otherwise errors as for ``send_many``. Not for named producers.
+        compressed again; so the codec stays theirs. Control batches, which end others' transactions, are left out.
+        Deliveries carry a batch's largest timestamp. All are checked before any is queued: CorruptBatchError,
+        InvalidRecordError (a batch with gaps), RecordTooLargeError; otherwise errors as for ``send_many``. Not for
+        named producers.
         """
         self._check_usable()
         if self.name is not None:
@@ -188,11 +189,10 @@ def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[CheckedBatch
         raise RecordTypeError(
             f"send_batch to {where}: the buffer is {type(buffer).__name__}", hint="pass bytes"
         )
-    batches = split_checked(buffer if isinstance(buffer, bytes) else bytes(buffer), where)
+    whole_buffer = split_checked(buffer if isinstance(buffer, bytes) else bytes(buffer), where)
+    batches = [batch for batch in whole_buffer if not batch.header.is_control]
     for number, (data, header) in enumerate(batches):
         which = f"send_batch to {where}: batch {number + 1} of {len(batches)}"
-        if header.is_control:
-            raise InvalidRecordError(f"{which} is a control batch", hint="leave out markers")
         if header.records_count < 1 or header.records_count != header.last_offset_delta + 1:
             raise InvalidRecordError(
                 f"{which} has {header.records_count} records but last offset delta {header.last_offset_delta}",
