@@ -200,14 +200,6 @@ class TransactionStateError(FatalError):
     code = 48
 
 
-class UnknownTransactionError(FatalError, LookupError):
-    code = 10041
-
-
-class TransactionTimedOutError(FatalError):
-    code = 10042
-
-
 class TransactionAbortedError(FatalError):
     """The record's transaction was aborted before it was sent, or while it was on its way."""
 

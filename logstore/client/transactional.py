@@ -18,6 +18,7 @@ from logstore.client.sender import Sender
 from logstore.client.sequences import Sequences
 from logstore.client.serializers import K, V
 from logstore.client.transaction import Transaction, TransactionControl
+from logstore.client.transaction_offsets import check_rewind
 from logstore.client.transaction_sequences import TransactionSequences
 from logstore.errors import (
     InvalidArgumentError,
@@ -109,10 +110,12 @@ class Transactional(Generic[K, V]):
         """``with producer.transaction() as tx:`` see ``Transaction``. ``rewind``: a consumer whose positions go back
         to the committed ones when it is aborted, so that its next poll brings the same records again.
 
-        InvalidArgumentError without a ``transactional_id``.
+        InvalidArgumentError without a ``transactional_id``, and for a consumer without a group.
         """
         self._check_usable()
         control = _needed(self._transactions, "transaction()")
+        if rewind is not None:
+            check_rewind(rewind)
         return Transaction(cast("Producer[K, V]", self), control, rewind)
 
     def begin(self) -> Transaction[K, V]:
