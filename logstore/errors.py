@@ -81,6 +81,11 @@ class InvalidGroupError(FatalError, ValueError):
     hint = "a group name is 1 to 249 characters and holds no NUL"
 
 
+class InvalidTransactionIdError(FatalError, ValueError):
+    code = 42
+    hint = "a transactional id is 1 to 249 characters and holds no NUL"
+
+
 class RecordTypeError(FatalError, TypeError):
     """A key, value, header or row is not of the type that the call takes."""
 
@@ -195,7 +200,7 @@ class ProducerFencedError(FatalError):
 
 
 class TransactionStateError(FatalError):
-    """The request does not fit the state of the producer's transaction on this partition."""
+    """The request does not fit the state of the producer's transaction."""
 
     code = 48
 
@@ -205,6 +210,20 @@ class TransactionAbortedError(FatalError):
 
     code = 10040
     hint = "send it again in another transaction"
+
+
+class TransactionTimedOutError(TransactionStateError):
+    """The transaction has outlived its timeout: it takes nothing more and can only be aborted."""
+
+    code = 10050
+    hint = "abort it and begin another one; a higher transaction_timeout_ms gives more time"
+
+
+class UnknownTransactionError(FatalError, LookupError):
+    """No producer has opened this transactional id, or it was forgotten after long disuse."""
+
+    code = 105
+    hint = "`logstore transaction list` shows the transactional ids"
 
 
 class CoordinatorFencedError(FatalError):

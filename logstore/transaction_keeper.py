@@ -45,7 +45,7 @@ class TransactionKeeper:
         shared = room.existing()
         if shared is None:
             return None
-        open_ids = shared.look(lambda machine: machine.unended())
+        open_ids = shared.look(lambda machine: [state.transactional_id for state in machine.in_doubt()])
         failures: list[LogStoreError] = []
         leases = {lease.transactional_id: lease for lease in room.leases()}
         for transactional_id in dict.fromkeys((*open_ids, *leases)):

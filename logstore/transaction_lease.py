@@ -17,6 +17,7 @@ from logstore.errors import (
     OutcomeUnknownError,
     ProducerFencedError,
     TransactionStateError,
+    TransactionTimedOutError,
 )
 from logstore.machine import TransactionalWriter
 from logstore.transaction_hold import TransactionHold
@@ -64,7 +65,8 @@ class EmbeddedTransactionLease:
             if self.unfinished is not None:
                 self._finish(self.unfinished)
             if self._room.is_spent(self.epoch):
-                reply = self._room.initialise(self.transactional_id, self.timeout_ms)
+                own = (self.producer_id, self.epoch)
+                reply = self._room.initialise(self.transactional_id, self.timeout_ms, own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
 
     def add_partitions(self, places: Collection[TopicPartition]) -> None:
@@ -193,6 +195,7 @@ class EmbeddedTransactionLease:
         """A newer opening in this process: it is fenced, and the hold is that one's."""
         self._fenced = True
         self.begun = False
+        self.unfinished = None  # the newer opening finishes it before it begins anything
         hold, self.hold = self.hold, None
         return hold
 
@@ -200,6 +203,7 @@ class EmbeddedTransactionLease:
         """A newer opening elsewhere."""
         self._fenced = True
         self.begun = False
+        self.unfinished = None
         self.let_go()
 
     def abort_for(self, reason: LogStoreError) -> None:
@@ -245,6 +249,9 @@ class EmbeddedTransactionLease:
 
     def _why(self, error: LogStoreError) -> LogStoreError:
         """What the coordinator's refusal means for this lease."""
+        if isinstance(error, TransactionTimedOutError):
+            self.abort_for(error)
+            return error
         moved = self._room.moved_on(self)
         if moved is None:
             return error

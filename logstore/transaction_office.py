@@ -25,7 +25,11 @@ from logstore.topic_registry import TopicRegistry
 from logstore.transaction_hold import TransactionHold, transaction_holder
 from logstore.transaction_markers import OFFSETS_PLACE
 from logstore.transaction_room import TransactionRoom
-from logstore.transactions.coordinator import TransactionState
+from logstore.transactions.coordinator import (
+    TransactionCoordinator,
+    TransactionState,
+    validate_transactional_id,
+)
 from logstore.types import TopicPartition
 
 _READ_BYTES: Final = 1  # one batch is enough
@@ -51,25 +55,25 @@ class TransactionOffice:
         shared = self._room.existing()
         if shared is None:
             return []
-        states = shared.look(lambda machine: machine.transactions())
-        return [self._summary(state) for state in sorted(states, key=lambda state: state.transactional_id)]
+        return [self._summary(state) for state in shared.look(lambda machine: machine.transactions())]
 
     def _summary(self, state: TransactionState) -> TransactionSummary:
         holder = transaction_holder(self._context, state.transactional_id)
         return TransactionSummary(
             state.transactional_id,
-            state.state.name,
+            state.status.name,
             state.producer_id,
             state.epoch,
             state.timeout_ms,
-            state.started_ms,
-            tuple(sorted(state.places)),
+            state.start_ms,
+            state.places,
             None if holder is None else holder.describe(),
         )
 
     def abort(self, transactional_id: str) -> TransactionSummary:
         """See ``Backend.abort_transaction``."""
         self._context.check_writable()
+        validate_transactional_id(transactional_id)
         room = self._room
         with room.guard(transactional_id):
             if room.state_of(transactional_id) is None:
@@ -95,9 +99,7 @@ class TransactionOffice:
             if hold.try_take():
                 room.resolve(transactional_id)
                 return
-            state = room.state_of(transactional_id)
-            if state is not None and state.is_open:
-                room.decide_abort(state)
+            room.decide_resolve(transactional_id)
         finally:
             hold.release()
 
@@ -152,8 +154,12 @@ class TransactionOffice:
         shared = self._room.existing()
         if shared is None:
             return None
-        states = shared.look(lambda machine: machine.transactions())
-        return next((state for state in states if state.producer_id == producer_id), None)
+
+        def find(machine: TransactionCoordinator) -> TransactionState | None:
+            name = machine.owner_of(producer_id)
+            return None if name is None else machine.find(name)
+
+        return shared.look(find)
 
     def end_hanging(self, hanging: HangingTransaction) -> None:
         """See ``Backend.end_hanging``. Takes the topic: ``TopicLockedError``."""

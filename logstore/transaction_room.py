@@ -36,6 +36,7 @@ from logstore.transactions.coordinator import (
     InitReply,
     TransactionCoordinator,
     TransactionState,
+    validate_transactional_id,
 )
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -150,6 +151,7 @@ class TransactionRoom:
         """See ``Backend.init_transactions``."""
         context = self.context
         context.check_writable()
+        validate_transactional_id(transactional_id)
         deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
         guard = self.guard(transactional_id)
         with guard:
@@ -176,16 +178,18 @@ class TransactionRoom:
             hold.try_take()
         return hold
 
-    def initialise(self, transactional_id: str, timeout_ms: int) -> InitReply:
+    def initialise(
+        self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
+    ) -> InitReply:
         """A new epoch, once nothing of earlier ones is open. ``TopicLockedError``: partitions that another process
-        has to mark first. The guard is held."""
+        has to mark first. ``continuing``: see ``TransactionCoordinator.decide_init``. The guard is held."""
         context = self.context
         deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
         while True:
             fresh_id, now_ms = self._producer_ids.take(), self.now_ms()
             reply: InitReply = self.coordinator().decide(
                 lambda machine, fresh_id=fresh_id, now_ms=now_ms: machine.decide_init(  # type: ignore[misc]
-                    transactional_id, timeout_ms, fresh_id, now_ms
+                    transactional_id, timeout_ms, fresh_id, now_ms, continuing=continuing
                 )
             )
             if reply.pending is None:
@@ -238,7 +242,7 @@ class TransactionRoom:
         left = set(ended.places) - set(done)
         if left:
             state = self.state_of(ended.transactional_id)  # others may have marked them meanwhile
-            if state is None or state.ended is None or not left & set(state.places):
+            if state is None or not left & set(state.places):
                 return
             first = min(left)
             raise TopicLockedError(
@@ -247,26 +251,17 @@ class TransactionRoom:
                 hint="its housekeeper writes it, or release the topic there",
             )
 
-    def resolve(self, transactional_id: str) -> TransactionState | None:
+    def resolve(self, transactional_id: str) -> None:
         """Finish what was decided, abort what was not. The guard and the hold are held, so that nobody has it
-        under way. Errors as for ``finish``; what it is now."""
-        state = self.state_of(transactional_id)
-        if state is None:
-            return None
-        ended = state.ended
-        if ended is None and state.is_open:
-            ended = self.decide_abort(state)
+        under way. Errors as for ``finish``."""
+        ended = self.decide_resolve(transactional_id)
         if ended is not None:
             self.finish(ended, wait=False)
-        return self.state_of(transactional_id)
 
-    def decide_abort(self, state: TransactionState) -> EndedTransaction:
+    def decide_resolve(self, transactional_id: str) -> EndedTransaction | None:
+        """Abort the id's transaction unless it is decided; what is left to mark, None: nothing is."""
         now_ms = self.now_ms()
-        return self.coordinator().decide(
-            lambda machine: machine.decide_end(
-                state.transactional_id, state.producer_id, state.epoch, commit=False, now_ms=now_ms
-            )
-        )
+        return self.coordinator().decide(lambda machine: machine.decide_resolve(transactional_id, now_ms))
 
     def state_of(self, transactional_id: str) -> TransactionState | None:
         """As the coordinator's log says now; None: it does not know the id."""

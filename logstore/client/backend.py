@@ -201,8 +201,9 @@ class TransactionLease(Protocol):
 
 
 class TransactionSummary(NamedTuple):
-    """A transactional id. ``state``: as Kafka names it; ``places``: partitions of the transaction under way;
-    ``started_ms``: when that began, -1: there is none; ``holder``: who has the id open; None: nobody."""
+    """A transactional id. ``state``: EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT or
+    COMPLETE_ABORT; ``places``: partitions of the transaction under way, those without a marker once it is decided;
+    ``started_ms``: when the newest one began, -1: there was none; ``holder``: who has the id open; None: nobody."""
 
     transactional_id: str
     state: str

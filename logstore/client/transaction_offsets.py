@@ -25,9 +25,7 @@ def commit_points(
     return group, None, points
 
 
-def note_committed(
-    consumer: Consumer[Any, Any], points: dict[TopicPartition, OffsetAndMetadata]
-) -> None:
+def note_committed(consumer: Consumer[Any, Any], points: dict[TopicPartition, OffsetAndMetadata]) -> None:
     """The transaction counts: positions that do not move need not be sent with the next one."""
     for where, point in points.items():
         state = consumer._assignment.states.get(where)

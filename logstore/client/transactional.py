@@ -30,6 +30,7 @@ from logstore.errors import (
 )
 from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.seams.clock import Clock
+from logstore.transactions.coordinator import MAX_TIMEOUT_MS
 from logstore.types import Buffer
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def open_transactions(
             "those of transactions do with each",
             hint="leave out one of the two",
         )
-    timeout_ms = whole(timeout_ms, "transaction_timeout_ms", 1, 2**31 - 1)
+    timeout_ms = whole(timeout_ms, "transaction_timeout_ms", 1, MAX_TIMEOUT_MS)
     return backend.init_transactions(transactional_id, timeout_ms)
 
 

@@ -27,7 +27,7 @@ from logstore.errors import (
     TransactionStateError,
     UnknownPartitionError,
 )
-from logstore.format.batch import encode_batch, iter_headers, read_header
+from logstore.format.batch import HEADER_SIZE, encode_batch, iter_headers, pack_batch, read_header
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -83,12 +83,18 @@ def test_a_block_that_ends_well_commits_all_partitions_at_once(
 def test_a_block_that_raises_aborts_and_the_error_goes_on(
     store: LogStore, producer: Producer[Any, Any]
 ) -> None:
-    with pytest.raises(ZeroDivisionError), producer.transaction() as tx:
-        tx.send("out", b"lost", partition=0).result()
-        waiting = tx.send("out", b"never sent", partition=1)
-        raise ZeroDivisionError
+    waiting = []
+
+    def block() -> None:
+        with producer.transaction() as tx:
+            tx.send("out", b"lost", partition=0).result()
+            waiting.append(tx.send("out", b"never sent", partition=1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
     with pytest.raises(TransactionAbortedError):
-        waiting.result()
+        waiting[0].result()
     with producer.transaction() as tx:
         tx.send("out", b"kept", partition=0)
     assert values(store) == [b"kept"]
@@ -114,7 +120,7 @@ def test_an_empty_transaction_is_nothing(store: LogStore, producer: Producer[Any
             pass
     producer.begin()
     producer.abort()
-    assert [summary.state for summary in store.backend.list_transactions()] == ["Empty"]
+    assert [summary.state for summary in store.backend.list_transactions()] == ["EMPTY"]
 
 
 def test_begin_and_commit_without_a_block(store: LogStore, producer: Producer[Any, Any]) -> None:
@@ -172,9 +178,8 @@ def test_calls_out_of_turn_are_refused_and_change_nothing(
     for call in (tx.commit, tx.abort, lambda: tx.send("out", b"late"), tx.begin):
         with pytest.raises(TransactionStateError):
             call()
-    with producer.transaction():
-        with pytest.raises(TransactionStateError, match="not open"):
-            tx.send("out", b"into the next one")
+    with producer.transaction(), pytest.raises(TransactionStateError, match="not open"):
+        tx.send("out", b"into the next one")
     assert values(store) == [b"in"]
 
 
@@ -187,10 +192,15 @@ def test_a_transaction_ended_in_its_block_is_not_ended_again(
     with producer.transaction() as tx:
         tx.send("out", b"dropped")
         tx.abort()
-    with pytest.raises(ZeroDivisionError), producer.transaction() as tx:
-        tx.send("out", b"kept, too")
-        tx.commit()
-        raise ZeroDivisionError
+
+    def block() -> None:
+        with producer.transaction() as tx:
+            tx.send("out", b"kept, too")
+            tx.commit()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
     assert values(store) == [b"kept", b"kept, too"]
 
 
@@ -225,7 +235,7 @@ def test_a_closed_producer_has_aborted_what_was_open(store: LogStore) -> None:
         with pytest.raises((ClientClosedError, TransactionStateError)):
             call()
     assert values(store) == []
-    assert store.backend.list_transactions()[0].state == "CompleteAbort"
+    assert store.backend.list_transactions()[0].state == "COMPLETE_ABORT"
     with store.producer(transactional_id="t") as again, again.transaction() as tx:
         tx.send("out", b"z")
     assert values(store) == [b"z"]
@@ -261,9 +271,14 @@ class Refusing:
 def test_a_failed_delivery_keeps_the_transaction_from_being_committed(store: LogStore) -> None:
     backend = Refusing(store.backend)
     with Producer(backend, transactional_id="t") as made:
-        with pytest.raises(InvalidTimestampError) as caught, made.transaction() as tx:
-            backend.errors = [InvalidTimestampError("too old")]
-            tx.send("out", b"bad", partition=0)
+
+        def block() -> None:
+            with made.transaction() as tx:
+                backend.errors = [InvalidTimestampError("too old")]
+                tx.send("out", b"bad", partition=0)
+
+        with pytest.raises(InvalidTimestampError) as caught:
+            block()
         assert "abort" in "".join(caught.value.__notes__)
         tx = made.begin()
         backend.errors = [InvalidTimestampError("too old")]
@@ -293,9 +308,14 @@ def test_a_retry_keeps_its_sequence_and_is_in_once(store: LogStore) -> None:
 def test_a_delivery_of_unknown_outcome_is_aborted_with_the_rest(store: LogStore) -> None:
     backend = Refusing(store.backend)
     with Producer(backend, transactional_id="t") as made:
-        with pytest.raises(OutcomeUnknownError), made.transaction() as tx:
-            backend.errors = [OutcomeUnknownError("the disk said nothing")]
-            tx.send("out", b"perhaps", partition=0)
+
+        def block() -> None:
+            with made.transaction() as tx:
+                backend.errors = [OutcomeUnknownError("the disk said nothing")]
+                tx.send("out", b"perhaps", partition=0)
+
+        with pytest.raises(OutcomeUnknownError):
+            block()
         with made.transaction() as tx:
             tx.send("out", b"sure", partition=0)
     assert values(store) == [b"sure"]
@@ -366,11 +386,16 @@ def test_a_rewind_without_a_commit_goes_back_to_the_start(
 ) -> None:
     fill(store)
     with store.consumer("in", group="g") as consumer:
-        first = consumer.poll(3, timeout_s=0)
-        with pytest.raises(ZeroDivisionError), producer.transaction(rewind=consumer):
-            consumer.poll(3, timeout_s=0)
-            raise ZeroDivisionError
-        assert consumer.poll(3, timeout_s=0) == first
+
+        def block() -> None:
+            with producer.transaction(rewind=consumer):
+                assert len(consumer.poll(100, timeout_s=0)) == 7
+                raise ZeroDivisionError
+
+        assert len(consumer.poll(3, timeout_s=0)) == 3
+        with pytest.raises(ZeroDivisionError):
+            block()
+        assert len(consumer.poll(100, timeout_s=0)) == 10
 
 
 # --- who has the id ---
@@ -397,9 +422,14 @@ def test_a_newer_producer_fences_the_older(store: LogStore) -> None:
 
 def test_a_zombie_in_a_block_says_so(store: LogStore) -> None:
     older = store.producer(transactional_id="t")
-    with pytest.raises(ProducerFencedError), older.transaction() as tx:
-        tx.send("out", b"old").result()
-        store.producer(transactional_id="t").close()
+
+    def block() -> None:
+        with older.transaction() as tx:
+            tx.send("out", b"old").result()
+            store.producer(transactional_id="t").close()
+
+    with pytest.raises(ProducerFencedError):
+        block()
     older.close()
     assert values(store) == []
 
@@ -416,9 +446,7 @@ def test_batches_are_taken_over_as_they_are(store: LogStore, producer: Producer[
     with producer.transaction() as tx:
         placed = tx.send_batch("out", 1, memoryview(zipped + plain)).result()
         tx.send("out", b"beside", partition=1)
-    assert [(found.topic, found.partition, found.start, found.end) for found in placed] == [
-        ("out", 1, 0, 101)
-    ]
+    assert [tuple(found) for found in placed] == [("out", 1, 0, 101)]
     first, second, third, marker = headers(store, "out", 1)
     assert (first.codec, first.records_count, first.base_sequence) == ("gzip", 100, 0)
     assert (second.base_sequence, third.base_sequence, marker.is_control) == (100, 101, True)
@@ -443,6 +471,7 @@ def test_what_a_fetch_gave_is_sent_on_without_its_markers(
         assert len(plain.send_batch("out", 2, fetched.data)) == 1
     with store.producer(acks=1) as weak:
         weak.send_batch("out", 2, fetched.data)
+    store.partition("out", 2).flush()
     assert values(store) == [b"a"] * 3
     assert [header.producer_id < 0 for header in headers(store, "out", 2)] == [False, True]
 
@@ -453,8 +482,6 @@ def test_batches_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -
     bad[-1] ^= 1
     gap = bytearray(encode_batch([(None, b"x"), (None, b"y")], now_ms=1))
     gapped = read_header(gap)._replace(last_offset_delta=5)
-    from logstore.format.batch import HEADER_SIZE, pack_batch
-
     tx = producer.begin()
     wrong: list[tuple[type[LogStoreError], Any]] = [
         (CorruptBatchError, bytes(bad)),
@@ -466,7 +493,7 @@ def test_batches_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -
         (RecordTooLargeError, encode_batch([(None, b"." * 2_000_000)], now_ms=1)),
     ]
     for error, buffer in wrong:
-        with pytest.raises(error, match="out-0"):
+        with pytest.raises(error):
             tx.send_batch("out", 0, buffer)
         with pytest.raises(error):
             tx.send_batch(
