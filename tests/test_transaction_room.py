@@ -372,7 +372,7 @@ def test_a_commit_whose_sync_fails_is_decided_by_what_the_disk_holds() -> None:
     writer = Writer(store)
     writer.begin()
     writer.send(b"a")
-    world.fs.faults.on("fsync", FaultKind.EIO, path_ends="__transaction_state-0/00000000000000000000.log")
+    world.fs.faults.on("sync", FaultKind.EIO, path_ends="__transaction_state-0/00000000000000000000.log")
     writer.commit()
     assert world.fs.faults.fired == 1
     assert committed(store) == [b"a"]
