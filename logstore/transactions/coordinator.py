@@ -114,7 +114,7 @@ class TransactionCoordinator:
         self._check_fresh(transactional_id, whole(fresh_id, "fresh_id"))
         state = self._states.get(transactional_id)
         if continuing is not None:
-            state = self._owned(transactional_id, *continuing, "go on")
+            state = self._owned(transactional_id, *continuing, "go on to")
         if state is not None and state.status == _Status.ONGOING:
             aborted = _decided(state, False, now_ms, min(state.epoch + 2, HIGHEST_EPOCH))
             return _decision(aborted, InitReply(aborted.producer_id, aborted.epoch, aborted.ended))
