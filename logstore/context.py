@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
 
 from logstore.broker_directory import BrokerDirectory
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
@@ -15,6 +17,9 @@ from logstore.log.recovery import RecoveredPartition
 from logstore.log.tail_cache import TailBudget
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
+
+if TYPE_CHECKING:
+    from logstore.shared_log import SharedLog
 
 
 @dataclass(kw_only=True, slots=True)
@@ -38,6 +43,8 @@ class StoreContext:
     note_owned: Callable[[], None]
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     recovered: list[RecoveredPartition] = field(default_factory=list)
+    shared_logs: dict[str, SharedLog] = field(default_factory=dict)  # of internal topics, by topic id
+    shared_logs_lock: Lock = field(default_factory=Lock)
     closed: bool = False
     forked: bool = False
 

@@ -25,6 +25,15 @@ class LockMechanism(Protocol):
     def lock(self, slot: int) -> bool: ...
     def unlock(self, slot: int) -> None: ...
     def locked_by_other(self, slot: int) -> bool: ...
+    def lock_turn(self, slot: int) -> bool:
+        """Be the one who gets the slot next; False while another is."""
+        ...
+
+    def unlock_turn(self, slot: int) -> None: ...
+    def turn_taken(self, slot: int) -> bool:
+        """Whether another waits to be next."""
+        ...
+
     def write_record(self, slot: int, record: bytes) -> None: ...
     def read_record(self, slot: int) -> bytes: ...
     def close(self) -> None:
@@ -42,30 +51,45 @@ def _open(path: str, mode_bits: int) -> int:
         return fd
 
 
-def _range(kind: int, slot: int) -> bytes:
-    return _FLOCK.pack(kind, os.SEEK_SET, slot * SLOT_BYTES, 1, 0)
+def _range(kind: int, slot: int, byte: int = 0) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, slot * SLOT_BYTES + byte, 1, 0)
 
 
 class RangeLocks:
-    """One file; slot n is byte 256 * n, locked for the open file description (Linux)."""
+    """One file; slot n is byte 256 * n, its turn the byte behind, locked for the open file description (Linux)."""
 
     def __init__(self, path: str, mode_bits: int, *, writable: bool = True) -> None:
         self._fd = _open(path, mode_bits) if writable else open_regular(path, os.O_RDONLY)
 
     def lock(self, slot: int) -> bool:
+        return self._lock_byte(slot, 0)
+
+    def unlock(self, slot: int) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_UNLCK, slot))
+
+    def locked_by_other(self, slot: int) -> bool:
+        return self._byte_taken(slot, 0)
+
+    def lock_turn(self, slot: int) -> bool:
+        return self._lock_byte(slot, 1)
+
+    def unlock_turn(self, slot: int) -> None:
+        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_UNLCK, slot, 1))
+
+    def turn_taken(self, slot: int) -> bool:
+        return self._byte_taken(slot, 1)
+
+    def _lock_byte(self, slot: int, byte: int) -> bool:
         try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK, slot))
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK, slot, byte))
         except OSError as error:
             if error.errno in _TAKEN_ERRNOS:
                 return False
             raise
         return True
 
-    def unlock(self, slot: int) -> None:
-        fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, _range(fcntl.F_UNLCK, slot))
-
-    def locked_by_other(self, slot: int) -> bool:
-        answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, slot))
+    def _byte_taken(self, slot: int, byte: int) -> bool:
+        answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, slot, byte))
         kind: int = _FLOCK.unpack(answer)[0]
         return kind != fcntl.F_UNLCK
 
@@ -82,18 +106,35 @@ class RangeLocks:
 
 
 class WholeFileLocks:
-    """One file per slot, ``<path>.<slot>``, under ``flock`` (macOS and other systems without OFD locks)."""
+    """One file per slot, ``<path>.<slot>``, under ``flock`` (macOS and other systems without OFD locks); its turn
+    is ``<path>.<slot>.turn``."""
 
     def __init__(self, path: str, mode_bits: int) -> None:
         self._path = path
         self._mode_bits = mode_bits
         self._fds: dict[int, int] = {}
+        self._turns: dict[int, int] = {}
 
     def _slot_path(self, slot: int) -> str:
         return f"{self._path}.{slot}"
 
     def lock(self, slot: int) -> bool:
-        fd = _open(self._slot_path(slot), self._mode_bits)
+        return self._lock_file(self._slot_path(slot), slot, self._fds)
+
+    def unlock(self, slot: int) -> None:
+        self._unlock_file(slot, self._fds)
+
+    def lock_turn(self, slot: int) -> bool:
+        return self._lock_file(self._slot_path(slot) + ".turn", slot, self._turns)
+
+    def unlock_turn(self, slot: int) -> None:
+        self._unlock_file(slot, self._turns)
+
+    def turn_taken(self, slot: int) -> bool:
+        return self._file_taken(self._slot_path(slot) + ".turn")
+
+    def _lock_file(self, path: str, slot: int, fds: dict[int, int]) -> bool:
+        fd = _open(path, self._mode_bits)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -101,11 +142,12 @@ class WholeFileLocks:
             if error.errno in _TAKEN_ERRNOS:
                 return False
             raise
-        self._fds[slot] = fd
+        fds[slot] = fd
         return True
 
-    def unlock(self, slot: int) -> None:
-        fd = self._fds.pop(slot)
+    @staticmethod
+    def _unlock_file(slot: int, fds: dict[int, int]) -> None:
+        fd = fds.pop(slot)
         try:
             fcntl.flock(fd, fcntl.LOCK_UN)  # closing alone would not free it while a fork's child lives
         finally:
@@ -114,8 +156,12 @@ class WholeFileLocks:
     def locked_by_other(self, slot: int) -> bool:
         """flock has no question: try a shared lock and drop it. Somebody who tries at that very moment
         fails once, and tries again after its pause."""
+        return self._file_taken(self._slot_path(slot))
+
+    @staticmethod
+    def _file_taken(path: str) -> bool:
         try:
-            fd = open_regular(self._slot_path(slot), os.O_RDONLY)
+            fd = open_regular(path, os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -139,8 +185,9 @@ class WholeFileLocks:
             os.close(fd)
 
     def close(self) -> None:
-        while self._fds:
-            os.close(self._fds.popitem()[1])
+        for fds in (self._fds, self._turns):
+            while fds:
+                os.close(fds.popitem()[1])
 
 
 def choose_view(path: str) -> LockMechanism:

@@ -41,6 +41,15 @@ class LockView:
         del timeout_s
         raise ReadOnlyStoreError(f"{what} cannot be locked by a read-only store (lock slot {slot})")
 
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+        self.acquire(slot, timeout_s, what)
+
+    def try_turn(self, slot: int) -> bool:
+        return self.try_acquire(slot)
+
+    def end_turn(self, slot: int) -> None:
+        self.release(slot)
+
     def release(self, slot: int) -> None:
         raise ReadOnlyStoreError(f"lock slot {slot} of {self.path} is not held by a read-only store")
 

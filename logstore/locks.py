@@ -37,18 +37,16 @@ from typing import Final, NamedTuple, Protocol
 from logstore.errors import (
     ForkedStoreError,
     StoreClosedError,
-    TopicLockedError,
     UnsupportedPlatformError,
     from_os_error,
 )
 from logstore.invariants import invariant
 from logstore.lock_mechanism import SLOT_BYTES, LockMechanism, choose_mechanism
+from logstore.lock_turns import locked, wait, wait_in_turn
 from logstore.seams.clock import Clock, SystemClock
 
 CATALOGUE_SLOT: Final = 0
 
-_FIRST_PAUSE_S: Final = 0.001
-_LONGEST_PAUSE_S: Final = 0.05
 _HOLDER_HEAD = struct.Struct(">IHH")
 _HOLDER_TAIL = struct.Struct(">qI4x")
 _HOLDER_FIXED_BYTES: Final = SLOT_BYTES - _HOLDER_TAIL.size
@@ -78,6 +76,19 @@ class Locks(Protocol):
 
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
         """Take the slot, waiting at most ``timeout_s``. ``what`` names it in the TopicLockedError."""
+        ...
+
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+        """As ``acquire``, for slots that are held for moments only: whoever waits is next, also where the
+        holder comes back at once (``lock_turns.py``)."""
+        ...
+
+    def try_turn(self, slot: int) -> bool:
+        """Be the one who gets the slot next, if nobody is."""
+        ...
+
+    def end_turn(self, slot: int) -> None:
+        """No longer be the next."""
         ...
 
     def release(self, slot: int) -> None:
@@ -111,26 +122,6 @@ def this_process(clock: Clock) -> LockHolder:
     return LockHolder(os.getpid(), gethostname(), f"python {name}" if runs_python else name, clock.wall_ms())
 
 
-def _acquire(
-    locks: Locks, slot: int, timeout_s: float, what: str, clock: Clock, sleep: Callable[[float], None]
-) -> None:
-    if locks.try_acquire(slot):
-        return
-    started_s = clock.monotonic_s()
-    pause_s = _FIRST_PAUSE_S
-    while (left_s := timeout_s - (clock.monotonic_s() - started_s)) > 0:
-        sleep(min(pause_s, left_s))
-        if locks.try_acquire(slot):
-            return
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-    holder = locks.holder(slot)
-    who = "another process" if holder is None else holder.describe()
-    raise TopicLockedError(
-        f"{what} is locked by {who}; waited {clock.monotonic_s() - started_s:.1f} s for it",
-        hint="let its holder finish or release it (store.release, store.close), or raise lock_timeout_s",
-    )
-
-
 # --- the locks of a directory -----------------------------------------------------------------------
 
 _instances: weakref.WeakSet[FileLocks] = weakref.WeakSet()
@@ -161,6 +152,7 @@ class FileLocks:
         self._pid = os.getpid()
         self._guard = threading.Lock()
         self._held: dict[int, int] = {}  # slot -> since when, in ms
+        self._turns: set[int] = set()
         self._me = this_process(self._clock)
         self._record = _encode_holder(self._me)
         self._record_crc = zlib.crc32(self._record)
@@ -200,7 +192,43 @@ class FileLocks:
             return True
 
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
-        _acquire(self, slot, timeout_s, what, self._clock, self._sleep)
+        wait(self, slot, timeout_s, what, self._clock, self._sleep)
+
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+        mechanism = self._usable()
+        try:
+            free = not mechanism.turn_taken(slot)
+        except OSError as error:
+            raise from_os_error(error, f"look at the turn of lock slot {slot} of", self.path) from error
+        if free and self.try_acquire(slot):
+            return
+        started_s = self._clock.monotonic_s()
+        if not wait_in_turn(self, slot, timeout_s, self._clock, self._sleep):
+            raise locked(self, slot, what, self._clock.monotonic_s() - started_s)
+
+    def try_turn(self, slot: int) -> bool:
+        mechanism = self._usable()
+        with self._guard:
+            if slot in self._turns:
+                return False
+            try:
+                taken = mechanism.lock_turn(slot)
+            except OSError as error:
+                raise from_os_error(error, f"take the turn of lock slot {slot} of", self.path) from error
+            if taken:
+                self._turns.add(slot)
+            return taken
+
+    def end_turn(self, slot: int) -> None:
+        mechanism = self._mechanism
+        with self._guard:
+            self._turns.discard(slot)
+            if mechanism is None:
+                return  # closed meanwhile, which frees it
+            try:
+                mechanism.unlock_turn(slot)
+            except OSError as error:
+                raise from_os_error(error, f"end the turn of lock slot {slot} of", self.path) from error
 
     def release(self, slot: int) -> None:
         mechanism = self._mechanism or self._usable()
@@ -239,10 +267,13 @@ class FileLocks:
             try:
                 for slot in self._held:
                     mechanism.unlock(slot)
+                for slot in self._turns:
+                    mechanism.unlock_turn(slot)
             except OSError as error:
                 raise from_os_error(error, "unlock", self.path) from error
             finally:
                 self._held.clear()
+                self._turns.clear()
                 mechanism.close()
 
     def abandon(self) -> None:
@@ -267,7 +298,7 @@ class FileLocks:
         """In a child: let go of the descriptors, whose locks the parent keeps. Takes no guard: the thread
         that may hold it does not exist here."""
         mechanism, self._mechanism = self._mechanism, None
-        self._held = {}
+        self._held, self._turns = {}, set()
         if mechanism is not None:
             mechanism.close()
 
@@ -313,6 +344,7 @@ class LockTable:
     def __init__(self) -> None:
         self.guard = threading.Lock()
         self.taken: dict[int, tuple[MemoryLocks, LockHolder]] = {}
+        self.turns: dict[int, MemoryLocks] = {}
 
 
 class MemoryLocks:
@@ -352,7 +384,27 @@ class MemoryLocks:
             return True
 
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
-        _acquire(self, slot, timeout_s, what, self._clock, self._sleep)
+        wait(self, slot, timeout_s, what, self._clock, self._sleep)
+
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+        if slot not in self._table.turns and self.try_acquire(slot):
+            return
+        started_s = self._clock.monotonic_s()
+        if not wait_in_turn(self, slot, timeout_s, self._clock, self._sleep):
+            raise locked(self, slot, what, self._clock.monotonic_s() - started_s)
+
+    def try_turn(self, slot: int) -> bool:
+        self._check_usable()
+        with self._table.guard:
+            if slot in self._table.turns:
+                return False
+            self._table.turns[slot] = self
+            return True
+
+    def end_turn(self, slot: int) -> None:
+        with self._table.guard:
+            if self._table.turns.get(slot) is self:
+                del self._table.turns[slot]
 
     def release(self, slot: int) -> None:
         self._check_usable()
@@ -374,6 +426,8 @@ class MemoryLocks:
         with self._table.guard:
             for slot in [slot for slot, entry in self._table.taken.items() if entry[0] is self]:
                 del self._table.taken[slot]
+            for slot in [slot for slot, view in self._table.turns.items() if view is self]:
+                del self._table.turns[slot]
 
     def abandon(self) -> None:
         self.close()

@@ -15,12 +15,18 @@ were lost with a leader has changed nothing anywhere. The pattern is Kafka's coo
 (``CoordinatorResult`` in KIP-848), where coordinators return records and a reply and change on replay.
 
 Time and randomness are arguments, never read here, so that a replay tomorrow gives today's state.
+
+A decision may belong to a producer's transaction: its records are in the log, and are nothing but pending until
+that producer's marker is, too. What a key's value is follows the order of the records, not that of the markers:
+compaction keeps the record of the highest offset, so a record that was replayed after a pending one of the same
+key supersedes it, and the marker that commits the older one must not bring it back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 Change: TypeAlias = tuple[bytes, bytes | None]  # key and value of one record; a null value deletes the key
 
@@ -28,7 +34,7 @@ Reply = TypeVar("Reply")
 
 
 class TransactionalWriter(NamedTuple):
-    """The transactional producer whose transaction a decision's records belong to."""
+    """The producer in whose transaction records are written."""
 
     producer_id: int
     epoch: int
@@ -39,12 +45,12 @@ class Decision(Generic[Reply]):
     """What a machine decided. ``records`` go into its log in this order, all or none, in one batch.
 
     No records: nothing is to be changed, and ``reply`` may be given at once. ``producer``: the records are
-    pending until that producer's marker; they are appended as a batch of its transaction.
+    pending until that producer's marker, which comes later and from elsewhere.
     """
 
     records: tuple[Change, ...]
     reply: Reply
-    producer: TransactionalWriter | None = None
+    producer: TransactionalWriter | None = field(default=None, kw_only=True)
 
 
 class StateMachine(Protocol):
@@ -59,12 +65,21 @@ class StateMachine(Protocol):
         ...
 
     def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
-        """Note one record of a transaction: it counts once the producer's marker says commit.
-
-        InvalidRecordError from machines whose log holds no transactions.
-        """
+        """Take note of a record in a transaction that is not decided yet. InvalidRecordError from a machine
+        whose log has no transactions."""
         ...
 
     def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
-        """The end of a producer's transaction in this log. InvalidRecordError as ``replay_pending``."""
+        """The producer's transaction has ended: what is pending of it counts, or never was. The epoch may be
+        newer than that of the records. A marker may come twice, and may end nothing. InvalidRecordError as
+        ``replay_pending``."""
+        ...
+
+
+@runtime_checkable
+class ReplaysMany(Protocol):
+    """A machine that takes a run of records faster together than one by one."""
+
+    def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """As ``replay`` for each of them in turn, in effect."""
         ...

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, UnknownPartitionError, UnknownTopicError
+from logstore.errors import LogStoreError, ProducerFencedError, UnknownPartitionError, UnknownTopicError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.log.owned_log import OwnedLog
 from logstore.log.producer_state import Marker
@@ -126,5 +126,9 @@ class MarkerWriter:
 
     def _end_offsets(self, ended: EndedTransaction) -> None:
         offsets = self._offsets()
-        if offsets is not None:
+        if offsets is None:
+            return
+        try:
             offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
+        except ProducerFencedError:
+            pass  # a newer epoch was there: it began after this one had its markers

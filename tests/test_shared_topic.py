@@ -11,6 +11,7 @@ from logstore import topic_state
 from logstore.catalogue import TopicEntry
 from logstore.errors import (
     DiskFullError,
+    InvalidRecordError,
     LogStoreError,
     OutcomeUnknownError,
     StorageError,
@@ -45,6 +46,12 @@ class Register:
         assert value is not None
         self.values[key] = value
         self.replayed += 1
+
+    def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
+        raise InvalidRecordError("a register has no transactions")
+
+    def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
+        raise InvalidRecordError("a register has no transactions")
 
     def decide_put(self, key: bytes, value: bytes) -> Decision[bytes | None]:
         return Decision(((key, value),), self.values.get(key))
@@ -128,7 +135,7 @@ def test_through_rolls_and_back_and_forth() -> None:
             assert get(processes[(number + 1) % 3][1]) == expected
     for store, shared in processes:
         assert get(shared) == expected
-        assert shared._machine.replayed == 60  # once each, never again
+        assert shared._followed.machine.replayed == 60  # once each, never again
         assert store.recovery_report == ()
 
 

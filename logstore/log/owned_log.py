@@ -32,6 +32,7 @@ from logstore.log.producer_recovery import recover_producers, replay_from
 from logstore.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from logstore.log.producer_state import Marker
 from logstore.log.rolling import must_roll
+from logstore.log.scan import SegmentScan
 from logstore.log.segment import Segment
 from logstore.log.segment_files import create_segment, put_in_place, truncated
 from logstore.log.segment_list import SegmentList
@@ -221,6 +222,41 @@ class OwnedLog(SyncedLog):
             self._publish(self)  # else nothing that other processes may see has changed before the sync
 
     # --- roll ---
+
+    def follow_to(self, end_offset: int, end_position: int) -> bool:
+        """Count what another process appended to the active segment, and synced, while it held the lock that
+        both take; it ends at ``end_offset`` and byte ``end_position``. False if the file does not hold just
+        that: the log is then to be opened anew. ``OSError``, ``CorruptBatchError``."""
+        with self._lock:
+            segment = self.segments.active
+            if self.dirty or segment is None or segment.closed:
+                return False
+            start, segment.size = segment.size, end_position
+            found: list[CheckedBatch] = []
+            try:
+                scan = SegmentScan(
+                    segment.bytes_at,
+                    start=start,
+                    end=end_position,
+                    next_offset=self.next_offset,
+                    gapless_from=self.next_offset,
+                )
+                for _, header, data in scan:
+                    found.append(CheckedBatch(data, header))
+            finally:
+                segment.size = start
+            if scan.bad is not None or scan.next_offset != end_offset:
+                return False
+            self.tail.clear()
+            for data, header in found:
+                if header.producer_id >= 0:
+                    self.producers.note(header, data, header.base_offset)
+                if header.is_control:
+                    segment.forget_aborted()
+                segment.note_appended(segment.size, header.size, header.last_offset, header.max_timestamp)
+            self.next_offset = self.synced_offset = end_offset
+            self._raise_high_watermark(end_offset)
+            return True
 
     def _segment_for(self, batch: CheckedBatch) -> Segment:
         segment = self.segments.active

@@ -396,6 +396,12 @@ class Segment:
         with self._pool.pinned(self.path(ABORTED_SUFFIX), True) as file:
             file.truncate(len(rows) * ABORTED_ROW.size)
 
+    def forget_aborted(self) -> None:
+        """Another process appended a marker, and perhaps a row: what the file holds is to be read again, and
+        to be synced before the segment is closed."""
+        self._aborted = None
+        self._aborted_unsynced = exists(self._pool.fs, self.path(ABORTED_SUFFIX))
+
     def store_indexes(self) -> None:
         """Write the index rows that the files lack."""
         for suffix, index in ((offset_index.SUFFIX, self._offsets), (time_index.SUFFIX, self._times)):
