@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from logstore.broker_directory import BrokerDirectory
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
+from logstore.heartbeats import HeartbeatBoard
 from logstore.live import LiveBoard
 from logstore.locks import Locks
 from logstore.log.file_pool import FilePool
@@ -42,6 +43,8 @@ class StoreContext:
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
+    threads: bool = True  # whether background work has threads of its own
+    heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
     recovered: list[RecoveredPartition] = field(default_factory=list)
     shared_logs: dict[str, SharedLog] = field(default_factory=dict)  # of internal topics, by topic id
     shared_logs_lock: Lock = field(default_factory=Lock)

@@ -59,17 +59,24 @@ class LockView:
 
     def holder(self, slot: int) -> LockHolder | None:
         """Who holds the slot; None when it is free, or its holder's record is caught half-written."""
+        return self._look(slot)[1]
+
+    def taken(self, slot: int) -> bool:
+        return self._look(slot)[0]
+
+    def _look(self, slot: int) -> tuple[bool, LockHolder | None]:
         self.check_fork()
         if self._closed:
             raise StoreClosedError(f"the locks {self.path} are looked at after their store was closed")
         try:
             mechanism = self._mechanism(self.path)
             try:
-                return decode_holder(mechanism.read_record(slot)) if mechanism.locked_by_other(slot) else None
+                taken = mechanism.locked_by_other(slot)
+                return taken, decode_holder(mechanism.read_record(slot)) if taken else None
             finally:
                 mechanism.close()
         except FileNotFoundError:
-            return None
+            return False, None
         except OSError as error:
             raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 

@@ -103,6 +103,10 @@ class Locks(Protocol):
         """Who holds the slot, this object included; None when it is free (or its holder is not known)."""
         ...
 
+    def taken(self, slot: int) -> bool:
+        """Whether anybody holds the slot, this object included."""
+        ...
+
     def close(self) -> None:
         """Give up all slots; the object is of no more use."""
         ...
@@ -251,6 +255,15 @@ class FileLocks:
             if not mechanism.locked_by_other(slot):
                 return None
             return decode_holder(mechanism.read_record(slot))
+        except OSError as error:
+            raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
+
+    def taken(self, slot: int) -> bool:
+        mechanism = self._usable()
+        if slot in self._held:
+            return True
+        try:
+            return mechanism.locked_by_other(slot)
         except OSError as error:
             raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 
@@ -420,6 +433,10 @@ class MemoryLocks:
         self._check_usable()
         entry = self._table.taken.get(slot)
         return None if entry is None else entry[1]
+
+    def taken(self, slot: int) -> bool:
+        self._check_usable()
+        return slot in self._table.taken
 
     def close(self) -> None:
         self._closed = True

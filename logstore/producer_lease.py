@@ -12,13 +12,13 @@ from typing import Final
 
 from logstore.context import StoreContext
 from logstore.errors import InvalidArgumentError, ProducerBusyError
-from logstore.group_hold import lock_of
 from logstore.locks import LockHolder
+from logstore.name_lock import lock_of
 from logstore.named_producers import LAST_EPOCH, NamedProducer, validate_producer_name
 from logstore.producer_ids import ProducerIds
 from logstore.topic_registry import TopicRegistry
 
-_MEMORY_SLOTS: Final = 1 << 61  # beside those of groups
+_MEMORY_SLOTS: Final = 1 << 61  # beside those of group members
 
 LastSequences = Callable[[str, int, tuple[int, ...]], Mapping[int, int]]
 """(topic, partition, ids) -> the last sequence that the partition's log remembers of those it knows."""

@@ -24,6 +24,7 @@ from logstore.committer import Committer
 from logstore.context import StoreContext
 from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
+from logstore.heartbeats import HeartbeatBoard
 from logstore.housekeeper import Housekeeper
 from logstore.live import LiveBoard, LiveFile, MemoryLive
 from logstore.lock_view import LockView
@@ -62,8 +63,8 @@ class LogStore:
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
 
-    ``fs``, ``clock``, ``locks``, ``live``: the seams, for simulators and tests; with ``threads=False`` nothing
-    runs in the background, and ``step()`` does what is due.
+    ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
+    ``threads=False`` nothing runs in the background, and ``step()`` does what is due.
 
     Errors: ``StoreNotFoundError`` (mode "r"), ``ForeignDirectoryError``, ``DamagedStoreError``,
     ``UnsupportedStoreVersionError``, ``PermissionDeniedError``, ``UnsupportedPlatformError`` (Windows, network
@@ -87,6 +88,7 @@ class LogStore:
         clock: Clock | None = None,
         locks: Locks | None = None,
         live: LiveBoard | None = None,
+        heartbeats: HeartbeatBoard | None = None,
         threads: bool = True,
     ) -> None:
         if not isinstance(mode, str) or mode not in ("r", "rw"):
@@ -125,6 +127,8 @@ class LogStore:
             commit=self._committer.commit,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
+            threads=threads,
+            heartbeats=heartbeats,
         )
         file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
         try:
@@ -341,7 +345,8 @@ class LogStore:
     def step(self) -> float | None:
         """Do the background work that is due (``threads=False``); seconds until more will be."""
         self._context.check_usable()
-        return self._housekeeper.step()
+        waits = [self._housekeeper.step(), self._backend.groups.step()]
+        return min((wait for wait in waits if wait is not None), default=None)
 
     # --- ending ---
 
@@ -387,6 +392,7 @@ class LogStore:
         """Drop the store without any input or output, as if the process had been killed here."""
         self._registry.abandon()
         self._context.closed = True
+        self._backend.groups.abandon()
         self._context.locks.abandon()
 
     def __enter__(self) -> LogStore:

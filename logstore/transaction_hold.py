@@ -10,8 +10,8 @@ from typing import Final
 
 from logstore.context import StoreContext
 from logstore.errors import ProducerBusyError, TopicLockedError
-from logstore.group_hold import lock_of
 from logstore.locks import LockHolder
+from logstore.name_lock import lock_of
 
 _MEMORY_SLOTS: Final = 3 << 60  # beside those of groups and of named producers
 

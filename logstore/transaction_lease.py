@@ -26,6 +26,7 @@ from logstore.transactions.coordinator import EndedTransaction, InitReply, Trans
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from logstore.client.backend import MemberIdentity
     from logstore.transaction_room import TransactionRoom
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class EmbeddedTransactionLease:
         self,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: tuple[str, int] | None = None,
+        member: MemberIdentity | None = None,
     ) -> None:
         with self._guard:
             self._check_under_way()

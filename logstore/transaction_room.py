@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Mapping
 
 from logstore.catalogue import Catalogue
+from logstore.client.backend import MemberIdentity
 from logstore.context import StoreContext
 from logstore.errors import (
     LogStoreError,
@@ -212,7 +213,7 @@ class TransactionRoom:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         writer: TransactionalWriter,
-        member: tuple[str, int] | None,
+        member: MemberIdentity | None,
     ) -> None:
         shared = self._offsets(True)
         if shared is None:

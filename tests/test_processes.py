@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from logstore.client.backend import JoinRequest
 from logstore.errors import ForkedStoreError, TopicLockedError
 from logstore.store import LogStore
 from logstore.types import TopicPartition
@@ -241,7 +242,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(root: str) -> None:
             lambda: store.producer(),
             lambda: store.consumer("a"),
             lambda: store.__enter__(),
-            lambda: backend.join_group("g"),
+            lambda: backend.join_group("g", JoinRequest(topics=frozenset("t"))),
             store.step,
         ]
         child = os.fork()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from logstore.client.backend import JoinRequest
 from logstore.errors import (
     InvalidArgumentError,
     ProducerBusyError,
@@ -56,9 +57,9 @@ def test_a_name_is_held_until_it_is_released(store: LogStore) -> None:
 
 
 def test_a_group_of_the_same_name_is_no_holder(store: LogStore) -> None:
-    hold = store.backend.join_group("import")
+    member = store.backend.join_group("import", JoinRequest(topics=frozenset()))
     store.backend.init_producer("import").release()
-    hold.release()
+    member.leave()
 
 
 def test_names_are_listed_and_deleted(store: LogStore) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import logstore
+from logstore.client.backend import JoinRequest
 from logstore.errors import (
     DamagedStoreError,
     DiskFullError,
@@ -354,7 +355,7 @@ def test_a_read_only_store_changes_nothing(tmp_path: Path) -> None:
             lambda: store.commit_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)}),
             lambda: store.pin("t"),
             lambda: store.producer(),
-            lambda: store.backend.join_group("g"),
+            lambda: store.backend.join_group("g", JoinRequest(topics=frozenset("t"))),
         ]
         for call in refused:
             with pytest.raises(ReadOnlyStoreError, match=r"was opened read-only.*mode='rw'"):
@@ -513,7 +514,7 @@ def test_what_was_lent_is_closed_with_the_store(tmp_path: Path) -> None:
         handle.release,
         lambda: backend.topics(),
         lambda: backend.list_groups(),
-        lambda: backend.join_group("g"),
+        lambda: backend.join_group("g", JoinRequest(topics=frozenset("t"))),
         lambda: store.create_topic("u"),
         lambda: store.partition("t", 0),
         lambda: store.topic("t"),

@@ -272,7 +272,10 @@ def _read(consumer: Consumer[Any, Any], reading: _Reading, until: int | None) ->
 
 def _show_group(store: LogStore, group: str, say: _Silent) -> None:
     description = store.admin.describe_group(group)
-    rows = [(row.partition, row.committed.offset, row.end_offset, row.lag) for row in description.partitions]
+    rows = [
+        (row.partition, "-" if row.committed is None else row.committed.offset, row.end_offset, row.lag)
+        for row in description.partitions
+    ]
     say.table(("PARTITION", "COMMITTED", "END", "LAG"), rows)
 
 

@@ -28,13 +28,19 @@ def list_(target: Target, /) -> None:
     if target.as_json:
         print_json(
             [
-                {"group": one.group, "member": one.member, "partitions": len(one.partitions), "lag": one.lag}
+                {
+                    "group": one.group,
+                    "state": one.state,
+                    "members": len(one.members),
+                    "partitions": len(one.partitions),
+                    "lag": one.lag,
+                }
                 for one in found
             ]
         )
         return
-    rows = [(one.group, len(one.partitions), one.lag, one.member or "nobody") for one in found]
-    print_table(("GROUP", "PARTITIONS", "LAG", "MEMBER"), rows)
+    rows = [(one.group, one.state, len(one.members), len(one.partitions), one.lag) for one in found]
+    print_table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG"), rows)
 
 
 @group.command()
@@ -42,7 +48,7 @@ def list_(target: Target, /) -> None:
 @target_options
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
-    """Show the groups NAMES: each partition's committed offset, end and lag."""
+    """Show the groups NAMES: their members, and each partition's reader, committed offset, end and lag."""
     with target.open() as store:
         found = [store.admin.describe_group(name) for name in names]
     if target.as_json:
@@ -51,13 +57,35 @@ def describe(target: Target, /, names: tuple[str, ...]) -> None:
     for number, one in enumerate(found):
         if number:
             click.echo()
-        click.echo(f"group   {one.group}")
-        click.echo(f"member  {one.member or 'nobody'}")
+        click.echo(f"group     {one.group}")
+        click.echo(f"state     {one.state}")
+        click.echo(f"assignor  {one.assignor}")
+        if one.members:
+            print_table(
+                ("MEMBER", "INSTANCE", "CLIENT", "PARTITIONS", "REVOKING"),
+                [
+                    (
+                        member.member_id,
+                        member.instance_id or "-",
+                        member.client + (" (left)" if member.left else ""),
+                        len(member.assigned),
+                        len(member.revoking),
+                    )
+                    for member in one.members
+                ],
+            )
         rows = [
-            (row.topic, row.partition, row.committed.offset, row.end_offset, row.lag)
+            (
+                row.topic,
+                row.partition,
+                "-" if row.committed is None else row.committed.offset,
+                row.end_offset,
+                row.lag,
+                row.member or "-",
+            )
             for row in one.partitions
         ]
-        print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows)
+        print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows)
 
 
 def _description_json(found: GroupDescription) -> dict[str, Any]:
@@ -65,16 +93,39 @@ def _description_json(found: GroupDescription) -> dict[str, Any]:
         {
             "topic": row.topic,
             "partition": row.partition,
-            "committed_offset": row.committed.offset,
-            "leader_epoch": row.committed.leader_epoch,
-            "metadata": row.committed.metadata,
+            "member": row.member,
+            "committed_offset": None if row.committed is None else row.committed.offset,
+            "leader_epoch": None if row.committed is None else row.committed.leader_epoch,
+            "metadata": None if row.committed is None else row.committed.metadata,
             "log_start_offset": row.log_start_offset,
             "end_offset": row.end_offset,
             "lag": row.lag,
         }
         for row in found.partitions
     ]
-    return {"group": found.group, "member": found.member, "lag": found.lag, "partitions": partitions}
+    members = [
+        {
+            "member_id": member.member_id,
+            "instance_id": member.instance_id,
+            "client": member.client,
+            "topics": list(member.topics),
+            "epoch": member.epoch,
+            "assigned": [list(place) for place in member.assigned],
+            "revoking": [list(place) for place in member.revoking],
+            "session_timeout_ms": member.session_timeout_ms,
+            "left": member.left,
+        }
+        for member in found.members
+    ]
+    return {
+        "group": found.group,
+        "state": found.state,
+        "assignor": found.assignor,
+        "epoch": found.epoch,
+        "members": members,
+        "lag": found.lag,
+        "partitions": partitions,
+    }
 
 
 @group.command()
@@ -95,7 +146,7 @@ def _description_json(found: GroupDescription) -> dict[str, Any]:
 def seek(target: Target, /, name: str, topics: tuple[str, ...], execute: bool, **where: Any) -> None:
     """Move the committed offsets of the group NAME, kept within what its logs hold.
 
-    Nothing is changed without --execute. A group with a live member is refused.
+    Nothing is changed without --execute. A group that has members is refused.
     """
     destination, shift = _destination(where)
     with target.open(write=True) as store:
@@ -137,7 +188,7 @@ def _print_moves(name: str, moves: list[GroupMove], execute: bool, as_json: bool
 @target_options
 @click.pass_obj
 def delete(target: Target, /, name: str) -> None:
-    """Forget the committed offsets of the group NAME."""
+    """Forget the group NAME and its committed offsets. One that has members is refused."""
     with target.open(write=True) as store:
         store.admin.delete_group(name)
     if target.as_json:

@@ -10,7 +10,9 @@ from typing import Literal, TypeAlias
 from logstore.arguments import function_or_none, shown, whole
 from logstore.client.backend import Backend, GroupSummary, OnProgress, ProducerSummary, TopicMetadata
 from logstore.client.consumer_settings import timestamp_ms
-from logstore.errors import InvalidArgumentError, UnknownGroupError
+from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError
+from logstore.groups.offsets import validate_group
+from logstore.groups.views import GroupState, MemberDescription
 from logstore.types import (
     CompactedPartition,
     ErasureReport,
@@ -25,12 +27,13 @@ SeekTarget: TypeAlias = Literal["earliest", "latest"] | datetime | int
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupPartition:
-    """A group's committed position in one partition. ``lag`` counts offsets up to ``end_offset`` (the last
-    stable offset)."""
+    """Where a group is in one partition. ``member``: who reads it now (a member id); ``committed``: None if it has
+    committed nothing there. ``lag`` counts offsets up to ``end_offset`` (the last stable offset)."""
 
     topic: str
     partition: int
-    committed: OffsetAndMetadata
+    member: str | None
+    committed: OffsetAndMetadata | None
     log_start_offset: int
     end_offset: int
     lag: int
@@ -38,10 +41,14 @@ class GroupPartition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupDescription:
-    """``member``: who holds the group now, as in "pid 71 on host (command)"; None: nobody."""
+    """``state``: "empty", "stable" or "reconciling" (partitions are on their way from member to member);
+    ``epoch``: of its assignments, 0 if it never had members; ``partitions``: with an offset or a member."""
 
     group: str
-    member: str | None
+    state: GroupState
+    assignor: str
+    epoch: int
+    members: tuple[MemberDescription, ...]
     partitions: tuple[GroupPartition, ...]
 
     @property
@@ -168,24 +175,40 @@ class Admin:
         return sorted(self._backend.list_groups(), key=lambda summary: summary.group)
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Committed offsets with lag, by partition. UnknownGroupError if there is no such group."""
+        """Members, committed offsets and lag, by partition. UnknownGroupError if there is no such group."""
         summary = self._summary(group)
         topics = self._backend.topics()
-        known = [where for where in sorted(summary.offsets) if _exists(where, topics)]
+        readers = {
+            where: member.member_id
+            for member in summary.members
+            for where in (*member.assigned, *member.revoking)
+        }
+        known = [where for where in sorted({*summary.offsets, *readers}) if _exists(where, topics)]
         starts = self._offsets(known, "earliest")
         ends = self._offsets(known, "latest")
-        rows = [
-            GroupPartition(
-                topic=where.topic,
-                partition=where.partition,
-                committed=summary.offsets[where],
-                log_start_offset=starts[where],
-                end_offset=ends[where],
-                lag=max(0, ends[where] - max(starts[where], summary.offsets[where].offset)),
+        rows = []
+        for where in known:
+            committed = summary.offsets.get(where)
+            position = starts[where] if committed is None else max(starts[where], committed.offset)
+            rows.append(
+                GroupPartition(
+                    topic=where.topic,
+                    partition=where.partition,
+                    member=readers.get(where),
+                    committed=committed,
+                    log_start_offset=starts[where],
+                    end_offset=ends[where],
+                    lag=max(0, ends[where] - position),
+                )
             )
-            for where in known
-        ]
-        return GroupDescription(group=group, member=summary.member, partitions=tuple(rows))
+        return GroupDescription(
+            group=group,
+            state=summary.state,
+            assignor=summary.assignor,
+            epoch=summary.epoch,
+            members=summary.members,
+            partitions=tuple(rows),
+        )
 
     def seek_group(
         self,
@@ -200,31 +223,37 @@ class Admin:
         offsets (negative: back). The result is kept within the log's start and end.
 
         ``topics``: all partitions of these, also without an offset so far (then the group may be new);
-        None: the partitions with committed offsets. ``dry_run``: only tell. GroupBusyError while the group
-        has a live member: it would go on from where it is and commit over the change.
+        None: the partitions with committed offsets. ``dry_run``: only tell. GroupBusyError, dry run or not, while
+        the group has members: they would go on from where they are and commit over the change.
         """
         if (to is None) == (shift is None):
             raise InvalidArgumentError("seek_group() takes either to= or shift=", hint="give one of the two")
         if shift is not None and (isinstance(shift, bool) or not isinstance(shift, int)):
             raise InvalidArgumentError(f"shift={shown(shift)}", hint="it is a whole number of offsets")
-        hold = self._backend.join_group(group)
-        try:
-            committed = self._backend.committed_offsets(group)
-            partitions = self._seek_partitions(group, committed, topics)
-            before = {where: committed[where].offset for where in partitions if where in committed}
-            after = self._seek_offsets(partitions, before, to, shift)
-            moves = [
-                GroupMove(
-                    topic=where.topic, partition=where.partition, before=before.get(where), after=after[where]
+        validate_group(group)
+        self._check_idle(group)
+        committed = self._backend.committed_offsets(group)
+        partitions = self._seek_partitions(group, committed, topics)
+        before = {where: committed[where].offset for where in partitions if where in committed}
+        after = self._seek_offsets(partitions, before, to, shift)
+        moves = [
+            GroupMove(topic=at.topic, partition=at.partition, before=before.get(at), after=after[at])
+            for at in partitions
+        ]
+        if not dry_run and after:
+            # Refused by the coordinator, too, should somebody join at this very moment.
+            offsets = {where: OffsetAndMetadata(offset) for where, offset in after.items()}
+            self._backend.commit_offsets(group, offsets)
+        return moves
+
+    def _check_idle(self, group: str) -> None:
+        for summary in self._backend.list_groups():
+            if summary.group == group and summary.members:
+                who = ", ".join(member.client for member in summary.members[:3])
+                raise GroupBusyError(
+                    f"group {group!r} has {len(summary.members)} members: {who}",
+                    hint="close these consumers first; a static member's place is kept until its session ends",
                 )
-                for where in partitions
-            ]
-            if not dry_run and after:
-                offsets = {where: OffsetAndMetadata(offset) for where, offset in after.items()}
-                self._backend.commit_offsets(group, offsets)
-            return moves
-        finally:
-            hold.release()
 
     def _seek_partitions(
         self,
@@ -279,7 +308,7 @@ class Admin:
         return {where: min(max(wanted[where], starts[where]), ends[where]) for where in partitions}
 
     def delete_group(self, group: str) -> None:
-        """Forget the group's offsets. GroupBusyError while it has a live member; UnknownGroupError."""
+        """Forget the group and its offsets. GroupBusyError while it has members; UnknownGroupError."""
         self._backend.delete_group(group)
 
     def _summary(self, group: str) -> GroupSummary:

@@ -1,7 +1,7 @@
 """``Assignment``: the partitions a consumer reads, and where it starts in each.
 
 New partitions, and new topics that match a pattern, are read from their beginning, so that nothing in them
-is skipped; only what is there at the start is subject to ``start``.
+is skipped; only what is there at the start is subject to ``start``. In a group, that is the group's start.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 
 
 class Assignment:
-    """``states``: by partition, in the order picked up."""
+    """``states``: by partition, in the order picked up. ``wanted``: all partitions that the subscription is about
+    now, with their topics' ids. ``shared``: a group deals them out; ``take`` and ``drop`` follow what it says."""
 
     def __init__(
         self, backend: Backend, subscription: Subscription, settings: ConsumerSettings, group: str | None
@@ -29,11 +30,14 @@ class Assignment:
         self._version: int | None = None
         self._missing: set[str] = set()  # named topics that are gone
         self._news: list[str] = []  # those that nobody was told of
+        self.shared = group is not None and not subscription.partitions
+        self._at_start: Mapping[TopicPartition, str] = {}
+        self.wanted: Mapping[TopicPartition, str] = {}
         self.states: dict[TopicPartition, FetchState] = {}
 
     def start(self) -> list[TopicPartition]:
-        """Pick up what is there now. UnknownTopicError and UnknownPartitionError if a named one is not;
-        NoCommittedOffsetError under start="committed"."""
+        """Look at what there is now; unless it is shared, pick it up. UnknownTopicError and UnknownPartitionError if
+        a named one is not there; NoCommittedOffsetError under start="committed"."""
         self._version = self._backend.metadata_version()
         wanted = self._wanted(self._backend.topics())
         for name in self._subscription.named:
@@ -46,18 +50,36 @@ class Assignment:
                     f"topic {partition.topic!r} has no partition {partition.partition}",
                     hint=f"its partitions are 0 to {count - 1}",
                 )
-        committed = self._committed()
-        fresh = [partition for partition in wanted if partition not in committed]
-        positions = self._start_positions(fresh)
-        for partition, topic_id in wanted.items():
-            self._add(partition, topic_id, committed.get(partition), positions.get(partition, 0))
-        if self._settings.until_end:
-            for partition, end in self.end_offsets(wanted).items():
-                self.states[partition].end_offset = end
+        self.wanted = self._at_start = wanted
+        if self.shared:
+            return []
+        self.take(list(wanted), None)
         return list(wanted)
 
+    def take(self, places: list[TopicPartition], initial: Mapping[str, int] | None) -> list[TopicPartition]:
+        """Pick these up, at their committed offsets. Where there is none ``start`` applies, but partitions that the
+        group did not know at its beginning (``initial``: topic -> how many it knew) are read from their start.
+        Gives those for which ``start`` was looked up and may say something else the next time."""
+        committed = self._committed()
+        fresh = [where for where in places if where not in committed]
+        known = [where for where in fresh if initial is None or where.partition < initial.get(where.topic, 0)]
+        positions = self._start_positions(known)
+        positions |= self.beginning_offsets(set(fresh).difference(known))
+        for where in places:
+            self._add(where, self.wanted[where], committed.get(where), positions.get(where, 0))
+        if self._settings.until_end:
+            for where, end in self.end_offsets(places).items():
+                state = self.states[where]
+                state.end_offset = end if where in self._at_start else state.position
+        return [] if self._settings.start == "earliest" else known
+
+    def drop(self, places: Iterable[TopicPartition]) -> None:
+        for where in places:
+            self.states.pop(where, None)
+
     def refresh(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Follow the metadata if they changed: (picked up, lost). Under until_end nothing is picked up."""
+        """Follow the metadata if they changed: (picked up, lost). Under until_end, and where a group deals the
+        partitions out, nothing is picked up."""
         version = self._backend.metadata_version()
         if version == self._version:
             return [], []
@@ -67,18 +89,28 @@ class Assignment:
         lost = [where for where, state in states.items() if wanted.get(where) != state.topic_id]
         added: list[TopicPartition] = []
         again = {where for where in lost if where in wanted}  # deleted and made anew: another log
-        if not self._settings.until_end:
+        if not (self._settings.until_end or self.shared):
             added = [where for where in wanted if where not in states or where in again]
             committed = self._committed() if added else {}
             beginnings = self._listed(added, "earliest")
-        for where in lost:
-            del states[where]
+        self.drop(lost)
         for where in added:
             point = None if where in again else committed.get(where)
             self._add(where, wanted[where], point, beginnings[where].offset or 0)
         self._note_missing(topics)
+        if wanted != self.wanted:
+            self.wanted = wanted
         self._version = version
         return added, lost
+
+    def topic_names(self) -> frozenset[str]:
+        """What a group is told: the named topics, there or not, or those that match now."""
+        return frozenset(self._subscription.named) | {where.topic for where in self.wanted}
+
+    @property
+    def pattern(self) -> str | None:
+        pattern = self._subscription.pattern
+        return None if pattern is None else pattern.pattern
 
     def tell_missing(self) -> None:
         """UnknownTopicError, once, for a named topic that was deleted; the others are read on."""

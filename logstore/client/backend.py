@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from logstore.errors import LogStoreError
+from logstore.groups.assignors import Assignor
+from logstore.groups.views import GroupState, MemberDescription, MemberView
 from logstore.types import (
     Acks,
     Buffer,
@@ -104,15 +106,81 @@ class ListedOffset(NamedTuple):
 
 
 class GroupSummary(NamedTuple):
+    """A group as it stands. ``members``: those that are alive, or whose place is kept; ``epoch``: of its
+    assignments, 0 for a group that never had members."""
+
     group: str
-    member: str | None  # who holds the group now: "pid 71 on host (command)"; None: nobody
+    state: GroupState
+    members: tuple[MemberDescription, ...]
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    assignor: str = "sticky"
+    epoch: int = 0
 
 
-class GroupHold(Protocol):
-    """Membership in a group, exclusive until groups are shared; held until ``release``."""
+class MemberIdentity(NamedTuple):
+    """Who commits: a member, under the generation in which it was given what it commits for."""
 
-    def release(self) -> None: ...
+    member_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JoinRequest:
+    """What a consumer tells a group. ``topics``: names, those that match ``pattern`` now among them; ``instance_id``:
+    of a static member, whose place outlives a restart."""
+
+    topics: frozenset[str]
+    pattern: str | None = None
+    instance_id: str | None = None
+    assignor: Assignor = "sticky"
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+
+
+class GroupMembership(Protocol):
+    """A member of a group, from ``join_group`` until it leaves, is fenced or expires. Thread-safe.
+
+    The backend keeps it alive by itself for as long as ``polled`` is called every ``max_poll_interval_ms``.
+    """
+
+    @property
+    def member_id(self) -> str: ...
+    def view(self) -> MemberView | None:
+        """What it has now, the same object until that changes; None: it is no member any more. Cheap."""
+        ...
+
+    def ended_by(self) -> LogStoreError | None:
+        """Why ``view`` is None: UnknownMemberError, or MemberFencedError (its instance id was taken over)."""
+        ...
+
+    def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
+        """It owns just these now; ``epoch``: of the view by which it acted. ``view`` is newer afterwards."""
+        ...
+
+    def update(self, topics: Collection[str]) -> None:
+        """It wants these topics, or their partitions have changed. ``view`` is newer afterwards."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], epoch: int) -> None:
+        """As ``Backend.commit_offsets``; ``epoch``: of the view by which the partitions were read."""
+        ...
+
+    def polled(self) -> None:
+        """The consumer asks for records. Cheap."""
+        ...
+
+    def attach(self, nudge: Callable[[], None] | None) -> None:
+        """``nudge`` is called, from another thread, when ``view`` has changed."""
+        ...
+
+    def leave(self) -> None:
+        """Give up membership; a static member's place is kept until its session ends. Safe to call again."""
+        ...
+
+    def abandon(self) -> None:
+        """The consumer was dropped: leave soon. Takes no lock, so that a collector of garbage may call it."""
+        ...
 
 
 class ProducerLease(Protocol):
@@ -177,9 +245,9 @@ class TransactionLease(Protocol):
         self,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: tuple[str, int] | None = None,
+        member: MemberIdentity | None = None,
     ) -> None:
-        """Offsets that count once the transaction is committed. ``member``: (member id, epoch) in the group.
+        """Offsets that count once the transaction is committed. ``member``: who commits in the group.
         Errors as for ``Backend.commit_offsets``."""
         ...
 
@@ -237,11 +305,13 @@ class ProducerSummary(NamedTuple):
 
 
 class Wakeup:
-    """Lets another thread end a waiting fetch. One per consumer."""
+    """Lets another thread end a waiting fetch. One per consumer. ``trigger``: the user's; ``nudge``: news for the
+    consumer itself, which ends the wait just as well, and is no error."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._set = False
+        self._nudged = False
         self._notify: Callable[[], None] | None = None
 
     def trigger(self) -> None:
@@ -251,6 +321,17 @@ class Wakeup:
         if notify is not None:
             notify()
 
+    def nudge(self) -> None:
+        with self._lock:
+            self._nudged = True
+            notify = self._notify
+        if notify is not None:
+            notify()
+
+    def calm(self) -> None:
+        """Forget nudges: whoever calls this looks at what they were about after it."""
+        self._nudged = False
+
     def take(self) -> bool:
         """True once after a ``trigger``."""
         with self._lock:
@@ -258,13 +339,13 @@ class Wakeup:
             return was
 
     def is_set(self) -> bool:
-        return self._set
+        return self._set or self._nudged
 
     def attach(self, notify: Callable[[], None] | None) -> None:
         """The backend's wait registers what wakes it; None takes it back."""
         with self._lock:
             self._notify = notify
-            fire = self._set and notify is not None
+            fire = (self._set or self._nudged) and notify is not None
         if fire and notify is not None:
             notify()
 
@@ -371,16 +452,32 @@ class Backend(Protocol):
         ...
 
     # --- groups ---
-    def join_group(self, group: str) -> GroupHold:
-        """GroupBusyError (naming the holder) while another live consumer is its member."""
+    def join_group(self, group: str, request: JoinRequest) -> GroupMembership:
+        """Become a member: its view says which partitions may be read now. Members that are dead make way."""
         ...
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable when it returns. An offset past the end of its partition is refused."""
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member: MemberIdentity | None = None,
+    ) -> None:
+        """Durable when it returns. An offset past the end of its partition is refused.
+
+        A group with members takes commits of members only (GroupBusyError), each for partitions of its own
+        (UnknownMemberError, MemberFencedError, StaleGenerationError).
+        """
         ...
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
+    def unstable_offsets(self, group: str) -> Collection[TopicPartition]:
+        """Partitions with an offset in an open transaction: where to read on is not decided yet."""
+        ...
+
     def list_groups(self) -> list[GroupSummary]: ...
-    def delete_group(self, group: str) -> None: ...
+    def delete_group(self, group: str) -> None:
+        """Forget its offsets. UnknownGroupError; GroupBusyError while it has members."""
+        ...
 
     def close(self) -> None: ...

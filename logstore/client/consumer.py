@@ -5,39 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import warnings
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from types import TracebackType
-from typing import Generic, Literal
+from typing import Generic, NamedTuple
 
-from logstore.arguments import (
-    function_or_none,
-    partition_place,
-    partition_places,
-    seconds,
-    shown,
-    whole,
-)
+from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.assignment import Assignment
-from logstore.client.backend import Backend, GroupHold, ListedOffset
+from logstore.client.backend import Backend
 from logstore.client.committing import going_back, points, spans
-from logstore.client.consumer_settings import (
-    OnPoison,
-    OnReset,
-    Start,
-    Subscription,
-    Topics,
-    is_offset,
-    settings_of,
-    timestamp_ms,
-)
+from logstore.client.consumer_settings import OnPoison, OnReset, Start, Subscription, Topics, settings_of
 from logstore.client.dead_letters import DeadLetters, LetterBox, raw_record
 from logstore.client.fetch_state import FetchState
 from logstore.client.fetcher import Fetcher
+from logstore.client.following import Following, Hooks, PartitionsHook
 from logstore.client.hand_out import Decoder, Loan
+from logstore.client.membership import NOT_A_MEMBER, Membership
+from logstore.client.offset_commits import CommitCallback, OffsetCommits
+from logstore.client.positions import Positions
 from logstore.client.serializers import Deserializer, K, V
 from logstore.errors import (
     ClientClosedError,
@@ -46,32 +31,52 @@ from logstore.errors import (
     InvalidArgumentError,
     WakeupError,
 )
-from logstore.groups.offsets import checked_offsets
+from logstore.groups.assignors import Assignor
+from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.seams.clock import Clock, SystemClock
 from logstore.types import Isolation, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-PartitionsHook = Callable[[list[TopicPartition]], object]
-
 # Between two tries after an error that may pass.
 _RETRY_S = 0.02
 # Records lent at once to a `for record in consumer`.
 _LOAN_RECORDS = 500
+# Between two looks at partitions whose committed offset is in an open transaction.
+_UNSETTLED_S = 0.02
 
 
-class Consumer(Generic[K, V]):
+class GroupMetadata(NamedTuple):
+    """Who reads: the group, and the member under its generation (None, -1 while it is none)."""
+
+    group: str
+    member_id: str | None
+    epoch: int
+
+
+class Consumer(Positions, Generic[K, V]):
     """Reads records of assigned partitions, in order per partition. Belongs to one thread: the first that
     uses it (another may take over when that has ended); only ``wakeup`` may be called from any.
 
     ``topics``: a name, names, a ``re.Pattern`` (must match whole names; internal topics are left out), or
-    (topic, partition) pairs. ``group``: where committed offsets are kept; held until ``close``, a second
-    live member gets GroupBusyError. ``start`` ("earliest", "latest", an offset, a datetime) applies where
-    there is no committed offset; "committed" is an error there. ``until_end``: stop at the ends found now.
+    (topic, partition) pairs. ``group``: where committed offsets are kept, and whose consumers share the topics'
+    partitions among them, each read by one at a time (pairs are read as they are given, by no member).
+    ``start`` ("earliest", "latest", an offset, a datetime) applies where there is no committed offset and, in
+    a group, the partition was there when the group began; "committed" is an error there. ``until_end``: stop
+    at the ends found when partitions are picked up.
     ``on_reset``: what to do when the position is gone. ``on_poison``: "raise", "skip", ``DeadLetters(topic)`` or
     a callable (raw record, error) for records that a deserializer refuses. ``auto_commit_interval_ms``:
-    commit what earlier polls handed out, every so often and at close. ``on_assigned``, ``on_revoked`` (at
-    close), ``on_lost`` (deleted topics): called with the partitions, by the thread that polls.
+    commit what earlier polls handed out, every so often, before partitions are given up, and at close.
+    ``on_assigned``, ``on_revoked`` (before they go to another member, and at close: commits still count),
+    ``on_lost`` (deleted topics; all, when the group has given this member up): called with the partitions, by
+    the thread that polls.
+
+    In a group: ``instance_id`` makes a static member, whose partitions stay its own over a restart within
+    ``session_timeout_ms``; a second consumer with that id takes over, and the first gets MemberFencedError.
+    ``assignor``: "sticky" (even, little moves), "range" or "round_robin". A member that gives no sign of life
+    (every ``heartbeat_interval_ms``, by itself) for ``session_timeout_ms``, or does not poll for
+    ``max_poll_interval_ms``, has lost its partitions: its commits are refused (UnknownMemberError), its next
+    poll calls ``on_lost`` and joins again. A killed process's partitions move at once.
 
     A position moves by what was handed out and by nothing else. DataLossError (a crash took records that
     were shown, or an offset of an older epoch) is raised until ``seek`` goes on.
@@ -98,6 +103,11 @@ class Consumer(Generic[K, V]):
         on_assigned: PartitionsHook | None = None,
         on_revoked: PartitionsHook | None = None,
         on_lost: PartitionsHook | None = None,
+        instance_id: str | None = None,
+        assignor: Assignor = "sticky",
+        session_timeout_ms: int = 45_000,
+        heartbeat_interval_ms: int = 3_000,
+        max_poll_interval_ms: int = 300_000,
         clock: Clock | None = None,
     ) -> None:
         self._settings = settings_of(
@@ -111,6 +121,11 @@ class Consumer(Generic[K, V]):
             fetch_max_bytes=fetch_max_bytes,
             max_partition_fetch_bytes=max_partition_fetch_bytes,
             auto_commit_interval_ms=auto_commit_interval_ms,
+            instance_id=instance_id,
+            assignor=assignor,
+            session_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
         )
         for name, hook in (
             ("key_deserializer", key_deserializer),
@@ -124,6 +139,8 @@ class Consumer(Generic[K, V]):
             raise InvalidArgumentError(
                 "start='committed' and auto_commit_interval_ms need a group", hint="pass group=NAME"
             )
+        if group is not None:
+            validate_group(group)
         self._backend = backend
         self._group = group
         self._clock = clock or SystemClock()
@@ -131,23 +148,30 @@ class Consumer(Generic[K, V]):
         if isinstance(on_poison, DeadLetters):
             on_poison = self._letters = LetterBox(backend, on_poison, group)
         self._decoder = Decoder(key_deserializer, value_deserializer, on_poison)
-        self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._pid = os.getpid()
         self._owner: threading.Thread | None = None
         self._owner_ident = -1
         self._closed = False
         self._loan: Loan | None = None
         self._handed_out = 0
+        self._hooks = Hooks(on_assigned, on_revoked, on_lost)
         self._assignment = Assignment(backend, Subscription(topics), self._settings, group)
         self._fetcher = Fetcher(backend, self._assignment, self._settings, self._clock)
-        self._hold: GroupHold | None = None if group is None else backend.join_group(group)
-        try:
-            self._assigned_news = self._assignment.start()
-        except BaseException:
-            self._release_group()
-            raise
-        self._next_commit_s = self._clock.monotonic_s() + (self._settings.auto_commit_interval_s or 0)
-        self._dropped = weakref.finalize(self, _report_dropped, group) if group is not None else None
+        interval_s = self._settings.auto_commit_interval_s
+        self._commits = OffsetCommits(backend, group, self._assignment, self._clock, interval_s)
+        self._membership: Membership | None = None
+        if group is not None and self._assignment.shared:
+            self._membership = Membership(
+                backend,
+                group,
+                self._assignment,
+                self._settings,
+                self._commits,
+                self._hooks,
+                self._fetcher.wakeup,
+            )
+        self._following = self._membership or Following(self._assignment, self._hooks)
+        self._following.start()
 
     # --- records out ---
 
@@ -211,7 +235,9 @@ class Consumer(Generic[K, V]):
 
     def _begin(self) -> None:
         self._enter()
+        self._hooks.check_outside()
         self._settle()
+        self._commits.call_back()
         self._auto_commit()
 
     def _await_records(self, timeout_s: float | None) -> bool:
@@ -221,7 +247,7 @@ class Consumer(Generic[K, V]):
         now_s = clock.monotonic_s()
         end_s = None if timeout_s is None else now_s + timeout_s
         while True:
-            self._follow_metadata()
+            self._following.follow()
             if fetcher.wakeup.take():
                 raise WakeupError("consumer.wakeup() was called")
             if fetcher.next_ready() is not None:
@@ -229,7 +255,7 @@ class Consumer(Generic[K, V]):
                 return True
             if self._is_finished():
                 return False
-            wait_s = self._settings.fetch_max_wait_s
+            wait_s = self._longest_wait_s()
             if end_s is not None:
                 wait_s = max(0.0, min(wait_s, end_s - now_s))
             passing = fetcher.fetch(wait_s)
@@ -243,44 +269,54 @@ class Consumer(Generic[K, V]):
             if passing is not None:
                 fetcher.nap(_RETRY_S if end_s is None else min(_RETRY_S, end_s - now_s))
 
+    def _longest_wait_s(self) -> float:
+        """Of one fetch: a member shows in between that it polls, and looks at what it could not take up."""
+        wait_s, membership = self._settings.fetch_max_wait_s, self._membership
+        if membership is not None:
+            wait_s = min(wait_s, self._settings.max_poll_interval_ms / 2000)
+            wait_s = min(wait_s, _UNSETTLED_S) if membership.unsettled() else wait_s
+        return wait_s
+
     def _is_finished(self) -> bool:
         """Under until_end: everything not paused was handed out."""
-        return self._settings.until_end and all(
-            state.at_end or state.paused for state in self._assignment.states.values()
-        )
-
-    def _follow_metadata(self) -> None:
-        added, lost = self._assignment.refresh()
-        if self._assigned_news:
-            added = self._assigned_news + added
-            self._assigned_news = []
-        if lost and self._on_lost is not None:
-            self._on_lost(lost)
-        if added and self._on_assigned is not None:
-            self._on_assigned(added)
-        self._assignment.tell_missing()
+        if not self._settings.until_end or (self._membership is not None and self._membership.unsettled()):
+            return False
+        return all(state.at_end or state.paused for state in self._assignment.states.values())
 
     # --- commits ---
 
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Make positions durable: of all partitions as handed out so far, or the given ones (the next
-        offset to read). Returns when they are. InvalidArgumentError without a group."""
+        offset to read). Returns when they are. InvalidArgumentError without a group.
+
+        UnknownMemberError, MemberFencedError, StaleGenerationError: the group has given the partitions to others;
+        what is not committed is read again by them, and the next poll says so.
+        """
+        self._commits.commit(self._to_commit(offsets, "commit()"))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """The same without waiting. ``callback(offsets, error)`` is called by a later poll, ``commit`` or
+        ``close``, error None once they are durable; without one, failures are logged. Commits keep their order."""
+        function_or_none(callback, "callback")
+        self._commits.commit_async(self._to_commit(offsets, "commit_async()"), callback)
+
+    def _to_commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, call: str
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         self._enter()
-        group = self._need_group("commit()")
-        if offsets is not None:
-            points = checked_offsets(offsets)
-        else:
-            points = {}
-            for where, state in self._assignment.states.items():
-                point = self._point(state)
-                if state.committed != (point.offset, point.leader_epoch):
-                    points[where] = point
-        if points:
-            self._backend.commit_offsets(group, points)
-        for where, point in points.items():
-            known = self._assignment.states.get(where)
-            if known is not None:
-                known.committed = (point.offset, point.leader_epoch)
+        self._need_group(call)
+        return self._commits.changed(self._point) if offsets is None else checked_offsets(offsets)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who this consumer is in its group, for the offsets of a transaction. InvalidArgumentError without one."""
+        self._enter()
+        group, membership = self._need_group("group_metadata()"), self._membership
+        identity = None if membership is None else membership.identity
+        return GroupMetadata(group, None, -1) if identity is None else GroupMetadata(group, *identity)
 
     @contextmanager
     def committing(self, records: Iterable[Record]) -> Iterator[None]:
@@ -314,12 +350,11 @@ class Consumer(Generic[K, V]):
         return loan.point() if loan is not None and loan.state is state else state.commit_point()
 
     def _auto_commit(self) -> None:
-        interval_s = self._settings.auto_commit_interval_s
-        if interval_s is not None:
-            now_s = self._clock.monotonic_s()
-            if now_s >= self._next_commit_s:
-                self._next_commit_s = now_s + interval_s
-                self.commit()
+        if self._commits.is_due():
+            try:
+                self._commits.commit(self._commits.changed(self._point))
+            except NOT_A_MEMBER as error:
+                logger.warning("group %r: an automatic commit was refused: %s", self._group, error)
 
     def committed(self, topic: str, partition: int) -> OffsetAndMetadata | None:
         """The group's committed position as it stands now; None if there is none."""
@@ -328,105 +363,7 @@ class Consumer(Generic[K, V]):
         return committed.get(partition_place((topic, partition)))
 
     def _need_group(self, call: str) -> str:
-        if self._group is None:
-            raise InvalidArgumentError(f"{call} on a consumer without a group", hint="pass group=NAME")
-        return self._group
-
-    # --- positions ---
-
-    def assignment(self) -> list[TopicPartition]:
-        self._enter()
-        return list(self._assignment.states)
-
-    def position(self, topic: str, partition: int) -> int:
-        """The next offset to be handed out."""
-        self._enter()
-        return self._point(self._state(topic, partition)).offset
-
-    def seek(self, topic: str, partition: int, offset: int | Literal["earliest", "latest"]) -> None:
-        """Go on from ``offset``. Nothing is checked until the next fetch."""
-        self._enter()
-        self._settle()
-        state = self._state(topic, partition)
-        if isinstance(offset, str) and offset in ("earliest", "latest"):
-            found = self._assignment.listed([state.where], offset)
-            state.seek(found[state.where].offset or 0)
-        elif is_offset(offset):
-            state.seek(int(offset))
-        else:
-            raise InvalidArgumentError(
-                f"seek to {shown(offset)}",
-                hint='an offset is a whole number from 0 on, "earliest" or "latest"',
-            )
-
-    def seek_to_timestamp(
-        self, timestamp: int | datetime, partitions: Collection[tuple[str, int]] | None = None
-    ) -> None:
-        """Go on from the first record at least that new (ms since 1970 or a datetime with a time zone), or
-        from the end where there is none; all partitions unless some are named."""
-        self._enter()
-        self._settle()
-        states = self._states(partitions)
-        found = self._assignment.offsets_at([state.where for state in states], timestamp_ms(timestamp))
-        for state in states:
-            state.seek(found[state.where])
-
-    def pause(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        """Hand out nothing of these (all) until ``resume``; what was fetched is kept."""
-        self._enter()
-        self._settle()
-        for state in self._states(partitions):
-            state.paused = True
-
-    def resume(self, partitions: Collection[tuple[str, int]] | None = None) -> None:
-        self._enter()
-        self._settle()
-        for state in self._states(partitions):
-            state.paused = False
-            self._fetcher.offer(state)
-
-    def lag(self) -> dict[TopicPartition, int]:
-        """Offsets from the position to the end, of each partition."""
-        self._enter()
-        states = self._assignment.states
-        ends = self._assignment.end_offsets(states)
-        return {where: max(0, ends[where] - self._point(state).offset) for where, state in states.items()}
-
-    def beginning_offsets(
-        self, partitions: Collection[tuple[str, int]] | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offset of these partitions (all that are assigned)."""
-        self._enter()
-        return self._assignment.beginning_offsets(self._named(partitions))
-
-    def end_offsets(self, partitions: Collection[tuple[str, int]] | None = None) -> dict[TopicPartition, int]:
-        """The offset after the last that this consumer may see: high watermarks, or last stable offsets."""
-        self._enter()
-        return self._assignment.end_offsets(self._named(partitions))
-
-    def offsets_for_times(
-        self, timestamp: int | datetime, partitions: Collection[tuple[str, int]] | None = None
-    ) -> dict[TopicPartition, ListedOffset]:
-        """The first record at least that new; its offset is None where there is none."""
-        self._enter()
-        return self._assignment.listed(self._named(partitions), timestamp_ms(timestamp))
-
-    def _named(self, partitions: Collection[tuple[str, int]] | None) -> list[TopicPartition]:
-        if partitions is None:
-            return list(self._assignment.states)
-        return partition_places(partitions)
-
-    def _state(self, topic: str, partition: int) -> FetchState:
-        state = self._assignment.states.get(partition_place((topic, partition)))
-        if state is None:
-            raise InvalidArgumentError(
-                f"this consumer does not read {topic}-{partition}",
-                hint=f"it reads {', '.join(f'{t}-{p}' for t, p in list(self._assignment.states)[:5])}",
-            )
-        return state
-
-    def _states(self, partitions: Collection[tuple[str, int]] | None) -> list[FetchState]:
-        return [self._state(*where) for where in self._named(partitions)]
+        return self._commits.need_group(call)
 
     # --- the rest ---
 
@@ -450,17 +387,23 @@ class Consumer(Generic[K, V]):
         self._enter()
         self._settle()
         try:
-            if self._settings.auto_commit_interval_s is not None:
-                self.commit()
-            if self._on_revoked is not None and self._assignment.states:
-                self._on_revoked(list(self._assignment.states))
+            self._commit_at_close()
+            self._hooks.revoked(list(self._assignment.states))
         finally:
             self._closed = True
-            if self._dropped is not None:
-                self._dropped.detach()
-            self._release_group()
+            self._commits.close()
+            self._following.leave()
             if self._letters is not None:
                 self._letters.close()
+
+    def _commit_at_close(self) -> None:
+        if self._settings.auto_commit_interval_s is None:
+            self._commits.flush()
+            return
+        try:
+            self._commits.commit(self._commits.changed(self._point))
+        except NOT_A_MEMBER as error:
+            logger.warning("group %r: the last automatic commit was refused: %s", self._group, error)
 
     def close_with_store(self) -> None:
         """The store that lent this consumer closes, perhaps in another thread than the consumer's own: then
@@ -470,15 +413,8 @@ class Consumer(Generic[K, V]):
             self.close()
         except ConsumerThreadError:
             self._closed = True
-            if self._dropped is not None:
-                self._dropped.detach()
             self.wakeup()
-            self._release_group()
-
-    def _release_group(self) -> None:
-        hold, self._hold = self._hold, None
-        if hold is not None:
-            hold.release()
+            self._following.leave()
 
     def __enter__(self) -> Consumer[K, V]:
         return self
@@ -509,9 +445,3 @@ class Consumer(Generic[K, V]):
                 )
             self._owner = current
             self._owner_ident = threading.get_ident()
-
-
-def _report_dropped(group: str) -> None:
-    report = f"a consumer of group {group!r} was dropped without close(): the group stays taken"
-    logger.warning(report)
-    warnings.warn(report, ResourceWarning, stacklevel=2)

@@ -6,12 +6,16 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from logstore.arguments import INT64_MAX, shown
+from logstore.arguments import INT64_MAX, shown, whole
 from logstore.client.dead_letters import DeadLetters
 from logstore.errors import InvalidArgumentError
+from logstore.groups.assignors import Assignor, validate_assignor
 from logstore.types import Isolation, Record, TopicPartition
+
+INT32_MAX: Final = 2**31 - 1
+_INSTANCE_CHARACTERS: Final = 249
 
 Topics: TypeAlias = str | re.Pattern[str] | Sequence[str] | Sequence[tuple[str, int]]
 Start: TypeAlias = Literal["earliest", "latest", "committed"] | int | datetime
@@ -35,6 +39,11 @@ class ConsumerSettings:
     fetch_max_bytes: int = 50 << 20  # of one fetch; a first batch always comes
     max_partition_fetch_bytes: int = 1 << 20  # of one fetch and partition; likewise
     auto_commit_interval_s: float | None = None  # None: only commit() commits
+    instance_id: str | None = None  # of a static member, whose place in the group outlives a restart
+    assignor: Assignor = "sticky"  # how the group's partitions are dealt out
+    session_timeout_ms: int = 45_000  # a member that gives no sign of life for this long is dead
+    heartbeat_interval_ms: int = 3_000  # how often it gives one
+    max_poll_interval_ms: int = 300_000  # a member that does not poll for this long leaves
 
 
 class Subscription:
@@ -93,9 +102,16 @@ def settings_of(
     fetch_max_bytes: int,
     max_partition_fetch_bytes: int,
     auto_commit_interval_ms: float | None,
+    instance_id: str | None,
+    assignor: Assignor,
+    session_timeout_ms: int,
+    heartbeat_interval_ms: int,
+    max_poll_interval_ms: int,
 ) -> ConsumerSettings:
     """Validated settings. InvalidArgumentError names the setting and what it may be."""
     _check_start(start)
+    validate_assignor(assignor)
+    _check_times(session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms)
     for name, given, choices in (
         ("isolation", isolation, ("read_committed", "read_uncommitted")),
         ("on_reset", on_reset, ("error", "earliest", "latest")),
@@ -130,6 +146,34 @@ def settings_of(
         fetch_max_bytes=fetch_max_bytes,
         max_partition_fetch_bytes=max_partition_fetch_bytes,
         auto_commit_interval_s=None if auto_commit_interval_ms is None else auto_commit_interval_ms / 1000,
+        instance_id=_checked_instance(instance_id),
+        assignor=assignor,
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=heartbeat_interval_ms,
+        max_poll_interval_ms=max_poll_interval_ms,
+    )
+
+
+def _check_times(
+    session_timeout_ms: object, heartbeat_interval_ms: object, max_poll_interval_ms: object
+) -> None:
+    session_ms = whole(session_timeout_ms, "session_timeout_ms", 1, INT32_MAX)
+    beat_ms = whole(heartbeat_interval_ms, "heartbeat_interval_ms", 1, INT32_MAX)
+    whole(max_poll_interval_ms, "max_poll_interval_ms", 1, INT32_MAX)
+    if 2 * beat_ms > session_ms:
+        raise InvalidArgumentError(
+            f"heartbeat_interval_ms={beat_ms} with session_timeout_ms={session_ms}",
+            hint="at least two heartbeats belong into a session timeout, better ten",
+        )
+
+
+def _checked_instance(instance_id: object) -> str | None:
+    if instance_id is None or (
+        isinstance(instance_id, str) and 1 <= len(instance_id) <= _INSTANCE_CHARACTERS
+    ):
+        return instance_id
+    raise InvalidArgumentError(
+        f"instance_id={shown(instance_id)}", hint=f"it is text of 1 to {_INSTANCE_CHARACTERS} characters"
     )
 
 

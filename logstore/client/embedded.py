@@ -6,14 +6,16 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from logstore.broker_groups import BrokerGroups
 from logstore.catalogue import TopicEntry
 from logstore.cleaning_room import CleaningRoom
 from logstore.client.backend import (
     FetchRequest,
     FetchResult,
+    GroupMembership,
     GroupSummary,
+    JoinRequest,
     ListedOffset,
+    MemberIdentity,
     OffsetSpec,
     OnProgress,
     ProduceItem,
@@ -23,27 +25,21 @@ from logstore.client.backend import (
     TopicMetadata,
     Wakeup,
 )
+from logstore.client.embedded_groups import EmbeddedGroups
 from logstore.client.embedded_transactions import EmbeddedTransactions
 from logstore.config import parse_topic_config
 from logstore.context import StoreContext
 from logstore.erasure import checked_keys
 from logstore.errors import (
-    GroupBusyError,
     InvalidArgumentError,
     LogStoreError,
     OffsetOutOfRangeError,
-    TopicExistsError,
-    UnknownGroupError,
 )
-from logstore.group_hold import GroupHold, group_holder
-from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.log.append_validation import check_leader_append, split_checked
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog, check_acks, limit_of
 from logstore.producer_ids import ProducerIds
 from logstore.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
-from logstore.shared_topic import SharedTopic
 from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
 from logstore.transaction_services import TransactionServices
@@ -57,8 +53,6 @@ from logstore.types import (
     TopicPartition,
 )
 
-OFFSETS_TOPIC = "__consumer_offsets"
-_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20)}
 _FIRST_POLL_S = 0.001
 _LONGEST_POLL_S = 0.05
 _LONGEST_SLEEP_S = 1.0
@@ -78,18 +72,15 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._context = context
         self._registry = registry
         self._partition = partition
-        self._offsets_lock = threading.Lock()
-        self._offsets: SharedTopic[GroupCoordinator] | None = None
+        self.groups = EmbeddedGroups(context, registry, partition)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self.transactions = TransactionServices(
             context,
             registry,
             self._producer_ids,
-            lambda create: self._offsets_topic(create=create),
+            lambda create: self.groups.topic(create=create),
             lambda place: self._partition(*place).log_end_offset,
         )
-        broker = context.broker
-        self._broker_groups = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
 
     # --- metadata and admin ---
 
@@ -105,14 +96,8 @@ class EmbeddedBackend(EmbeddedTransactions):
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
         self._context.check_writable()
         if isinstance(name, str) and name not in self._registry.catalogue.topics:
-            self._forget_offsets(name)  # a deletion that a crash cut short may have left them
+            self.groups.forget_topic(name)  # a deletion that a crash cut short may have left its offsets
         return _metadata(self._registry.create(name, partitions, config))
-
-    def _forget_offsets(self, topic: str) -> None:
-        """Every group's committed offsets in a topic that is not there."""
-        offsets = self._offsets_topic(create=False)
-        if offsets is not None and offsets.look(lambda machine: machine.decide_delete_topic(topic).records):
-            offsets.decide(lambda machine: machine.decide_delete_topic(topic))
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
@@ -124,7 +109,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
         entry = self._registry.delete(name)
         self._cleaning.kit.ledger.forget(entry.topic_id)
-        self._forget_offsets(name)
+        self.groups.forget_topic(name)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         self._context.check_writable()
@@ -428,72 +413,33 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     # --- groups ---
 
-    def join_group(self, group: str) -> GroupHold:
-        return GroupHold(self._context, group)
+    def join_group(self, group: str, request: JoinRequest) -> GroupMembership:
+        return self.groups.join(group, request)
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        self._context.check_writable()
-        offsets = checked_offsets(offsets)
-        ends = {place: self._partition(*place).log_end_offset for place in offsets}
-        shared = self._offsets_topic(create=True)
-        if shared is not None:
-            now_ms = self._context.clock.wall_ms()
-            shared.decide(lambda machine: machine.decide_commit(group, offsets, now_ms, ends))
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member: MemberIdentity | None = None,
+    ) -> None:
+        self.groups.commit(group, offsets, member)
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        if self._broker_groups is not None:
-            return self._broker_groups.newest().committed(group)
-        shared = self._offsets_topic(create=False)
-        if shared is None:
-            validate_group(group)
-            return {}
-        return shared.look(lambda machine: machine.committed(group))
+        return self.groups.committed(group)
+
+    def unstable_offsets(self, group: str) -> Collection[TopicPartition]:
+        return self.groups.unstable(group)
 
     def list_groups(self) -> list[GroupSummary]:
-        if self._broker_groups is not None:
-            machine = self._broker_groups.newest()
-            return [GroupSummary(name, None, machine.committed(name)) for name in machine.groups()]
-        shared = self._offsets_topic(create=False)
-        if shared is None:
-            return []
-        groups = shared.look(lambda machine: {name: machine.committed(name) for name in machine.groups()})
-        return [GroupSummary(name, self._member(name), offsets) for name, offsets in groups.items()]
-
-    def _member(self, group: str) -> str | None:
-        holder = group_holder(self._context, group)
-        return None if holder is None else holder.describe()
+        return self.groups.list()
 
     def delete_group(self, group: str) -> None:
-        validate_group(group)
-        shared = self._offsets_topic(create=False)
-        if shared is None:
-            raise UnknownGroupError(f"group {group!r} has no committed offsets to delete")
-        member = self._member(group)
-        if member is not None:
-            raise GroupBusyError(
-                f"group {group!r} has a live member: {member}", hint="close that consumer first"
-            )
-        shared.decide(lambda machine: machine.decide_delete_group(group))
-
-    def _offsets_topic(self, *, create: bool) -> SharedTopic[GroupCoordinator] | None:
-        with self._offsets_lock:
-            if self._offsets is not None:
-                return self._offsets
-            entry = self._registry.catalogue.topics.get(OFFSETS_TOPIC)
-            if entry is None:
-                if not create:
-                    return None
-                try:
-                    entry = self._registry.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG, internal=True)
-                except TopicExistsError:
-                    entry = self._registry.entry(OFFSETS_TOPIC)  # another process was first
-            self._offsets = SharedTopic(self._context, entry, GroupCoordinator)
-            return self._offsets
+        self.groups.delete(group)
 
     def close(self) -> None:
         self.transactions.close()
-        if self._offsets is not None:
-            self._offsets.close()
+        self.groups.close()
 
 
 def _nothing(request: FetchRequest) -> FetchResult:

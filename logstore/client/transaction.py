@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic
 
 from logstore.client.accumulator import Accumulator
-from logstore.client.backend import TransactionLease
+from logstore.client.backend import MemberIdentity, TransactionLease
 from logstore.client.delivery import Delivery, DeliveryGroup
 from logstore.client.sender import Sender
 from logstore.client.serializers import K, V
@@ -206,7 +206,7 @@ class TransactionControl:
         self,
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: tuple[str, int] | None,
+        member: MemberIdentity | None,
         on_commit: Callable[[], None] | None = None,
     ) -> None:
         with self._accumulator.lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from logstore.client.backend import MemberIdentity
 from logstore.errors import InvalidArgumentError
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -13,16 +14,11 @@ if TYPE_CHECKING:
 
 def commit_points(
     consumer: Consumer[Any, Any],
-) -> tuple[str, tuple[str, int] | None, dict[TopicPartition, OffsetAndMetadata]]:
-    """(group, (member id, epoch), the next offset to read of each partition, as handed out so far)."""
-    consumer._enter()
-    group = consumer._need_group("send_offsets()")
-    points: dict[TopicPartition, OffsetAndMetadata] = {}
-    for where, state in consumer._assignment.states.items():
-        point = consumer._point(state)
-        if state.committed != (point.offset, point.leader_epoch):
-            points[where] = point
-    return group, None, points
+) -> tuple[str, MemberIdentity | None, dict[TopicPartition, OffsetAndMetadata]]:
+    """(group, who commits in it, the next offset to read of each partition, as handed out so far)."""
+    group, member_id, epoch = consumer.group_metadata()
+    member = None if member_id is None else MemberIdentity(member_id, epoch)
+    return group, member, consumer._commits.changed(consumer._point)
 
 
 def note_committed(consumer: Consumer[Any, Any], points: dict[TopicPartition, OffsetAndMetadata]) -> None:
@@ -34,18 +30,14 @@ def note_committed(consumer: Consumer[Any, Any], points: dict[TopicPartition, Of
 
 
 def rewind(consumer: Consumer[Any, Any]) -> None:
-    """Every position goes back to the committed one, or to where ``start`` says if there is none."""
-    consumer._enter()
+    """Every position goes back to the committed one, or to where this consumer began if there is none."""
+    group = consumer.group_metadata().group
     consumer._settle()
-    group = consumer._need_group("rewind")
-    states = consumer._assignment.states
     committed = consumer._backend.committed_offsets(group)
-    fresh = [where for where in states if where not in committed]
-    starts = consumer._assignment._start_positions(fresh)
-    for where, state in states.items():
+    for where, state in consumer._assignment.states.items():
         point = committed.get(where)
         if point is None:
-            state.seek(starts[where])
+            state.seek(state.started_at)
         else:
             state.seek(point.offset, point.leader_epoch)
 

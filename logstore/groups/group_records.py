@@ -42,7 +42,8 @@ GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT = 3, 4, 5, 6, 7, 8
 MEMBER_KINDS: Final = frozenset((MEMBER, TARGET_MEMBER, CURRENT))
 KINDS: Final = frozenset((GROUP, TOPICS, TARGET)) | MEMBER_KINDS
 OUR_TAG: Final = 0x4C00
-EPOCHS_TAG: Final = 0
+CLASSIC_TAG: Final = 0  # in a member: null, it does not speak the classic protocol
+EPOCHS_TAG: Final = 0  # in places of key 8
 
 STABLE, UNREVOKED, UNRELEASED = 0, 1, 2  # Kafka's MemberState
 
@@ -166,7 +167,7 @@ def encode_member(member: Member) -> bytes:
             fields.nullable_string(member.pattern),
             _I32.pack(member.max_poll_interval_ms),
             fields.nullable_string(member.assignor),
-            fields.tags({OUR_TAG: extras + member.replaced.encode()}),
+            fields.tags({CLASSIC_TAG: NULL, OUR_TAG: extras + member.replaced.encode()}),
         )
     )
 

@@ -331,18 +331,6 @@ class OffsetStore:
 
     # --- looks ---
 
-    def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
-        del epoch, key, value
-        raise InvalidRecordError(
-            f"producer {producer_id} committed offsets in a transaction, which this version cannot follow"
-        )
-
-    def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
-        del epoch, committed
-        raise InvalidRecordError(
-            f"a transaction of producer {producer_id} ended among the offsets, which this version cannot follow"
-        )
-
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """A copy of the group's offsets; empty for a group that never committed. InvalidGroupError."""
         validate_group(group)

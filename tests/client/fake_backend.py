@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from logstore.client.backend import (
     FetchRequest,
     FetchResult,
-    GroupSummary,
     ListedOffset,
     OffsetSpec,
     ProduceItem,
@@ -24,7 +23,6 @@ from logstore.client.backend import (
 from logstore.config import parse_topic_config
 from logstore.errors import (
     DataLossError,
-    GroupBusyError,
     InvalidArgumentError,
     InvalidTimestampError,
     LogStoreError,
@@ -32,7 +30,6 @@ from logstore.errors import (
     ProducerBusyError,
     RecordTooLargeError,
     TopicExistsError,
-    UnknownGroupError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -41,12 +38,12 @@ from logstore.named_producers import NamedProducer
 from logstore.types import (
     Acks,
     Isolation,
-    OffsetAndMetadata,
     PartitionDescription,
     Record,
     TopicDescription,
     TopicPartition,
 )
+from tests.client.fake_groups import FakeGroups
 from tests.client.fake_producers import FakeLease, FakeStates
 
 Fault = LogStoreError | Callable[[Sequence[ProduceItem]], LogStoreError | None]
@@ -105,16 +102,7 @@ class FakeLog:
         return decode_batches(b"".join(self.batches), topic, partition, start_offset=self.log_start)
 
 
-class FakeHold:
-    def __init__(self, backend: FakeBackend, group: str) -> None:
-        self._backend = backend
-        self._group = group
-
-    def release(self) -> None:
-        self._backend.members.pop(self._group, None)
-
-
-class FakeBackend:
+class FakeBackend(FakeGroups):
     """``faults``: what the next produce calls meet, one each (None: nothing). ``gate``: produce waits for
     it. ``calls``: per produce call the partitions and record counts. ``lost``: what to raise, one each, after
     a produce call has done its work: the answer is lost on its way."""
@@ -125,8 +113,7 @@ class FakeBackend:
         self.configs: dict[str, dict[str, str]] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.version = 0
-        self.offsets: dict[str, dict[TopicPartition, OffsetAndMetadata]] = defaultdict(dict)
-        self.members: dict[str, str] = {}
+        super().__init__()
         self.faults: deque[Fault | None] = deque()
         self.lost: deque[LogStoreError | None] = deque()
         self.producers: dict[str, NamedProducer] = {}
@@ -208,6 +195,7 @@ class FakeBackend:
         for partition in range(self.topic(name).partitions):
             del self.logs[TopicPartition(name, partition)]
         del self.metadata[name]
+        self.forget_topic(name)
         self.version += 1
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -238,6 +226,12 @@ class FakeBackend:
             segments=1,
             size_bytes=sum(map(len, log.batches)),
         )
+
+    def partition_counts(self) -> Mapping[str, int]:
+        return {name: topic.partitions for name, topic in self.metadata.items()}
+
+    def end_offset(self, where: TopicPartition) -> int:
+        return self.log(*where).end
 
     def log(self, topic: str, partition: int) -> FakeLog:
         self.topic(topic)
@@ -419,35 +413,6 @@ class FakeBackend:
             raise ProducerBusyError(f"producer {name!r} is open: {self.holders[name]}")
         if self.producers.pop(name, None) is None:
             raise InvalidArgumentError(f"there is no producer {name!r}")
-
-    # --- groups ---
-
-    def join_group(self, group: str) -> FakeHold:
-        if group in self.members:
-            raise GroupBusyError(f"group {group!r} has a live member: {self.members[group]}")
-        self.members[group] = "pid 1 on here (test)"
-        return FakeHold(self, group)
-
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for where, point in offsets.items():
-            end = self.log(*where).end
-            if point.offset > end:
-                raise InvalidArgumentError(f"offset {point.offset} is past the end {end}")
-        self.offsets[group] |= offsets
-
-    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return dict(self.offsets.get(group, {}))
-
-    def list_groups(self) -> list[GroupSummary]:
-        names = set(self.offsets) | set(self.members)
-        return [GroupSummary(name, self.members.get(name), self.committed_offsets(name)) for name in names]
-
-    def delete_group(self, group: str) -> None:
-        if group in self.members:
-            raise GroupBusyError(f"group {group!r} has a live member")
-        if group not in self.offsets:
-            raise UnknownGroupError(f"there is no group {group!r}")
-        del self.offsets[group]
 
     def close(self) -> None:
         with self.lock:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logstore.client.admin import Admin, GroupMove
+from logstore.client.admin import Admin, GroupDescription, GroupMove
 from logstore.client.backend import Backend
 from logstore.client.consumer import Consumer
 from logstore.client.producer import Producer
@@ -67,21 +67,28 @@ def test_internal_topics_show_on_request(backend: Backend, admin: Admin) -> None
     assert admin.list_topics(internal=True) == ["__consumer_offsets", "events", "flights"]
 
 
+def lags(description: GroupDescription) -> list[tuple[int, int | None, int]]:
+    assert all(row.end_offset == 10 for row in description.partitions)
+    return [
+        (row.partition, row.committed and row.committed.offset, row.lag) for row in description.partitions
+    ]
+
+
 def test_groups_with_lag_and_member(backend: Backend, admin: Admin) -> None:
     commit(backend, "b", p0=4, p2=10)
     commit(backend, "a", p1=0)
     assert [summary.group for summary in admin.list_groups()] == ["a", "b"]
     description = admin.describe_group("b")
-    assert description.member is None
-    assert [
-        (row.partition, row.committed.offset, row.end_offset, row.lag) for row in description.partitions
-    ] == [
-        (0, 4, 10, 6),
-        (2, 10, 10, 0),
-    ]
+    assert (description.state, description.members) == ("empty", ())
+    assert lags(description) == [(0, 4, 6), (2, 10, 0)]
     assert description.lag == 6
     with Consumer(backend, "flights", group="b"):
-        assert "pid" in str(admin.describe_group("b").member)
+        description = admin.describe_group("b")
+        (member,) = description.members
+        assert member.client.startswith("pid ")
+        assert (description.state, description.assignor, description.epoch) == ("stable", "sticky", 1)
+        assert {row.member for row in description.partitions} == {member.member_id}
+        assert lags(description) == [(0, 4, 6), (1, None, 10), (2, 10, 0), (3, None, 10)]
     with pytest.raises(UnknownGroupError, match="'nobody'"):
         admin.describe_group("nobody")
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from logstore.client.backend import FetchRequest, FetchResult, ProduceItem, Wakeup
+from logstore.client.backend import (
+    FetchRequest,
+    FetchResult,
+    GroupMembership,
+    JoinRequest,
+    ProduceItem,
+    Wakeup,
+)
 from logstore.client.embedded import EmbeddedBackend
 from logstore.errors import (
     CorruptBatchError,
@@ -36,6 +43,7 @@ from logstore.seams.faults import FaultKind
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.client.records import until
 
 ROOT = "/store"
 NOW_MS = 1_700_000_000_000
@@ -428,40 +436,55 @@ def test_commits_are_kept_and_bounded_by_the_end(backend: EmbeddedBackend) -> No
     for name in ("", "x" * 250):
         with pytest.raises(InvalidGroupError):
             backend.commit_offsets(name, {place: OffsetAndMetadata(1)})
-    assert [(found.group, found.member) for found in backend.list_groups()] == [("g", None), ("h", None)]
+    assert [(found.group, found.members) for found in backend.list_groups()] == [("g", ()), ("h", ())]
 
 
-def test_a_group_has_one_live_member(backend: EmbeddedBackend) -> None:
+def join(store_backend: EmbeddedBackend, group: str, **request: Any) -> GroupMembership:
+    return store_backend.join_group(group, JoinRequest(topics=frozenset({"t"}), **request))
+
+
+def test_members_of_a_group_are_shown_and_keep_it(backend: EmbeddedBackend) -> None:
     backend.produce([item(0, b"a")], "all", 5)
     backend.commit_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(1)})
-    hold = backend.join_group("g")
-    with pytest.raises(GroupBusyError, match="group 'g' has a live member: pid") as caught:
-        backend.join_group("g")
-    assert caught.value.retriable
-    other = backend.join_group("h")
-    (found,) = backend.list_groups()
-    assert found.member is not None
-    assert found.member.startswith("pid ")
-    with pytest.raises(GroupBusyError, match="has a live member"):
+    one, two, other = join(backend, "g"), join(backend, "g", instance_id="two"), join(backend, "h")
+    found, _ = backend.list_groups()
+    assert found.state == "reconciling"
+    assert {member.member_id for member in found.members} == {one.member_id, two.member_id}
+    assert all(member.client.startswith("pid ") for member in found.members)
+    with pytest.raises(GroupBusyError, match="cannot delete group 'g': it has members: ") as caught:
         backend.delete_group("g")
-    hold.release()
-    hold.release()  # again is fine
-    other.release()
-    backend.join_group("g").release()
-    backend.delete_group("g")
-    assert backend.committed_offsets("g") == {}
-    for name in ("g", "never"):
-        with pytest.raises(UnknownGroupError, match=f"group '{name}' has no committed offsets"):
+    assert caught.value.retriable
+    with pytest.raises(GroupBusyError, match="cannot commit without being a member"):
+        backend.commit_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
+    one.leave()
+    one.leave()  # again is fine
+    assert one.view() is None
+    two.leave()
+    other.leave()
+    with pytest.raises(GroupBusyError):
+        backend.delete_group("g")  # a static member's place is kept
+    join(backend, "g", instance_id="two")  # who comes back within its session has it again
+    (found, _) = backend.list_groups()
+    assert [(member.instance_id, member.left) for member in found.members] == [("two", False)]
+    backend.delete_group("h")
+    for name in ("h", "never"):
+        with pytest.raises(UnknownGroupError, match=f"no group '{name}'"):
             backend.delete_group(name)
     with pytest.raises(InvalidGroupError):
-        backend.join_group("")
+        join(backend, "")
 
 
 def test_groups_of_a_real_directory(tmp_path: Path) -> None:
     with LogStore(tmp_path / "store") as first, LogStore(tmp_path / "store") as second:
-        first.create_topic("t")
-        hold = first.backend.join_group("g")
-        with pytest.raises(GroupBusyError, match="has a live member: pid"):
-            second.backend.join_group("g")
-        hold.release()
-        second.backend.join_group("g").release()
+        first.create_topic("t", 2)
+        one, two = join(first.backend, "g"), join(second.backend, "g")
+        until(lambda: bool(one.view() and one.view().revoking), "the first hears of the second")
+        view = one.view()
+        assert view is not None
+        one.sync(view.assigned, view.epoch)
+        until(lambda: bool(two.view() and two.view().assigned), "the second is given its part")
+        assert [len(group.members) for group in second.admin.list_groups()] == [2]
+        one.leave()
+        until(lambda: two.view() is not None and len(two.view().assigned) == 2, "all is the second's")
+        two.leave()
+        assert (tmp_path / "store" / ".heartbeats").exists()

@@ -28,6 +28,11 @@ def made(fake: FakeBackend, clock: ManualClock, **changes: Any) -> tuple[Assignm
         "fetch_max_bytes": 50 << 20,
         "max_partition_fetch_bytes": 1 << 20,
         "auto_commit_interval_ms": None,
+        "instance_id": None,
+        "assignor": "sticky",
+        "session_timeout_ms": 45_000,
+        "heartbeat_interval_ms": 3_000,
+        "max_poll_interval_ms": 300_000,
     }
     checked = settings_of(**(settings | changes))
     assignment = Assignment(fake, Subscription("flights"), checked, None)

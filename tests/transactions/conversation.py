@@ -1,12 +1,12 @@
 """A coordinator and its log under the commands of the scripts ``tests/scripts/transaction_*.txt``.
 
-    open ID [timeout=MS] [continuing=PRODUCER/EPOCH] | add ID PRODUCER/EPOCH PLACE...
-    commit | abort ID PRODUCER/EPOCH                 | marked ID PRODUCER/EPOCH PLACE...
-    resolve ID [fence]     | overdue | abort-overdue ID | expired MS | forget MS [ID...]
-    wait MS                (the time goes on)          restart (a new coordinator replays the log)
-    lose COMMAND...        (the process dies before the command's records are durable)
-    show [ID]              (what the coordinator knows)
-    kafka ID FIELD=...     (a record that a broker may have written)
+open ID [timeout=MS] [continuing=PRODUCER/EPOCH] | add ID PRODUCER/EPOCH PLACE...
+commit | abort ID PRODUCER/EPOCH                 | marked ID PRODUCER/EPOCH PLACE...
+resolve ID [fence]     | overdue | abort-overdue ID | expired MS | forget MS [ID...]
+wait MS                (the time goes on)          restart (a new coordinator replays the log)
+lose COMMAND...        (the process dies before the command's records are durable)
+show [ID]              (what the coordinator knows)
+kafka ID FIELD=...     (a record that a broker may have written)
 """
 
 from __future__ import annotations
@@ -80,15 +80,11 @@ class Conversation:
         return f"in it: {_names(decision.reply)}{self.keep(decision)}"
 
     def end(self, words: list[str], commit: bool) -> str:
-        decision = self.machine.decide_end(
-            words[0], *_identity(words[1]), commit=commit, now_ms=self.now_ms
-        )
+        decision = self.machine.decide_end(words[0], *_identity(words[1]), commit=commit, now_ms=self.now_ms)
         return f"{_ended(decision.reply)}{self.keep(decision)}"
 
     def marked(self, words: list[str]) -> str:
-        decision = self.machine.decide_marked(
-            words[0], *_identity(words[1]), _places(words[2:]), self.now_ms
-        )
+        decision = self.machine.decide_marked(words[0], *_identity(words[1]), _places(words[2:]), self.now_ms)
         return f"left: {_names(decision.reply)}{self.keep(decision)}"
 
     def resolve(self, words: list[str]) -> str:
