@@ -70,9 +70,13 @@ class EmbeddedTransactionLease:
                 reply = self._room.initialise(self.transactional_id, self.timeout_ms, own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
 
-    def add_partitions(self, places: Collection[TopicPartition]) -> None:
+    def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
         with self._guard:
-            self._add(places)
+            wanted = {*places, OFFSETS_PLACE} if offsets else set(places)
+            if not wanted <= self.places:
+                self._add(wanted)
+            else:
+                self._check_under_way()
 
     def _add(self, places: Collection[TopicPartition]) -> None:
         self._check_under_way()

@@ -237,8 +237,9 @@ class TransactionLease(Protocol):
         """Be ready for the next transaction: whatever the last one left open is finished first."""
         ...
 
-    def add_partitions(self, places: Collection[TopicPartition]) -> None:
-        """Durable when it returns: only then a batch of the transaction may go to these partitions."""
+    def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
+        """Durable when it returns: only then a batch of the transaction may go to these partitions. ``offsets``:
+        and offsets to their log, so that the first ``send_offsets`` needs no step of its own."""
         ...
 
     def send_offsets(

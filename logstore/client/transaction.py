@@ -209,16 +209,25 @@ class TransactionControl:
         member: MemberIdentity | None,
         on_commit: Callable[[], None] | None = None,
     ) -> None:
-        with self._accumulator.lock:
+        accumulator = self._accumulator
+        with accumulator.lock:
             if self._phase is not Phase.OPEN:
                 raise self._refusal("offsets were sent")
+            waiting = accumulator.unfinished()
         try:
+            # One step for all that waits, too; and then that is made durable beside the offsets.
+            self._sequences.prepare(waiting, offsets=True)
+            with accumulator.lock:
+                for batch in waiting:
+                    batch.wanted = True
+            self._sender.wake()
             self.lease.send_offsets(group, offsets, member)
         except LogStoreError as error:
             self._note(error)
-            with self._accumulator.lock:
-                if self._accumulator.stopped is None and self.lease.ended_by() is not None:
-                    self._accumulator.stopped = error
+            ended = self.lease.ended_by()
+            with accumulator.lock:
+                if accumulator.stopped is None and ended is not None:
+                    accumulator.stopped = ended
             raise
         if on_commit is not None:
             self._on_commit.append(on_commit)

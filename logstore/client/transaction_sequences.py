@@ -27,16 +27,17 @@ class TransactionSequences(Sequences):
         self._current = Identity(lease.producer_id, lease.epoch, transactional=True)
         self._added: set[TopicPartition] = set()
 
-    def prepare(self, batches: Sequence[PendingBatch]) -> None:
-        """Errors of ``TransactionLease.add_partitions``: then nothing of the flight may go."""
+    def prepare(self, batches: Sequence[PendingBatch], *, offsets: bool = False) -> None:
+        """Errors of ``TransactionLease.add_partitions``: then nothing of the flight may go. ``offsets``: some will
+        be sent, too."""
         added = self._added
         places = {TopicPartition(batch.queue.topic, batch.queue.partition) for batch in batches}
-        if places <= added:
+        if places <= added and not offsets:
             return
         with self._adding:
             fresh = places - added
-            if fresh:
-                self._transactions.add_partitions(fresh)
+            if fresh or offsets:
+                self._transactions.add_partitions(fresh, offsets=offsets)
                 added |= fresh
 
     def assign(self, batch: PendingBatch) -> int:
