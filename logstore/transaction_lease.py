@@ -54,6 +54,7 @@ class EmbeddedTransactionLease:
         self.places: set[TopicPartition] = set()
         self.begun = False  # the coordinator may know of a transaction of ours
         self.unfinished: EndedTransaction | None = None  # decided, its markers are not all there
+        self._marked: EndedTransaction | None = None  # they are, and the coordinator has not been told
         self._ended_by: LogStoreError | None = None
         self._fenced = False
 
@@ -66,6 +67,7 @@ class EmbeddedTransactionLease:
             if self.unfinished is not None:
                 self._finish(self.unfinished)
             if self._room.is_spent(self.epoch):
+                self.tell()
                 own = (self.producer_id, self.epoch)
                 reply = self._room.initialise(self.transactional_id, self.timeout_ms, own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
@@ -80,20 +82,17 @@ class EmbeddedTransactionLease:
 
     def _add(self, places: Collection[TopicPartition]) -> None:
         self._check_under_way()
-        coordinator, now_ms = self._room.coordinator(), self._room.now_ms()
         wanted = tuple(sorted(places))
+        writer = TransactionalWriter(self.producer_id, self.epoch)
         try:
-            coordinator.decide(
-                lambda machine: machine.decide_add_partitions(
-                    self.transactional_id, self.producer_id, self.epoch, wanted, now_ms
-                )
-            )
+            self._room.add_partitions(self.transactional_id, writer, wanted, self._marked)
         except OutcomeUnknownError:
             self.begun = True  # it may be in
             raise
         except (ProducerFencedError, TransactionStateError) as error:
             raise self._why(error) from error
         self.begun = True
+        self._marked = None
         self.places.update(wanted)
 
     def send_offsets(
@@ -142,7 +141,7 @@ class EmbeddedTransactionLease:
         )
 
     def _note_ended(self, ended: EndedTransaction) -> None:
-        self.unfinished = ended
+        self.unfinished, self._marked = ended, None
         self.producer_id, self.epoch = ended.producer_id, ended.marker_epoch
         self.begun = False
         self.places.clear()
@@ -162,8 +161,15 @@ class EmbeddedTransactionLease:
             ) from error
 
     def _finish(self, ended: EndedTransaction) -> None:
-        self._room.finish(ended, wait=True)
-        self.unfinished = None
+        self._room.finish(ended, wait=True, told=False)
+        self.unfinished, self._marked = None, ended
+
+    def tell(self) -> None:
+        """The coordinator, that the last transaction is complete. Nobody waits for that: the next one's first step
+        does it, or the housekeeper."""
+        if self._marked is not None:
+            self._room.tell(self._marked, self._marked.places)
+            self._marked = None
 
     def ended_by(self) -> LogStoreError | None:
         if self._fenced:
@@ -184,6 +190,10 @@ class EmbeddedTransactionLease:
                     self._finish_decided(self._decide(commit=False))
                 except LogStoreError as error:
                     logger.warning("the transaction of %r was left open: %s", self.transactional_id, error)
+            try:
+                self.tell()
+            except LogStoreError as error:
+                logger.debug("who opens %r next tells the coordinator: %s", self.transactional_id, error)
             self.let_go()
 
     # --- for the room and the housekeeper; the guard is held ---
@@ -200,7 +210,7 @@ class EmbeddedTransactionLease:
         """A newer opening in this process: it is fenced, and the hold is that one's."""
         self._fenced = True
         self.begun = False
-        self.unfinished = None  # the newer opening finishes it before it begins anything
+        self.unfinished = self._marked = None  # the newer opening finishes it before it begins anything
         hold, self.hold = self.hold, None
         return hold
 
@@ -208,7 +218,7 @@ class EmbeddedTransactionLease:
         """A newer opening elsewhere."""
         self._fenced = True
         self.begun = False
-        self.unfinished = None
+        self.unfinished = self._marked = None
         self.let_go()
 
     def abort_for(self, reason: LogStoreError) -> None:
@@ -221,11 +231,12 @@ class EmbeddedTransactionLease:
         if self.unfinished is not None:
             self._room.finish(self.unfinished, wait=False)
             self.unfinished = None
+        self.tell()
 
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
         """Somebody else decided that; the next transaction runs under the epoch that the abort left."""
         self.producer_id, self.epoch = state.producer_id, state.epoch
-        self.unfinished = state.ended
+        self.unfinished, self._marked = state.ended, None
         self.begun = False
         self.places.clear()
         self._ended_by = reason

@@ -8,12 +8,19 @@ or more: it gets no second one, which would end the next transaction.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, ProducerFencedError, UnknownPartitionError, UnknownTopicError
+from logstore.errors import (
+    FatalError,
+    LogStoreError,
+    ProducerFencedError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.log.owned_log import OwnedLog
 from logstore.log.producer_state import Marker
@@ -50,11 +57,36 @@ class MarkerWriter:
         ``wait``: for topics that other processes own, up to the store's lock timeout; else those are left to them.
         A topic or partition that was deleted needs no marker.
         """
+        if OFFSETS_PLACE not in ended.places:
+            return self._write_topics(ended, wait)
+        others = ended._replace(places=tuple(set(ended.places) - {OFFSETS_PLACE}))
+        if not others.places or not self._context.threads:
+            done, failure = self._write_topics(others, wait)
+            refusal = self._end_offsets(ended)
+        else:
+            # Both at a time: each waits for a sync of its own.
+            refusals: list[LogStoreError | None] = []
+            beside = threading.Thread(
+                target=lambda: refusals.append(self._end_offsets(ended)), name="logstore-markers"
+            )
+            beside.start()
+            try:
+                done, failure = self._write_topics(others, wait)
+            finally:
+                beside.join()
+            refusal = refusals[0] if refusals else FatalError("the marker of offsets could not be written")
+        if refusal is None:
+            done.append(OFFSETS_PLACE)
+        return done, failure or refusal
+
+    def _write_topics(
+        self, ended: EndedTransaction, wait: bool
+    ) -> tuple[list[TopicPartition], LogStoreError | None]:
         done: list[TopicPartition] = []
         failure: LogStoreError | None = None
         entered: list[Topic] = []
         wants: list[tuple[OwnedLog, int, TopicPartition]] = []
-        places = sorted(set(ended.places) - {OFFSETS_PLACE})
+        places = sorted(ended.places)
         try:
             for name, of_topic in groupby(places, attrgetter("topic")):
                 try:
@@ -73,12 +105,6 @@ class MarkerWriter:
         finally:
             for topic in entered:
                 topic.leave()
-        if OFFSETS_PLACE in ended.places:
-            try:
-                self._end_offsets(ended)
-                done.append(OFFSETS_PLACE)
-            except LogStoreError as error:
-                failure = error
         return done, failure
 
     def _enter(self, name: str, wait: bool) -> Topic | None:
@@ -124,11 +150,14 @@ class MarkerWriter:
         done += [place for log, end, place in wants if log.synced_offset >= end]
         return failure
 
-    def _end_offsets(self, ended: EndedTransaction) -> None:
-        offsets = self._offsets()
-        if offsets is None:
-            return
+    def _end_offsets(self, ended: EndedTransaction) -> LogStoreError | None:
+        """Why the outcome is not durable in the log of offsets; None: it is."""
         try:
-            offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
+            offsets = self._offsets()
+            if offsets is not None:
+                offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
         except ProducerFencedError:
-            pass  # a newer epoch was there: it began after this one had its markers
+            return None  # a newer epoch was there: it began after this one had its markers
+        except LogStoreError as error:
+            return error
+        return None

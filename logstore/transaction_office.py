@@ -79,13 +79,13 @@ class TransactionOffice:
             if room.state_of(transactional_id) is None:
                 raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
             lease = room.lease(transactional_id)
-            if lease is not None and lease.begun:
-                lease.abort_for(
-                    TransactionAbortedError(f"the transaction of {transactional_id!r} was aborted by request")
-                )
-                lease.finish_unfinished()
-            elif lease is None:
+            if lease is None:
                 self._abort_elsewhere(transactional_id)
+            else:
+                if lease.begun:
+                    reason = f"the transaction of {transactional_id!r} was aborted by request"
+                    lease.abort_for(TransactionAbortedError(reason))
+                lease.finish_unfinished()
             state = room.state_of(transactional_id)
         if state is None:
             raise UnknownTransactionError(f"there is no transactional id {transactional_id!r} any more")

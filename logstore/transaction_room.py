@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from logstore.catalogue import Catalogue
 from logstore.client.backend import MemberIdentity
@@ -24,7 +24,7 @@ from logstore.errors import (
     UnknownTransactionError,
 )
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.machine import TransactionalWriter
+from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.producer_ids import ProducerIds
 from logstore.shared_topic import SharedTopic
 from logstore.topic_registry import TopicRegistry
@@ -227,17 +227,15 @@ class TransactionRoom:
             )
         )
 
-    def finish(self, ended: EndedTransaction, *, wait: bool) -> None:
+    def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None:
         """Write what markers are due, and tell the coordinator. The guard is held, and so is the id's hold, unless
-        the id is being opened. Raises why a place could not be marked, after all had their chance."""
+        the id is being opened. Raises why a place could not be marked, after all had their chance. ``told`` False:
+        if all are marked the coordinator is told later."""
         done, failure = self.markers.write(ended, wait=wait)
+        if not told and failure is None and set(done) >= set(ended.places):
+            return
         if done:
-            now_ms, places = self.now_ms(), tuple(done)
-            self.coordinator().decide(
-                lambda machine: machine.decide_marked(
-                    ended.transactional_id, ended.producer_id, ended.marker_epoch, places, now_ms
-                )
-            )
+            self.tell(ended, done)
         if failure is not None:
             raise failure
         left = set(ended.places) - set(done)
@@ -251,6 +249,41 @@ class TransactionRoom:
                 "yet: another process has the topic",
                 hint="its housekeeper writes it, or release the topic there",
             )
+
+    def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None:
+        """These places show the outcome, durably."""
+        now_ms = self.now_ms()
+        self.coordinator().decide(
+            lambda machine: machine.decide_marked(
+                ended.transactional_id, ended.producer_id, ended.marker_epoch, places, now_ms
+            )
+        )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        writer: TransactionalWriter,
+        places: Collection[TopicPartition],
+        marked: EndedTransaction | None,
+    ) -> None:
+        """``marked``: the id's last transaction, of which the coordinator has not been told that it is complete:
+        now it is, in the same step."""
+        now_ms = self.now_ms()
+
+        def decide(machine: TransactionCoordinator) -> Decision[tuple[TopicPartition, ...]]:
+            told: tuple[Change, ...] = ()
+            if marked is not None:
+                told = machine.decide_marked(
+                    transactional_id, marked.producer_id, marked.marker_epoch, marked.places, now_ms
+                ).records
+            if told:
+                machine = TransactionCoordinator()  # as it is once that is replayed
+                for key, value in told:
+                    machine.replay(key, value)
+            added = machine.decide_add_partitions(transactional_id, *writer, places, now_ms)
+            return Decision(told + added.records, added.reply)
+
+        self.coordinator().decide(decide)
 
     def resolve(self, transactional_id: str) -> None:
         """Finish what was decided, abort what was not. The guard and the hold are held, so that nobody has it
