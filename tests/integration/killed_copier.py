@@ -75,7 +75,7 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
         with store.producer() as producer:
             rows = [(b"%d" % (number % 7), b"record %d" % number) for number in range(records)]
             producer.send_many("in", rows).result()
-    most = dice.choice((20, 50, 200))
+    most = dice.choice((50, 200, 500))
     command = [
         sys.executable,
         "-m",
@@ -95,7 +95,7 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
         counts = in_middle and reached < records
         landed, missed = landed + counts, missed + (not counts)
         finished += decided
-    done = subprocess.run(command, capture_output=True, timeout=2 * PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=10 * PATIENCE_S, check=False)
     if done.returncode:
         raise WrongCopyError(f"seed {seed}: the last run failed: {done.stderr.decode()}")
     aborted = _compare(seed, root, partitions)
