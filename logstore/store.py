@@ -140,7 +140,7 @@ class LogStore:
             raise
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
-        if mode == "rw" and (self._registry.retains or self._backend.transactions.used):
+        if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
 
@@ -393,6 +393,7 @@ class LogStore:
         self._registry.abandon()
         self._context.closed = True
         self._backend.groups.abandon()
+        self._backend.transactions.abandon()
         self._context.locks.abandon()
 
     def __enter__(self) -> LogStore:

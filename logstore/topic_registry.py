@@ -24,6 +24,7 @@ from logstore.topic import Topic
 logger = logging.getLogger(__name__)
 
 CATALOGUE_SLOT: Final = 0
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TopicRegistry:
@@ -70,7 +71,7 @@ class TopicRegistry:
         self._catalogue = catalogue
         self._retained = _retained_names(catalogue)
         self._compacted = _compacted_names(catalogue)
-        if (self._retained or self._compacted) and not self._context.read_only:
+        if self.retains and not self._context.read_only:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
             entry = catalogue.topics.get(name)
@@ -115,8 +116,9 @@ class TopicRegistry:
 
     @property
     def retains(self) -> bool:
-        """Whether any topic's settings let segments go, or have them cleaned."""
-        return bool(self._retained or self._compacted)
+        """Whether any topic's settings let segments go, or have them cleaned, or transactions may have to be ended
+        for a process that died."""
+        return bool(self._retained or self._compacted or TRANSACTIONS_TOPIC in self._catalogue.topics)
 
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
