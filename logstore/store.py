@@ -157,6 +157,7 @@ class LogStore:
             lambda: self._registry.look_for_changes(),
             lambda: self._keeper,
             lambda: self._cleaning.cleaner,
+            lambda: self._backend.transactions.keeper,
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,
@@ -399,6 +400,7 @@ class LogStore:
         self._registry.abandon()
         self._context.closed = True
         self._backend.groups.abandon()
+        self._backend.transactions.abandon()
         self._context.locks.abandon()
 
     def __enter__(self) -> LogStore:

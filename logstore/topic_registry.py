@@ -27,6 +27,7 @@ from logstore.topic import Topic
 logger = logging.getLogger(__name__)
 
 CATALOGUE_SLOT: Final = 0
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TopicRegistry:
@@ -119,7 +120,8 @@ class TopicRegistry:
 
     @property
     def retains(self) -> bool:
-        """Whether any topic's settings let segments go, or have them cleaned."""
+        """Whether any topic's settings let segments go, or have them cleaned, or there are internal ones: they are
+        cleaned, too, and transactions may have to be ended for a process that died."""
         return bool(self._retained or self._compacted or self._internal_names())
 
     def retained(self) -> list[Topic]:
