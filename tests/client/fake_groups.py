@@ -10,6 +10,7 @@ from typing import Any
 
 from logstore.client.backend import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
 from logstore.errors import LogStoreError
+from logstore.group_room import is_settled
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.views import MemberView
 from logstore.machine import Decision
@@ -42,6 +43,9 @@ class FakeMember:
         except LogStoreError as error:
             return error
         return None
+
+    def is_settled(self) -> bool:
+        return is_settled(self._groups.machine.describe(self._group), self.member_id)
 
     def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
         self._groups.decide(
@@ -157,7 +161,9 @@ class FakeGroups(ABC):
         return self.machine.pending(group).keys()
 
     def list_groups(self) -> list[GroupSummary]:
-        found = [(self.machine.describe(name), self.machine.committed(name)) for name in self.machine.groups()]
+        found = [
+            (self.machine.describe(name), self.machine.committed(name)) for name in self.machine.groups()
+        ]
         return [
             GroupSummary(one.group, one.state, one.members, offsets, one.assignor, one.epoch)
             for one, offsets in found
