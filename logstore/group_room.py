@@ -129,13 +129,13 @@ class GroupRoom:
             self._need_topic().decide(
                 lambda machine: machine.decide_leave(member.group, member.member_id, self.clock.wall_ms())
             )
+            self.refresh()
         except StoreClosedError:
             pass  # its locks are free by now, or will be in a moment
         except LogStoreError as error:
             logger.warning("member %s leaves group %r untold: %s", member.member_id, member.group, error)
         finally:
             self._free(member)
-        self.refresh()
 
     def _free(self, member: GroupMember) -> None:
         try:
