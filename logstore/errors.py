@@ -512,7 +512,7 @@ class BackendNotInstalledError(FatalError):
 class NotCompactedError(FatalError):
     """A table of a topic that does not compact: its records are no states of their keys."""
 
-    code = 10040
+    code = 10043
     hint = "set cleanup.policy=compact on the topic, or pass any_policy=True"
 
 
