@@ -81,6 +81,11 @@ class InvalidGroupError(FatalError, ValueError):
     hint = "a group name is 1 to 249 characters and holds no NUL"
 
 
+class InvalidTransactionIdError(FatalError, ValueError):
+    code = 42
+    hint = "a transactional id is 1 to 249 characters and holds no NUL"
+
+
 class RecordTypeError(FatalError, TypeError):
     """A key, value, header or row is not of the type that the call takes."""
 
@@ -195,9 +200,30 @@ class ProducerFencedError(FatalError):
 
 
 class TransactionStateError(FatalError):
-    """The request does not fit the state of the producer's transaction on this partition."""
+    """The request does not fit the state of the producer's transaction."""
 
     code = 48
+
+
+class TransactionAbortedError(FatalError):
+    """The record's transaction was aborted before it was sent, or while it was on its way."""
+
+    code = 10040
+    hint = "send it again in another transaction"
+
+
+class TransactionTimedOutError(TransactionStateError):
+    """The transaction has outlived its timeout: it takes nothing more and can only be aborted."""
+
+    code = 10050
+    hint = "abort it and begin another one; a higher transaction_timeout_ms gives more time"
+
+
+class UnknownTransactionError(FatalError, LookupError):
+    """No producer has opened this transactional id, or it was forgotten after long disuse."""
+
+    code = 105
+    hint = "`logstore transaction list` shows the transactional ids"
 
 
 class CoordinatorFencedError(FatalError):
@@ -481,6 +507,43 @@ class PoisonRecordError(FatalError):
 
 class BackendNotInstalledError(FatalError):
     code = 10023
+
+
+class NotCompactedError(FatalError):
+    """A table of a topic that does not compact: its records are no states of their keys."""
+
+    code = 10040
+    hint = "set cleanup.policy=compact on the topic, or pass any_policy=True"
+
+
+class CompactedAwayError(FatalError):
+    """Records that would be needed to show a former state were removed by compaction. ``exact_from``: the first
+    offset of the partition from which on states are exact."""
+
+    code = 10041
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        partition: int = -1,
+        offset: int = -1,
+        exact_from: int = -1,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.partition = partition
+        self.offset = offset
+        self.exact_from = exact_from
+
+
+class TableTooLargeError(FatalError):
+    """The keys of a table take more memory than ``max_memory_bytes``."""
+
+    code = 10042
+    hint = (
+        "raise max_memory_bytes (about 120 bytes and the key, each), or spread the keys over several topics"
+    )
 
 
 def from_os_error(error: OSError, action: str, path: str) -> LogStoreError:

@@ -23,19 +23,20 @@ NULL: Final = b"\0"  # a compact string or array that is null
 
 
 class FieldReader:
-    """``what`` is read here, for messages: "key of a committed offset"."""
+    """``what`` is read here, for messages: "key of a committed offset"; ``topic``: where it stands."""
 
-    __slots__ = ("_at", "_data", "_what")
+    __slots__ = ("_at", "_data", "_topic", "_what")
 
-    def __init__(self, data: bytes, what: str) -> None:
+    def __init__(self, data: bytes, what: str, topic: str = "__consumer_offsets") -> None:
         self._data = bytes(data)
         self._at = 0
         self._what = what
+        self._topic = topic
 
     def malformed(self, why: str) -> InvalidRecordError:
         return InvalidRecordError(
             f"malformed {self._what}, {len(self._data)} bytes: {why}",
-            hint="run `logstore log verify` on __consumer_offsets",
+            hint=f"run `logstore log verify` on {self._topic}",
         )
 
     def _number(self, form: struct.Struct) -> int:

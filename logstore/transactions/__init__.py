@@ -1,1 +1,1 @@
-"""The transaction coordinator, a pure state machine. Comes with a later version (see README.md)."""
+"""Transactions: the coordinator as a pure state machine, and its records (see README.md)."""
