@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from logstore.context import StoreContext
-from logstore.group_hold import lock_of
 from logstore.locks import LockHolder, Locks
+from logstore.name_lock import lock_of
 
 _MEMORY_SLOTS: Final = 1 << 58  # beside those of groups and producers
 
