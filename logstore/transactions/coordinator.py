@@ -114,7 +114,7 @@ class TransactionCoordinator:
         self._check_fresh(transactional_id, whole(fresh_id, "fresh_id"))
         state = self._states.get(transactional_id)
         if continuing is not None:
-            state = self._owned(transactional_id, *continuing, "go on to")
+            state = self._owned(transactional_id, *continuing, "go on under")
         if state is not None and state.status == _Status.ONGOING:
             aborted = _decided(state, False, now_ms, min(state.epoch + 2, HIGHEST_EPOCH))
             return _decision(aborted, InitReply(aborted.producer_id, aborted.epoch, aborted.ended))
@@ -152,7 +152,7 @@ class TransactionCoordinator:
         UnknownTransactionError, ProducerFencedError (expected and found epoch), TransactionStateError: the last
         one is decided and its markers are not all written; TransactionTimedOutError; InvalidArgumentError.
         """
-        state = self._owned(transactional_id, producer_id, epoch, "add partitions to")
+        state = self._owned(transactional_id, producer_id, epoch, "add partitions to a transaction of")
         wanted = set(partition_places(places))
         if not wanted:
             raise InvalidArgumentError(f"no partitions to add to the transaction of {transactional_id!r}")
@@ -197,7 +197,7 @@ class TransactionCoordinator:
                 if decided
                 else "begin another transaction, and send the records again",
             )
-        state = self._owned(transactional_id, producer_id, epoch, _verb(commit))
+        state = self._owned(transactional_id, producer_id, epoch, f"{_verb(commit)} a transaction of")
         if state.status == _Status.ONGOING:
             if commit:
                 _check_in_time(state, now_ms)
@@ -364,13 +364,13 @@ class TransactionCoordinator:
             raise UnknownTransactionError(f"transactional id {transactional_id!r} is not open")
         return state
 
-    def _owned(self, transactional_id: str, producer_id: int, epoch: int, verb: str) -> TransactionState:
+    def _owned(self, transactional_id: str, producer_id: int, epoch: int, action: str) -> TransactionState:
         """The id's state, if this is its producer. ProducerFencedError, TransactionStateError: an epoch that was
         never given out."""
         state = self._find(transactional_id)
         if producer_id == state.producer_id and epoch == state.epoch:
             return state
-        what = f"{verb} a transaction of {transactional_id!r}"
+        what = f"{action} {transactional_id!r}"
         if producer_id == state.producer_id and epoch > state.epoch:
             raise TransactionStateError(
                 f"{what}: epoch {epoch} of producer id {producer_id} was never given out, the newest is {state.epoch}"
