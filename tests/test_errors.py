@@ -68,6 +68,8 @@ def test_errors_carry_their_facts_through_pickling() -> None:
     error = OffsetOutOfRangeError("m", log_start_offset=3, end_offset=9)
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.log_start_offset, copy.end_offset) == (3, 9)
+    stale = pickle.loads(pickle.dumps(errors.StaleGenerationError("m", expected=5, found=4)))
+    assert (stale.expected, stale.found) == (5, 4)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Consumer groups: pure state machines. Offsets now; membership and assignment come with shared groups."""
+"""Consumer groups: pure state machines for membership, assignment and committed offsets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from aiokafka.protocol import types  # type: ignore[import-untyped]
@@ -282,29 +283,60 @@ def test_what_is_handed_out_is_a_copy() -> None:
 
 
 class OffsetsAgainstAModel(RuleBasedStateMachine):
-    """Random commits and deletes against nested dicts; a second machine replays the same log."""
+    """Random commits, transactions and deletes against plain dicts; a second machine replays the same log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.machine = OffsetStore()
-        self.log: list[Change] = []
+        self.calls: list[Callable[[OffsetStore], None]] = []
         self.model: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        # (group, partition) -> producer and position, in the order of the log
+        self.pending: dict[tuple[str, TopicPartition], list[tuple[int, OffsetAndMetadata]]] = {}
 
     def append(self, records: tuple[Change, ...]) -> None:
-        self.log.extend(records)
-        apply(self.machine, records)
+        self.call(lambda machine: apply(machine, records))
+
+    def call(self, replay: Callable[[OffsetStore], None]) -> None:
+        self.calls.append(replay)
+        replay(self.machine)
 
     @rule(
         group=st.sampled_from("gh"),
         topic=st.sampled_from("ab"),
-        partition=st.integers(0, 2),
+        partition=st.integers(0, 1),
         offset=st.integers(0, 9),
+        producer_id=st.none() | st.integers(1, 3),
     )
-    def commit(self, group: str, topic: str, partition: int, offset: int) -> None:
+    def commit(self, group: str, topic: str, partition: int, offset: int, producer_id: int | None) -> None:
         place, position = TopicPartition(topic, partition), OffsetAndMetadata(offset, offset % 3, str(offset))
         decision = self.machine.decide_commit(group, {place: position}, 1, {place: max(offset, 5)})
-        self.append(decision.records)
-        self.model.setdefault(group, {})[place] = position
+        if producer_id is None:
+            self.append(decision.records)
+            self.model.setdefault(group, {})[place] = position
+            self.pending.pop((group, place), None)
+            return
+        ((key, value),) = decision.records
+        self.call(lambda machine: machine.replay_pending(producer_id, 0, key, value))
+        rows = self.pending.setdefault((group, place), [])
+        rows[:] = [row for row in rows if row[0] != producer_id] + [(producer_id, position)]
+
+    @rule(producer_id=st.integers(1, 3), commit=st.booleans(), late=st.booleans())
+    def end(self, producer_id: int, commit: bool, late: bool) -> None:
+        """``late``: a marker of an epoch before, which ends nothing."""
+        epoch = -1 if late else 1
+        self.call(lambda machine: machine.replay_marker(producer_id, epoch, commit))
+        for (group, place), rows in list(self.pending.items()):
+            names = [row[0] for row in rows]
+            if late or producer_id not in names:
+                continue
+            number = names.index(producer_id)
+            if commit:
+                self.model.setdefault(group, {})[place] = rows[number][1]
+                del rows[: number + 1]
+            else:
+                del rows[number]
+            if not rows:
+                del self.pending[group, place]
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -312,10 +344,12 @@ class OffsetsAgainstAModel(RuleBasedStateMachine):
         group = data.draw(st.sampled_from(sorted(self.model)))
         self.append(self.machine.decide_delete_group(group).records)
         del self.model[group]
+        self.pending = {at: rows for at, rows in self.pending.items() if at[0] != group}
 
     @rule(topic=st.sampled_from("ab"))
     def delete_topic(self, topic: str) -> None:
         self.append(self.machine.decide_delete_topic(topic).records)
+        self.pending = {at: rows for at, rows in self.pending.items() if at[1].topic != topic}
         for group in list(self.model):
             rest = {place: at for place, at in self.model[group].items() if place.topic != topic}
             self.model[group] = rest
@@ -325,13 +359,22 @@ class OffsetsAgainstAModel(RuleBasedStateMachine):
     @invariant()
     def agrees(self) -> None:
         again = OffsetStore()
-        apply(again, tuple(self.log))
+        for replay in self.calls:
+            replay(again)
+        groups = self.model.keys() | {group for group, _ in self.pending}
         for machine in (self.machine, again):
-            assert machine.groups() == sorted(self.model)
-            assert {group: machine.committed(group) for group in machine.groups()} == self.model
+            assert machine.groups() == sorted(groups)
+            assert {group: machine.committed(group) for group in groups} == {
+                group: self.model.get(group, {}) for group in groups
+            }
+            found = {(group, at): name for group in groups for at, name in machine.pending(group).items()}
+            assert found == {at: rows[-1][0] for at, rows in self.pending.items()}
+            assert machine.pending_producers().keys() == {
+                row[0] for rows in self.pending.values() for row in rows
+            }
 
 
 TestOffsetsAgainstAModel = OffsetsAgainstAModel.TestCase
 TestOffsetsAgainstAModel.settings = settings(
-    derandomize=True, deadline=None, max_examples=40, stateful_step_count=20
+    derandomize=True, deadline=None, max_examples=60, stateful_step_count=30
 )
