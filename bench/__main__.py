@@ -14,9 +14,9 @@ from bench import machine, report
 from bench.harness import Bench, Row
 
 QUESTIONS = (
-    "append", "send_many", "send", "durable", "group_commit", "consume", "random_read", "open_store", "idle",
-    "batches", "growth", "compaction", "idempotence", "isolation", "following", "beside_cleaning", "groups",
-    "transactions",
+    "append", "send_many", "send", "durable", "group_commit", "consume", "random_read", "open_store",
+    "idle", "batches", "growth", "compaction", "idempotence", "isolation", "groups", "transactions",
+    "table", "spark", "following", "beside_cleaning",
 )  # fmt: skip
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results")

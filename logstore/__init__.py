@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from logstore.client.dead_letters import DeadLetters
     from logstore.client.delivery import Delivery, DeliveryGroup
     from logstore.client.producer import Producer
+    from logstore.client.table import KeyTable
     from logstore.errors import FatalError, LogStoreError, RetriableError
     from logstore.log.partition_log import PartitionLog
     from logstore.store import LogStore, Mode
@@ -42,6 +43,7 @@ _PLACES = {
     "Delivery": "client.delivery",
     "DeliveryGroup": "client.delivery",
     "FatalError": "errors",
+    "KeyTable": "client.table",
     "LogStore": "store",
     "LogStoreError": "errors",
     "Mode": "store",
@@ -120,6 +122,7 @@ __all__ = [
     "Producer",
     "Consumer",
     "Admin",
+    "KeyTable",
     "DeadLetters",
     "Delivery",
     "DeliveryGroup",

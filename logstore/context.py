@@ -58,6 +58,8 @@ class StoreContext:
             raise StoreClosedError(f"the store at {self.root} is closed")
 
     def check_writable(self) -> None:
+        if not (self.forked or self.closed or self.read_only):
+            return
         self.check_usable()
         if self.read_only:
             raise ReadOnlyStoreError(f"the store at {self.root} was opened read-only")

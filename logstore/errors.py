@@ -509,6 +509,43 @@ class BackendNotInstalledError(FatalError):
     code = 10023
 
 
+class NotCompactedError(FatalError):
+    """A table of a topic that does not compact: its records are no states of their keys."""
+
+    code = 10043
+    hint = "set cleanup.policy=compact on the topic, or pass any_policy=True"
+
+
+class CompactedAwayError(FatalError):
+    """Records that would be needed to show a former state were removed by compaction. ``exact_from``: the first
+    offset of the partition from which on states are exact."""
+
+    code = 10041
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        partition: int = -1,
+        offset: int = -1,
+        exact_from: int = -1,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.partition = partition
+        self.offset = offset
+        self.exact_from = exact_from
+
+
+class TableTooLargeError(FatalError):
+    """The keys of a table take more memory than ``max_memory_bytes``."""
+
+    code = 10042
+    hint = (
+        "raise max_memory_bytes (about 120 bytes and the key, each), or spread the keys over several topics"
+    )
+
+
 def from_os_error(error: OSError, action: str, path: str) -> LogStoreError:
     """The named error for a failed system call. ``action``: what was tried, e.g. "append to"."""
     text = f"cannot {action} {path}: {error.strerror or error}"

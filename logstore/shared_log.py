@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from logstore import topic_state
 from logstore.catalogue import TopicEntry
+from logstore.cleaner_hold import cleaner_of
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
 from logstore.errors import LogStoreError, TopicLockedError, from_os_error
@@ -47,6 +48,7 @@ class SharedLog:
         self._slot = entry.live_slot(0)
         self._holding = threading.Lock()
         self._log: OwnedLog | None = None
+        self.before_drop: Callable[[], None] = _nothing  # told before an open log is given up
         self.observed = ObservedLog(
             where=entry.name,
             directory=self.directory,
@@ -63,10 +65,11 @@ class SharedLog:
     # --- writing ---
 
     @contextmanager
-    def held(self, timeout_s: float) -> Iterator[OwnedLog]:
+    def held(self, timeout_s: float, *, fresh: bool = False) -> Iterator[OwnedLog]:
         """The log, caught up, with the topic's lock held meanwhile. What is appended inside has to be synced
-        inside. TopicLockedError after ``timeout_s``; errors of opening and recovering a log; ``OSError`` of
-        what happens inside becomes a StorageError."""
+        inside. ``fresh``: also its closed segments are those that there are now. TopicLockedError after
+        ``timeout_s``; errors of opening and recovering a log; ``OSError`` of what happens inside becomes a
+        StorageError."""
         context, slot = self._context, self.entry.lock_slot
         started_s = context.clock.monotonic_s()
         what = f"internal topic {self.where!r}"
@@ -79,7 +82,7 @@ class SharedLog:
             left_s = timeout_s - (context.clock.monotonic_s() - started_s)
             context.locks.acquire_in_turn(slot, left_s, what)
             try:
-                yield self._caught_up()
+                yield self._caught_up(fresh)
             except OSError as error:
                 raise from_os_error(error, "read", self.directory) from error
             finally:
@@ -87,11 +90,11 @@ class SharedLog:
         finally:
             self._holding.release()
 
-    def _caught_up(self) -> OwnedLog:
+    def _caught_up(self, fresh: bool) -> OwnedLog:
         slot = self._context.live.read(self._slot)
         log = self._log
         usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
-        if log is not None and slot is not None and usable:
+        if log is not None and slot is not None and usable and not fresh:
             if _is_at(log, slot):
                 return log
             if _may_follow(log, slot) and log.follow_to(slot.log_end_offset, slot.end_position):
@@ -103,6 +106,7 @@ class SharedLog:
     def _drop(self) -> None:
         log, self._log = self._log, None
         if log is not None:
+            self.before_drop()
             log.close()
 
     def _agrees(self, slot: LiveSlot) -> bool:
@@ -135,6 +139,7 @@ class SharedLog:
             now_ms=context.clock.wall_ms(),
             no_producers_at=row.no_producers_at,
             seen_s=context.clock.monotonic_s(),
+            leave_cleaned=cleaner_of(context, self.where) is not None,
         )
         try:
             ensure_folder(context.fs, context.root, self.directory, self.entry.topic_id)
@@ -167,7 +172,7 @@ class SharedLog:
             log_start_offset=log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=lambda log: context.show(self._slot, log),
-            before_roll=self._save_state,
+            before_roll=self.save_state,
             on_dirty=lambda _: None,  # every append here is synced before the lock goes
             on_poison=self._note_poisoned,
         )
@@ -195,7 +200,7 @@ class SharedLog:
         state = self._state()
         return None if state is None else state.partitions.get(0)
 
-    def _save_state(self, log: OwnedLog) -> None:
+    def save_state(self, log: OwnedLog) -> None:
         """With the lock held. How far others have cleaned is in the file alone."""
         row = self.row()
         cleaned = log.cleaner_point if row is None else max(log.cleaner_point, row.cleaner_point)
@@ -250,7 +255,7 @@ class SharedLog:
                     slot = context.live.read(self._slot)
                     if slot is not None and _is_at(log, slot) and self._agrees(slot):
                         log.checkpoint()
-                        self._save_state(log)
+                        self.save_state(log)
                 except LogStoreError as error:
                     logger.warning("no recovery point left for %s: %s", self.where, error)
                 finally:
@@ -265,6 +270,10 @@ def shared_log(context: StoreContext, entry: TopicEntry) -> SharedLog:
         if found is None:
             found = context.shared_logs[entry.topic_id] = SharedLog(context, entry)
         return found
+
+
+def _nothing() -> None:
+    """Nobody has to be told."""
 
 
 def _is_at(log: OwnedLog, slot: LiveSlot) -> bool:

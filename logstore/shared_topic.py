@@ -214,7 +214,7 @@ class SharedTopic(Generic[Machine]):
             chunk = self._log.read(followed.applied, _READ_BYTES, end)
             if chunk is None:
                 return
-            followed.follow(chunk, self._log.where)
+            followed.follow(chunk)
 
     def close(self) -> None:
         """See ``SharedLog.close``."""

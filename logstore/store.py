@@ -20,6 +20,7 @@ from logstore.client.consumer import Consumer
 from logstore.client.consumer_settings import Start, Topics
 from logstore.client.embedded import EmbeddedBackend
 from logstore.client.producer import Producer
+from logstore.client.table import KeyTable
 from logstore.committer import Committer
 from logstore.context import StoreContext
 from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
@@ -165,7 +166,7 @@ class LogStore:
     def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionKeeper, CleaningRoom]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
-        topics = self._registry.compacted
+        topics = self._registry.cleaned
         room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
         return RetentionKeeper(self._context, retirement), room
 
@@ -283,7 +284,13 @@ class LogStore:
     def topic(self, name: str) -> TopicHandle:
         """A handle on one topic. ``UnknownTopicError``."""
         self._registry.entry(name)
-        return TopicHandle(self._registry, self._backend, self.partition, name)
+        return TopicHandle(self._registry, self._backend, self.partition, name, self._table)
+
+    def _table(self, topic: str, **settings: Any) -> KeyTable[Any]:
+        self._context.check_usable()
+        table = KeyTable[Any](self._backend, topic, **{"clock": self._clock, **settings})
+        self._lend(table.closing)
+        return table
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""

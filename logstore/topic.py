@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from logstore import topic_state
 from logstore.broker_logs import broker_log
@@ -32,14 +33,14 @@ from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
 from logstore.topic_state import PartitionState, TopicState
-from logstore.topic_use import Guest, Using, inside
+from logstore.topic_use import Guest, Unshared, Using, inside
 
 logger = logging.getLogger(__name__)
 
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
-class Topic:
+class Topic(Unshared):
     """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
 
     ``_owning`` is held while the topic is taken, given up or checkpointed, which may wait for another process
@@ -133,7 +134,7 @@ class Topic:
             self._users -= 1
             if counts_as_use:
                 self.last_used_s = self._context.clock.monotonic_s()
-            if self._users == 0:
+            if self._users == 0 and self._draining:
                 self._unused.notify_all()
 
     def _own(self) -> None:
@@ -296,7 +297,7 @@ class Topic:
         self.evict_guest()
         with self._opening:
             self._deleted = True  # from here on no log is opened, and no state written
-            self._forget_logs()
+            self._forget_logs(UnknownTopicError(f"topic {self.name!r} was deleted"))
         with self._state_lock:
             pass  # a state that was being written is in place now, to be removed with all else
         self.forget_files()
@@ -316,9 +317,9 @@ class Topic:
                 self.owned = False
                 self._context.locks.release(self.entry.lock_slot)
 
-    def _forget_logs(self) -> None:
+    def _forget_logs(self, why: UnknownTopicError | None = None) -> None:
         for log in self._logs.values():
-            log.close()
+            log.close(why)
         self._logs.clear()
         self._saved = None
 
@@ -497,7 +498,7 @@ class Topic:
             loaded=loaded,
             log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
-            publish=lambda log: context.show(slot, log),
+            publish=partial(context.show, slot),
             before_roll=lambda _: self.save_state(clean=False),
             on_dirty=context.note_dirty,
             on_poison=lambda _: self._note_poisoned(),

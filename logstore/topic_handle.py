@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from logstore.client.backend import Backend
+from logstore.client.table import KeyTable
 from logstore.log.partition_log import PartitionLog
 from logstore.topic_registry import TopicRegistry
 from logstore.types import TopicDescription
 
 
 class TopicHandle:
-    """Cheap; holds no lock. The key view of a compacted topic will be a method here."""
+    """Cheap; holds no lock."""
 
     def __init__(
         self,
@@ -19,7 +21,9 @@ class TopicHandle:
         backend: Backend,
         partition: Callable[[str, int], PartitionLog],
         name: str,
+        open_table: Callable[..., KeyTable[Any]],
     ) -> None:
+        self._open_table = open_table
         self._registry = registry
         self._backend = backend
         self._partition = partition
@@ -45,6 +49,11 @@ class TopicHandle:
 
     def partition(self, partition: int) -> PartitionLog:
         return self._partition(self.name, partition)
+
+    def table(self, **settings: Any) -> KeyTable[Any]:
+        """The latest value of each key, as a mapping that keeps itself current; the settings are those of
+        ``logstore.KeyTable``. Close it, or use ``with``. ``NotCompactedError``, unless ``any_policy=True``."""
+        return self._open_table(self.name, **settings)
 
     def describe(self) -> TopicDescription:
         """Offsets, segments and sizes of every partition, and who owns the topic now."""

@@ -163,6 +163,20 @@ class PartitionDescription:
     compaction: PartitionCompaction | None = None  # None: the topic does not compact
 
 
+class SegmentDescription(NamedTuple):
+    """One segment's offsets [base_offset, next_offset) and the newest timestamp in it (ms; -1: no records).
+
+    ``closed``: it lies below the durable recovery point and never changes in place; a cleaned one that takes
+    its place has another size or end.
+    """
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    max_timestamp_ms: int
+    closed: bool
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicDescription:
     """A topic: its uuid (base64, as Kafka prints it), settings that differ from the defaults, partitions."""

@@ -8,6 +8,8 @@ import pytest
 
 from logstore import topic_state
 from logstore.errors import StorageError, UnknownTopicError
+from logstore.format.batch import encode_batch
+from logstore.log.append_validation import split_checked
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import exists, replace_file
@@ -35,6 +37,19 @@ def made() -> tuple[LogStore, MemoryFileSystem]:
     store.partition("other", 0).append([(None, b"stays")])
     store.commit_offsets("g", {PLACE: OffsetAndMetadata(3), TopicPartition("other", 0): OffsetAndMetadata(1)})
     return store, fs
+
+
+def test_a_call_under_way_hears_that_its_topic_was_deleted() -> None:
+    store, _ = made()
+    topic = store._registry.get(NAME)
+    with topic.using():
+        log = topic.log(0)
+    batch = split_checked(encode_batch([(b"k", b"v")], now_ms=1), NAME)
+    log.append(batch)  # not synced: what nobody can ask for any more is in no doubt either
+    store.delete_topic(NAME)
+    for call in (lambda: log.append(batch), log.sync):
+        with pytest.raises(UnknownTopicError, match=f"topic '{NAME}' was deleted"):
+            call()
 
 
 def leftovers(fs: MemoryFileSystem) -> list[str]:

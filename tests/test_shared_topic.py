@@ -298,7 +298,7 @@ def test_after_close_it_is_closed() -> None:
     store.partition("t", 0).append([(None, b"x")])
     place = TopicPartition("t", 0)
     store.commit_offsets("g", {place: OffsetAndMetadata(1)})
-    shared = store.backend._offsets
+    shared = store.backend.groups.topic(create=False)
     assert shared is not None
     store.close()
     with pytest.raises(StoreClosedError):

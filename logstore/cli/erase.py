@@ -44,7 +44,7 @@ def erase_key(
     texts = [*keys, *(_lines(key_file) if key_file is not None else [])]
     if not texts:
         raise click.UsageError("which keys? Name them, or give --key-file FILE")
-    wanted = sorted({_key(text, as_hex, encoding) for text in texts})
+    wanted = sorted({key_bytes(text, as_hex, encoding) for text in texts})
     with target.open(write=True) as store:
         store.admin.describe_topic(name)
         if not yes:
@@ -81,7 +81,7 @@ def _lines(path: str) -> list[str]:
         raise Failure(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _key(text: str, as_hex: bool, encoding: str) -> bytes:
+def key_bytes(text: str, as_hex: bool, encoding: str) -> bytes:
     try:
         if as_hex:
             return bytes.fromhex(text)

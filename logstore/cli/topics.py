@@ -1,4 +1,7 @@
-"""`logstore topic`: create, list, describe, alter, delete, trim, add-partitions; erase-key is in ``erase.py``."""
+"""`logstore topic`: create, list, describe, alter, delete, trim, add-partitions.
+
+``get`` is in ``get.py``, ``erase-key`` in ``erase.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from logstore.cli.erase import erase_key
+from logstore.cli.get import get
 from logstore.cli.output import note, print_json, print_table, size_text, time_text
 from logstore.cli.record_json import LineError
 from logstore.cli.rows import parse_timestamp
@@ -19,10 +23,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def topic() -> None:
-    """Topics: create, list, describe, alter, delete, trim, add-partitions, erase-key."""
+    """Topics: create, list, describe, alter, delete, trim, add-partitions, get, erase-key."""
 
 
 topic.add_command(erase_key)
+topic.add_command(get)
 
 
 def parse_settings(pairs: tuple[str, ...]) -> dict[str, str]:

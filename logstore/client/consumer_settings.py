@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
 from logstore.arguments import INT64_MAX, shown, whole
@@ -201,7 +201,8 @@ def timestamp_ms(moment: datetime | int) -> int:
             raise InvalidArgumentError(
                 f"{moment!r} has no time zone", hint="give one, as in datetime(2026, 1, 1, tzinfo=UTC)"
             )
-        return int(moment.timestamp() * 1000)
+        # In whole numbers: a float is a millisecond short now and then.
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
     if isinstance(moment, bool) or not isinstance(moment, int):
         raise InvalidArgumentError(
             f"{shown(moment)} is not a point in time", hint="give a datetime or ms since 1970"

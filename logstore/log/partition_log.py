@@ -41,6 +41,8 @@ from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record
 if TYPE_CHECKING:
     import pyarrow
 
+    from logstore.types import SegmentDescription
+
 _SCAN_BYTES = 1 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 
@@ -51,6 +53,8 @@ class TopicAccess(Protocol):
     config: TopicConfig
 
     def using(self) -> AbstractContextManager[object]: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
     def log(self, partition: int) -> OwnedLog: ...
     def reader(self, partition: int) -> OwnedLog | ObservedLog: ...
 
@@ -84,13 +88,10 @@ class PartitionLog:
         self._topic = topic
         self.topic = name
         self.partition = partition
+        self.where = f"{name}-{partition}"
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic!r}, {self.partition})"
-
-    @property
-    def where(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
     # --- write ---
 
@@ -154,11 +155,15 @@ class PartitionLog:
         """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1)."""
         config, now_ms = self._topic.config, self._access.now_ms()
         checked = check_leader_append(batches, config, now_ms, self.where)
-        with self._topic.using():
-            log = self._topic.log(self.partition)
+        topic = self._topic
+        topic.enter()
+        try:
+            log = topic.log(self.partition)
             appended = log.append(checked, expected_offset)
             if acks == "all" or log.unsynced_records >= config.flush_messages:
                 self._access.commit([(log, appended.next_offset)])
+        finally:
+            topic.leave()
         return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
 
     def end_transaction(
@@ -242,6 +247,18 @@ class PartitionLog:
             segments=len(segments),
             size_bytes=segments.size_bytes,
         )
+
+    def segments(self) -> list[SegmentDescription]:
+        """In order, with their newest timestamps (from the indexes): what a filter on time can skip."""
+        self._access.check_usable()
+        reader = self._topic.reader(self.partition)
+        limit = reader.bounds().high_watermark
+        if isinstance(reader, ObservedLog):
+            reader.refresh()
+        try:
+            return reader.look(lambda segments: segments.descriptions(limit))
+        except OSError as error:
+            raise from_os_error(error, "read", self.where) from error
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose record is at least that new, although times may be out of order; None if

@@ -10,7 +10,7 @@ from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
 from logstore.log.retention import SegmentFacts
 from logstore.log.segment import Chunk, Segment
 from logstore.log.transaction_index import AbortedTransaction
-from logstore.types import Buffer
+from logstore.types import Buffer, SegmentDescription
 
 _BACK_BYTES = 1 << 20
 
@@ -34,19 +34,16 @@ class Back(NamedTuple):
 class SegmentList:
     """Immutable; the writer replaces the whole list when it rolls, so readers never see it half changed."""
 
-    __slots__ = ("_aborted", "_bases", "segments")
+    __slots__ = ("_aborted", "_bases", "active", "segments")
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         self.segments = tuple(segments)
+        self.active: Segment | None = self.segments[-1] if self.segments else None
         self._bases = [segment.base_offset for segment in self.segments]
         self._aborted: list[AbortedTransaction] | None = None  # of all but the last segment
 
     def __len__(self) -> int:
         return len(self.segments)
-
-    @property
-    def active(self) -> Segment | None:
-        return self.segments[-1] if self.segments else None
 
     @property
     def size_bytes(self) -> int:
@@ -152,6 +149,19 @@ class SegmentList:
                         newest = max(newest, header.max_timestamp)
                 position = chunk.end_position
         return newest
+
+    def descriptions(self, limit_offset: int) -> list[SegmentDescription]:
+        """What is public of the segments, with their newest timestamps below ``limit_offset``."""
+        return [
+            SegmentDescription(
+                segment.base_offset,
+                segment.next_offset,
+                segment.size,
+                segment.max_timestamp(limit_offset),
+                segment.closed,
+            )
+            for segment in self.segments
+        ]
 
     def facts(self, limit_offset: int) -> list[SegmentFacts]:
         """What retention decides from."""

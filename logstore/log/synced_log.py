@@ -16,6 +16,7 @@ from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
     PartitionPoisonedError,
+    UnknownTopicError,
     from_os_error,
 )
 from logstore.log.bounds import Bounds, Waiter
@@ -128,18 +129,26 @@ class SyncedLog:
         (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
         with self._sync_lock:
             with self._lock:
-                self._check_durable()
+                if self._failure is not None:
+                    self._check_durable()
                 target, segment = self.next_offset, self.segments.active
-            if target == self.synced_offset or segment is None:
-                return
+                if target == self.synced_offset or segment is None:
+                    return
+                file = self._held.lend()
             try:
-                segment.sync()
+                if file is None:
+                    segment.sync()
+                else:
+                    file.sync()
             except OSError as error:
                 failure = from_os_error(error, "sync", segment.path())
                 with self._lock:
+                    self._check_there()
+                    self._held.take_back()
                     self._poison(failure)
                 raise OutcomeUnknownError(failure.message) from error
             with self._lock:
+                self._held.take_back()
                 self._synced_up_to(target)
 
     def checkpoint(self) -> int:
@@ -166,7 +175,7 @@ class SyncedLog:
         if target > self.synced_offset:
             self.synced_offset = target
         self.unsynced_records = self.next_offset - self.synced_offset
-        if not self.dirty:
+        if self.synced_offset >= self.next_offset:
             self._held.let_go()
         else:
             self.dirty_since_s = self._clock.monotonic_s()
@@ -176,8 +185,10 @@ class SyncedLog:
     def _raise_high_watermark(self, offset: int) -> None:
         if offset > self.high_watermark:
             self.high_watermark = offset
-            self.producers.settle(offset)
-            self.wake_waiters()
+            if self.producers.first_unstable is not None:
+                self.producers.settle(offset)
+            if self._waiters:
+                self.wake_waiters()
 
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:
@@ -187,10 +198,17 @@ class SyncedLog:
 
     def _check_usable(self) -> None:
         if self._failure is not None:
+            self._check_there()
             raise PartitionPoisonedError(f"{self.where} accepts nothing more: {self._failure.message}")
+
+    def _check_there(self) -> None:
+        """Of a deleted topic nothing is left to be in doubt about. Each caller gets an error of its own."""
+        if isinstance(self._failure, UnknownTopicError):
+            raise UnknownTopicError(self._failure.message, hint=self._failure.advice)
 
     def _check_durable(self) -> None:
         """Before a sync. What was appended and not synced before the failure may be in all the same."""
+        self._check_there()
         if self._failure is not None and self.dirty:
             raise OutcomeUnknownError(
                 f"{self.where}: records from offset {self.synced_offset} on may not be durable: "
@@ -253,12 +271,14 @@ class SyncedLog:
         for waiter in tuple(self._waiters):
             waiter.set()
 
-    def close(self) -> None:
-        """Forget open files. The caller has checkpointed; a poisoned log is closed as it is."""
+    def close(self, why: UnknownTopicError | None = None) -> None:
+        """Forget open files. The caller has checkpointed; a poisoned log is closed as it is. ``why``: what calls
+        under way get when the topic was deleted under them."""
         with self._lock:
             self._held.let_go()
             self._reads.forget()
             self._pool.forget(self.directory)
             if self._failure is None:
-                self._failure = PartitionPoisonedError(f"{self.where} was closed", hint="open it again")
+                closed = PartitionPoisonedError(f"{self.where} was closed", hint="open it again")
+                self._failure = closed if why is None else why
             self.wake_waiters()

@@ -1,0 +1,276 @@
+"""Options as Spark hands them over, into one validated ``SourceOptions``. What there is: ``option_table.py``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+from logstore import TopicPartition
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.types import Isolation
+from spark_connector.option_table import BROKERS, BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED
+from spark_connector.positions import EARLIEST, LATEST, PositionSpec, partition_list, partition_table
+
+Mode: TypeAlias = Literal["batch", "stream", "any"]
+"""What the options are read for; "any": to learn the schema, when Spark has not said yet."""
+
+ValueFormat: TypeAlias = Literal["binary", "string", "json"]
+_UNITS_MS: Final = {
+    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+_TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+class Selection(NamedTuple):
+    """What is read: partitions one by one, topics, or all topics that match a pattern. One is not empty."""
+
+    assigned: tuple[TopicPartition, ...] = ()
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceOptions:
+    """The options of one read. Limits are None where none was set."""
+
+    path: str
+    selection: Selection
+    starting: PositionSpec
+    ending: PositionSpec
+    isolation: Isolation
+    fail_on_data_loss: bool
+    include_headers: bool
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    max_trigger_delay_ms: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    value_format: ValueFormat
+    value_schema: str
+    commit_group: str | None
+
+
+class Checked(NamedTuple):
+    """The options that count, by lower-case name, and what the user ought to know about the others."""
+
+    values: dict[str, str]
+    warnings: list[str]
+
+
+def check_names(given: Mapping[str, str], mode: Mode) -> Checked:
+    """Sort the options out by name. ``InvalidArgumentError`` for one that is unknown (it names the nearest) or
+    refused; ``NotAvailableYetError`` for brokers."""
+    values: dict[str, str] = {}
+    warnings: list[str] = []
+    for name, value in given.items():
+        key = name.lower()
+        if key in BROKERS:
+            raise NotAvailableYetError(
+                f"{name}={value}: reading from brokers comes with a later version",
+                hint="leave it out and give the store's directory: .load(DIR) or option path",
+            )
+        if key in REFUSED:
+            raise InvalidArgumentError(f"option {name} cannot be set", hint=REFUSED[key])
+        if key in HARMLESS:
+            warnings.append(f"option {name} changes nothing: {HARMLESS[key]}")
+        elif key in MAPPED:
+            values.setdefault(MAPPED[key].lower(), value)
+        elif key not in BY_NAME:
+            raise _unknown(name)
+        elif _counts(name, mode, warnings):
+            values[key] = value
+    return Checked(values, warnings)
+
+
+def _counts(name: str, mode: Mode, warnings: list[str]) -> bool:
+    option = BY_NAME[name.lower()]
+    if mode == "any" or option.scope in ("both", mode):
+        return True
+    if option.outside == "refused":
+        raise InvalidArgumentError(
+            f"option {option.name} cannot be set for a {mode} read", hint=f"it is for {option.scope} reads"
+        )
+    warnings.append(f"option {option.name} is for {option.scope} reads and ignored")
+    return False
+
+
+def _unknown(name: str) -> InvalidArgumentError:
+    known = {
+        **{key: option.name for key, option in BY_NAME.items()},
+        **{key: key for key in HARMLESS | MAPPED},
+    }
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    suggestion = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists them all"
+    return InvalidArgumentError(f"there is no option {name}", hint=suggestion)
+
+
+def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
+    """The options of one read, checked. Errors: ``check_names``; ``InvalidArgumentError`` names the option and
+    says what it may be; ``NotAvailableYetError`` for value formats that are still to come."""
+    values = check_names(given, mode).values
+    if not values.get("path"):
+        raise InvalidArgumentError(
+            "option path is missing", hint="give the store's directory: .load(DIR) or .option('path', DIR)"
+        )
+    least, most = _number(values, "minOffsetsPerTrigger"), _number(values, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidArgumentError(
+            f"minOffsetsPerTrigger={least} is higher than maxOffsetsPerTrigger={most}", hint="lower it"
+        )
+    value_format = _value_format(values)
+    return SourceOptions(
+        path=values["path"],
+        selection=_selection(values),
+        starting=_starting(values, mode),
+        ending=_ending(values),
+        isolation=cast(Isolation, _one_of(values, "isolation", ("read_committed", "read_uncommitted"))),
+        fail_on_data_loss=_one_of(values, "failOnDataLoss", ("true", "false")) == "true",
+        include_headers=_one_of(values, "includeHeaders", ("true", "false"), "false") == "true",
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        max_bytes_per_trigger=_number(values, "maxBytesPerTrigger"),
+        max_trigger_delay_ms=_time_ms(values, "maxTriggerDelay"),
+        min_partitions=_number(values, "minPartitions"),
+        max_records_per_partition=_number(values, "maxRecordsPerPartition"),
+        value_format=value_format,
+        value_schema=_value_schema(values, value_format),
+        commit_group=values.get("commit.group") or None,
+    )
+
+
+def _selection(values: Mapping[str, str]) -> Selection:
+    chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in values]
+    if len(chosen) != 1:
+        told = "none" if not chosen else " and ".join(chosen)
+        raise InvalidArgumentError(
+            f"exactly one of assign, subscribe and subscribePattern must be set; {told} is",
+            hint='for one topic: .option("subscribe", "flights")',
+        )
+    text = values[chosen[0].lower()].strip()
+    if not text:
+        raise InvalidArgumentError(f"option {chosen[0]} is empty", hint="name at least one topic")
+    if chosen[0] == "assign":
+        return Selection(assigned=partition_list(text, "assign"))
+    if chosen[0] == "subscribe":
+        topics = sorted({name.strip() for name in text.split(",")} - {""})
+        return Selection(topics=tuple(topics))
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidArgumentError(
+            f"subscribePattern={text} is no regular expression: {error}", hint="Python's syntax is used"
+        ) from error
+    return Selection(pattern=text)
+
+
+def _starting(values: Mapping[str, str], mode: Mode) -> PositionSpec:
+    strategy = _one_of(values, "startingOffsetsByTimestampStrategy", ("error", "latest"))
+    otherwise: Literal["error", "latest"] = "latest" if strategy == "latest" else "error"
+    by_time = _by_time(values, "startingTimestamp", "startingOffsetsByTimestamp", otherwise)
+    if by_time is not None:
+        return by_time
+    option = "startingOffsets"
+    text = values.get(option.lower(), "earliest" if mode == "batch" else "latest").strip()
+    batch_hint = "a batch read cannot begin at latest: there would be nothing; use earliest or offsets"
+    if text.lower() == "earliest":
+        return PositionSpec(kind="earliest", option=option)
+    if text.lower() == "latest":
+        if mode == "batch":
+            raise InvalidArgumentError("startingOffsets=latest", hint=batch_hint)
+        return PositionSpec(kind="latest", option=option)
+    table = partition_table(text, option, lowest=EARLIEST)
+    if mode == "batch" and LATEST in table.values():
+        raise InvalidArgumentError(f"{option}={text}", hint=batch_hint)
+    return PositionSpec(kind="offsets", option=option, table=table)
+
+
+def _ending(values: Mapping[str, str]) -> PositionSpec:
+    by_time = _by_time(values, "endingTimestamp", "endingOffsetsByTimestamp", "latest")
+    if by_time is not None:
+        return by_time
+    option = "endingOffsets"
+    text = values.get(option.lower(), "latest").strip()
+    if text.lower() == "latest":
+        return PositionSpec(kind="latest", option=option)
+    if text.lower() == "earliest":
+        raise InvalidArgumentError(
+            "endingOffsets=earliest", hint="nothing would be read; use latest or offsets"
+        )
+    table = partition_table(text, option, lowest=EARLIEST)
+    if EARLIEST in table.values():
+        raise InvalidArgumentError(
+            f"{option}={text}", hint="a read cannot end at earliest (-2); -1 is latest"
+        )
+    return PositionSpec(kind="offsets", option=option, table=table)
+
+
+def _by_time(
+    values: Mapping[str, str], for_all: str, for_each: str, otherwise: Literal["error", "latest"]
+) -> PositionSpec | None:
+    if for_all.lower() in values:
+        text = values[for_all.lower()].strip()
+        if not text.isdecimal():
+            raise InvalidArgumentError(f"{for_all}={text}", hint="it is a time in ms since 1970 UTC")
+        return PositionSpec(kind="timestamp", option=for_all, timestamp_ms=int(text), otherwise=otherwise)
+    if for_each.lower() in values:
+        table = partition_table(values[for_each.lower()], for_each, lowest=0)
+        return PositionSpec(kind="timestamps", option=for_each, table=table, otherwise=otherwise)
+    return None
+
+
+def _value_format(values: Mapping[str, str]) -> ValueFormat:
+    text = values.get("valueformat", "binary").strip().lower()
+    if text in LATER_FORMATS:
+        raise NotAvailableYetError(
+            f"valueFormat={text} comes with a later version",
+            hint="read binary values and decode them with DataFrame functions (from_avro, from_protobuf, ...)",
+        )
+    return cast(ValueFormat, _one_of(values, "valueFormat", ("binary", "string", "json")))
+
+
+def _value_schema(values: Mapping[str, str], value_format: ValueFormat) -> str:
+    text = values.get("valueschema", "").strip()
+    if value_format == "json" and not text:
+        raise InvalidArgumentError(
+            "valueFormat=json needs valueSchema",
+            hint='give the columns: .option("valueSchema", "carrier STRING, flight INT")',
+        )
+    if value_format != "json" and text:
+        raise InvalidArgumentError(
+            f"valueSchema is set, but valueFormat is {value_format}", hint="set valueFormat=json"
+        )
+    return text
+
+
+def _one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:
+    """One of the words; the first is the default unless another one is given."""
+    text = values.get(name.lower(), default or choices[0]).strip().lower()
+    if text not in choices:
+        near = difflib.get_close_matches(text, choices, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InvalidArgumentError(
+            f"{name}={values[name.lower()]}", hint=f"{meant}it is {' or '.join(choices)}"
+        )
+    return text
+
+
+def _number(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or not 0 < int(text) < 2**63:
+        raise InvalidArgumentError(f"{name}={text}", hint="it is a whole number, at least 1")
+    return int(text)
+
+
+def _time_ms(values: Mapping[str, str], name: str) -> int:
+    text = values.get(name.lower(), BY_NAME[name.lower()].default)
+    match = _TIME.fullmatch(text)
+    unit = match[2].lower() or "ms" if match is not None else ""
+    if match is None or unit not in _UNITS_MS:
+        raise InvalidArgumentError(f"{name}={text}", hint="write a time such as 500ms, 30s, 15m or 1h")
+    return int(int(match[1]) * _UNITS_MS[unit])

@@ -1,0 +1,76 @@
+"""``LogStoreDataSource``: ``format("logstore")``."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NoReturn
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from logstore.errors import NotAvailableYetError
+from spark_connector.options import check_names, parse
+
+if TYPE_CHECKING:
+    from spark_connector.options import Mode, SourceOptions
+
+logger = logging.getLogger("logstore.spark")
+
+
+class LogStoreDataSource(DataSource):
+    """A store's topics as a source of Spark, batch and streaming. Register it once a session:
+
+        spark.dataSource.register(LogStoreDataSource)
+        spark.read.format("logstore").option("subscribe", "flights").load("data")
+
+    Options: see the README beside this file. Errors come when Spark plans the read.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "logstore"
+
+    def schema(self) -> StructType | str:
+        """The columns, after a look at all options; what changes nothing is warned about here, once a read."""
+        from spark_connector.schema import spark_schema
+
+        for warning in check_names(self.options, "any").warnings:
+            logger.warning("%s", warning)
+        return spark_schema(parse(self.options, "any"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_connector.reader import LogStoreReader, PushdownReader, pushes_filters
+
+        kind = PushdownReader if pushes_filters() else LogStoreReader
+        return kind(self._checked(schema, "batch"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        from spark_connector.stream_reader import LogStoreStreamReader
+
+        return LogStoreStreamReader(self._checked(schema, "stream"), schema)
+
+    def _checked(self, schema: StructType, mode: Mode) -> SourceOptions:
+        from spark_connector.schema import check_schema
+
+        options = parse(self.options, mode)
+        check_schema(options, schema)
+        return options
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
+        _no_sink()
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
+        _no_sink()
+
+
+def _no_sink() -> NoReturn:
+    raise NotAvailableYetError(
+        "writing to a store from Spark comes with a later version",
+        hint="collect the rows, or use foreachBatch, and send them with logstore.open(DIR).producer()",
+    )

@@ -1,0 +1,21 @@
+"""The recipes of `logstore/README.md`, as programs."""
+
+from __future__ import annotations
+
+import re
+
+from tests.house import ROOT
+
+_PAGE = ROOT / "logstore" / "README.md"
+
+
+def blocks(title: str) -> list[str]:
+    """The Python of one recipe, block by block."""
+    page = _PAGE.read_text("utf-8")
+    (part,) = re.findall(rf"^### {title}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```python\n(.*?)^```$", part, re.MULTILINE | re.DOTALL)
+    return list(found)
+
+
+def recipe(title: str) -> str:
+    return "\n".join(blocks(title))

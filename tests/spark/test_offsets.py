@@ -1,0 +1,65 @@
+"""Offsets as Spark keeps them: stable text, versioned, with epochs and topic ids."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logstore import TopicPartition
+from logstore.errors import DamagedStoreError, UnsupportedStoreVersionError
+from spark_connector.offsets import StreamOffset
+from spark_connector.positions import Place
+
+places = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["a", "b", "ä"]), st.integers(0, 20)),
+    st.builds(Place, st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1)),
+)
+
+
+@settings(derandomize=True, deadline=None)
+@given(places, st.randoms(use_true_random=False))
+def test_the_same_position_is_the_same_text(places: dict[TopicPartition, Place], random: Any) -> None:
+    ids = {place.topic: f"id-{place.topic}" for place in places}
+    shuffled = list(places.items())
+    random.shuffle(shuffled)
+    text = json.dumps(StreamOffset(places, ids).to_json())
+    assert json.dumps(StreamOffset(dict(shuffled), ids).to_json()) == text
+    assert StreamOffset.from_json(json.loads(text)) == StreamOffset(places, ids)
+
+
+def test_the_text_of_version_1() -> None:
+    """A checkpoint holds this text: it must not change."""
+    at = {TopicPartition("flights", 10): Place(7, 2), TopicPartition("flights", 2): Place(0, -1)}
+    assert json.dumps(StreamOffset(at, {"flights": "uuid"}).to_json()) == (
+        '{"version": 1, "topics": {"flights": {"id": "uuid", "partitions": '
+        '{"2": {"offset": 0, "epoch": -1}, "10": {"offset": 7, "epoch": 2}}}}}'
+    )
+
+
+def test_a_newer_version_is_refused() -> None:
+    with pytest.raises(UnsupportedStoreVersionError, match="version 2"):
+        StreamOffset.from_json({"version": 2, "topics": []})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        7,
+        {},
+        {"version": 1},
+        {"version": "1", "topics": {}},
+        {"flights": {"0": 23}},
+        {"version": 1, "topics": {"t": {"id": "x", "partitions": {"0": 5}}}},
+        {"version": 1, "topics": {"t": {"id": "x", "partitions": {"0": {"offset": -1, "epoch": 0}}}}},
+        {"version": 1, "topics": {"t": {"id": "x", "partitions": {"zero": {"offset": 1, "epoch": 0}}}}},
+        {"version": 1, "topics": {"t": {"id": 3, "partitions": {"0": {"offset": 1, "epoch": 0}}}}},
+    ],
+)
+def test_what_is_no_offset_of_ours_is_refused(found: Any) -> None:
+    with pytest.raises(DamagedStoreError, match="checkpoint location of its own"):
+        StreamOffset.from_json(found)
