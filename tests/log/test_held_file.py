@@ -26,10 +26,12 @@ def pins(pool: FilePool, segment: Segment) -> int:
 def test_a_held_file_is_pinned_once() -> None:
     pool, held, segment = desk()
     file = held.hold(segment)
-    assert held.file is file and pins(pool, segment) == 1
+    assert held.file is file
+    assert pins(pool, segment) == 1
     held.let_go()
     held.let_go()
-    assert held.file is None and pins(pool, segment) == 0
+    assert held.file is None
+    assert pins(pool, segment) == 0
 
 
 def test_what_is_lent_outlives_letting_go() -> None:
@@ -37,7 +39,8 @@ def test_what_is_lent_outlives_letting_go() -> None:
     file = held.hold(segment)
     assert held.lend() is file
     held.let_go()
-    assert held.file is None and pins(pool, segment) == 1
+    assert held.file is None
+    assert pins(pool, segment) == 1
     held.hold(segment)
     assert pins(pool, segment) == 2
     held.take_back()
@@ -52,9 +55,11 @@ def test_a_loan_that_was_cut_short_is_settled_by_the_next() -> None:
     held.lend()
     held.let_go()
     file = held.hold(segment)
-    assert held.lend() is file and pins(pool, segment) == 1
+    assert held.lend() is file
+    assert pins(pool, segment) == 1
     held.take_back()
-    assert held.file is file and pins(pool, segment) == 1
+    assert held.file is file
+    assert pins(pool, segment) == 1
 
 
 def test_nothing_is_lent_while_nothing_is_held() -> None:
