@@ -367,6 +367,7 @@ class _Recovery:
                 # Another process that writes the log by turns may have the file open: it goes on in place.
                 with self.pool.pinned(path, True) as file:
                     write_all(file, [content[len(known) :]], len(known))
+                self.indexes_rebuilt += 1
             elif known != content:
                 self.pool.forget_file(path)
                 replace_file(self.fs, path, content)
