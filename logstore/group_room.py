@@ -248,6 +248,18 @@ class GroupRoom:
             self.refresh()
         return bool(dead)
 
+    def expire_offsets(self) -> None:
+        """Forget the offsets of groups that have long been without members, and these groups."""
+        topic = self._topic(False)
+        retention_ms = int(self._context.offsets_retention_s * 1000)
+
+        def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
+            return machine.decide_expire_offsets(self.clock.wall_ms(), retention_ms)
+
+        while topic is not None and topic.look(lambda machine: decide(machine).records):
+            for group, places in topic.decide(decide).items():
+                logger.info("group %r: %d offsets have expired", group, len(places))
+
     def _expire(self, group: str, ids: list[str], machine: GroupCoordinator) -> Decision[list[str]]:
         return machine.decide_expire(group, ids, self.clock.wall_ms())
 

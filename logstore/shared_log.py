@@ -30,6 +30,7 @@ from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.segment import LOG_SUFFIX, Chunk
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder
+from logstore.seams.fs import exists
 from logstore.topic_state import PartitionState, TopicState
 
 logger = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class SharedLog:
         slot = self._context.live.read(self._slot)
         log = self._log
         usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
-        if log is not None and slot is not None and usable and not fresh:
+        if log is not None and slot is not None and usable and not fresh and not self._was_rolled(slot):
             if _is_at(log, slot):
                 return log
             if _may_follow(log, slot) and log.follow_to(slot.log_end_offset, slot.end_position):
@@ -102,6 +103,28 @@ class SharedLog:
         self._drop()
         self._log = self._load(slot)
         return self._log
+
+    @contextmanager
+    def unsettled(self, log: OwnedLog) -> Iterator[None]:
+        """What is written inside is more than the log's file tells by its size (an abort's row comes before its
+        marker): who finds that this process died inside has to recover the log."""
+        bounds, (base, position) = log.bounds(), log.end_position
+        self._context.live.publish(
+            self._slot,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_end_offset=bounds.log_end_offset + 1,
+            segment_base=base,
+            end_position=position,
+            leader_epoch=bounds.leader_epoch,
+        )
+        try:
+            yield
+        except LogStoreError:
+            if not log.dirty and not log.poisoned:
+                log.publish()  # nothing was written
+            raise
 
     def _drop(self) -> None:
         log, self._log = self._log, None
@@ -123,6 +146,17 @@ class SharedLog:
         except OSError as error:
             raise from_os_error(error, "look at", path) from error
         return size == slot.end_position
+
+    def _was_rolled(self, slot: LiveSlot) -> bool:
+        """Whether a process that did not live to say so has made the next segment: to append to the one before
+        it would hide what is appended."""
+        if slot.segment_base == slot.log_end_offset:
+            return False
+        path = f"{self.directory}/{slot.log_end_offset:020d}{LOG_SUFFIX}"
+        try:
+            return exists(self._context.fs, path)
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
 
     def _load(self, slot: LiveSlot | None) -> OwnedLog:
         context = self._context
@@ -157,6 +191,8 @@ class SharedLog:
         if not clean and loaded.next_offset > 0:
             context.recovered.append(loaded.report)
         log = self._made(loaded, rules.log_start_offset)
+        if log.segments.active is not None:
+            log.segments.active.forget_aborted()  # what another process put there may be in memory alone
         log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
         return log
 

@@ -343,6 +343,7 @@ class OwnedLog(SyncedLog):
             self._check_usable()
             if (segment := self.segments.active) is not None and segment.size > 0:
                 self._roll(segment)
+                self._publish(self)  # the segment that was active may be cleaned from now on
 
     # --- the front ---
 

@@ -176,6 +176,24 @@ def test_after_a_reboot_nobody_of_before_is_alive(world: GroupWorld) -> None:
     assert numbers(world.consumer(world.process())) == [0, 1, 2, 3]
 
 
+def test_offsets_of_groups_without_members_expire(world: GroupWorld) -> None:
+    store, day_s = world.first, 86_400
+    fill(store)
+    for group in ("old", "spark-sink-q"):
+        store.commit_offsets(group, {T0: OffsetAndMetadata(1)})
+    one = world.consumer(store, max_poll_interval_ms=2**31 - 1)
+    one.commit({T0: 2})
+    store.step()
+    world.clock.advance(6 * day_s * 1000)
+    store.step()
+    assert set(store.committed_offsets("old")) == {T0}
+    world.clock.advance(1 * day_s * 1000)
+    store.step()
+    assert store.committed_offsets("old") == {}
+    assert [found.group for found in store.admin.list_groups()] == ["g", "spark-sink-q"]
+    assert store.committed_offsets("g")[T0].offset == 2  # it has a member
+
+
 def test_commits_from_outside_are_refused_while_there_are_members(world: GroupWorld) -> None:
     fill(world.first)
     other = world.process()
