@@ -205,6 +205,13 @@ class TransactionStateError(FatalError):
     code = 48
 
 
+class TransactionAbortedError(FatalError):
+    """The record's transaction was aborted before it was sent, or while it was on its way."""
+
+    code = 10040
+    hint = "send it again in another transaction"
+
+
 class TransactionTimedOutError(TransactionStateError):
     """The transaction has outlived its timeout: it takes nothing more and can only be aborted."""
 

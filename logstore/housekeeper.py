@@ -1,5 +1,5 @@
-"""The store's background work, in steps: timed flush, recovery points, retention, compaction, release of idle
-topics.
+"""The store's background work, in steps: timed flush, recovery points, retention, compaction, transactions that
+nobody ends, release of idle topics.
 
 ``step()`` does what is due and says how long nothing will be; a thread of the store only drives it (a
 simulator calls it itself). Nothing owned, unsynced, to retain or to clean means no wake-ups at all.
@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from logstore.cleaner import Cleaner
 from logstore.errors import LogStoreError, StoreClosedError
@@ -23,6 +24,15 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_S = 5.0
 LOOK_S = 1.0  # how soon settings changed by another process reach an owner
+
+
+class TransactionChores(Protocol):
+    """What the housekeeper knows of transactions."""
+
+    def step(self) -> float | None: ...
+    def holds(self, topic: str) -> bool:
+        """Whether an open transaction is in the topic, so that it is not idle."""
+        ...
 
 
 class Housekeeper:
@@ -38,6 +48,7 @@ class Housekeeper:
         look_for_changes: Callable[[], None],
         keeper: Callable[[], RetentionKeeper],
         cleaner: Callable[[], Cleaner],
+        transactions: Callable[[], TransactionChores],
         *,
         threads: bool,
         idle_release_s: float,
@@ -46,6 +57,7 @@ class Housekeeper:
         self._retained = retained
         self._keeper = keeper
         self._cleaner = cleaner
+        self._transactions = transactions
         self._retention_check_s = retention_check_s
         self._next_retention_s = 0.0
         self._clock = clock
@@ -89,6 +101,7 @@ class Housekeeper:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
+        due.append(self._end_transactions())
         due.append(self._clean(due[0]))
         waits = [wait for wait in due if wait is not None]
         wait = min(waits) if waits else None
@@ -124,7 +137,7 @@ class Housekeeper:
             if left <= 0:
                 self._guarded(topic.name, topic.checkpoint)
                 left = CHECKPOINT_S
-            if not topic.pinned and topic.guest is None:
+            if not topic.pinned and topic.guest is None and not self._transactions().holds(topic.name):
                 idle_left = topic.last_used_s + self._idle_release_s - now_s
                 if idle_left <= 0 and self._release_idle(topic):
                     continue
@@ -162,6 +175,11 @@ class Housekeeper:
             )
             if due and self._guarded(topic.name, topic.own_if_free):
                 self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
+
+    def _end_transactions(self) -> float | None:
+        """What nobody else ends."""
+        wait = self._guarded("transactions", lambda: self._transactions().step())
+        return wait if isinstance(wait, float) else None
 
     def _clean(self, flush_in_s: float | None) -> float | None:
         """A slice of compaction, after what is more urgent."""

@@ -141,7 +141,7 @@ class LogStore:
             raise
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
-        if mode == "rw" and self._registry.retains:
+        if mode == "rw" and (self._registry.retains or self._backend.transactions.used):
             self._housekeeper.note_owned()
         _stores.add(self)
 
@@ -157,6 +157,7 @@ class LogStore:
             lambda: self._registry.look_for_changes(),
             lambda: self._keeper,
             lambda: self._cleaning.cleaner,
+            lambda: self._backend.transactions.keeper,
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,

@@ -43,6 +43,7 @@ _COMMANDS = {
     "produce": "logstore.cli.produce:produce",
     "producer": "logstore.cli.producers:producer",
     "topic": "logstore.cli.topics:topic",
+    "transaction": "logstore.cli.transactions:transaction",
 }
 
 _EPILOG = """\b

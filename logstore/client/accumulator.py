@@ -28,7 +28,9 @@ from logstore.errors import (
     OutcomeUnknownError,
     RecordTooLargeError,
 )
+from logstore.format.batch import BatchHeader
 from logstore.invariants import invariant
+from logstore.types import Buffer
 
 # A flight takes at most this much of one partition: enough that handing work between threads (up to 5 ms
 # for the interpreter's lock) costs little, little enough that memory comes back steadily.
@@ -73,7 +75,9 @@ class Accumulator:
         self.draining = False  # flush or close: no batch lingers
         self.counters = Counters()
         self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
-        self.stops_at_failure = False  # a named producer: what it sends next would leave a gap
+        self.stops_at_failure = (
+            False  # a named producer or a transaction: what it sends next would leave a gap
+        )
         self.stopped: LogStoreError | None = None  # ... and this is where it did
 
     # --- rows in ---
@@ -180,6 +184,24 @@ class Accumulator:
             start = 0
         self._reserve(batch, more)
         return batch, start
+
+    def enqueue(
+        self, queue: PartitionQueue, ready: Buffer, header: BatchHeader, now_s: float
+    ) -> PendingBatch:
+        """Put a batch that is ready behind what is there; the caller has checked ``has_room_for`` its size."""
+        self.close_open(queue)
+        deadline_s = now_s + self.settings.delivery_timeout_s
+        batch = PendingBatch(queue, self.driver, header.size, now_s, deadline_s)
+        batch.ready = ready
+        batch.count = header.records_count
+        batch.now_ms = header.max_timestamp
+        batch.size = header.size
+        self._reserve(batch, header.size)
+        batch.room = -1
+        queue.closed.append(batch)
+        self.active[queue] = None
+        self.opened += 1
+        return batch
 
     def sticky_queue_for_chunk(self, route: TopicRoute, size: int, timestamped: bool) -> PartitionQueue:
         """The same for the rows of an ``extend``."""
@@ -305,7 +327,7 @@ class Accumulator:
                 again.append(batch)
                 continue
             batch.attempts += 1
-            if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1:
+            if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1 and batch.ready is None:
                 if batch.base_sequence >= 0:
                     renumbered, queue.next_sequence = True, self._number_of(queue, batch)
                 again += self._cut(batch, batch.count // 2)
@@ -327,7 +349,7 @@ class Accumulator:
         if renumbered or queue.spent or self.stopped is not None:
             done += self._renumber(queue)
         self._settle(queue)
-        return done + self._stop() if self.stopped is not None else done
+        return done + self.stop_waiting() if self.stopped is not None else done
 
     def shorten(self, queue: PartitionQueue, batch: PendingBatch, rows: int) -> PendingBatch:
         """Cut a batch that is about to fly after so many of its rows; the rest, and what flies behind it, goes
@@ -368,8 +390,8 @@ class Accumulator:
             self.fail(batch, error)
         return done
 
-    def _stop(self) -> list[PendingBatch]:
-        """A named producer stopped: nothing that waits may go out any more. Gives what is done."""
+    def stop_waiting(self) -> list[PendingBatch]:
+        """``stopped`` is set: nothing that waits may go out any more. Gives what is done."""
         done: list[PendingBatch] = []
         if self.stopped is not None:
             for queue in list(self.active):
@@ -435,7 +457,7 @@ class Accumulator:
             if queue.spent and not queue.flying:
                 late += self._renumber(queue)
             self._settle(queue)
-        return late + self._stop()
+        return late + self.stop_waiting()
 
     def _settle(self, queue: PartitionQueue) -> None:
         if queue.is_empty:

@@ -8,9 +8,17 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from logstore.arguments import function_or_none, shown, whole
-from logstore.client.backend import Backend, GroupSummary, OnProgress, ProducerSummary, TopicMetadata
+from logstore.client.backend import (
+    Backend,
+    GroupSummary,
+    HangingTransaction,
+    OnProgress,
+    ProducerSummary,
+    TopicMetadata,
+    TransactionSummary,
+)
 from logstore.client.consumer_settings import timestamp_ms
-from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError
+from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError, UnknownTransactionError
 from logstore.groups.offsets import validate_group
 from logstore.groups.views import GroupState, MemberDescription
 from logstore.types import (
@@ -128,6 +136,34 @@ class Admin:
         """Forget the name, so that one opened under it later begins at 0. ProducerBusyError while it is open;
         InvalidArgumentError if there is none."""
         self._backend.delete_producer(name)
+
+    # --- transactions ---
+
+    def list_transactions(self) -> list[TransactionSummary]:
+        """All transactional ids, by name."""
+        return sorted(self._backend.list_transactions())
+
+    def describe_transaction(self, transactional_id: str) -> TransactionSummary:
+        """UnknownTransactionError if there is none."""
+        for summary in self._backend.list_transactions():
+            if summary.transactional_id == transactional_id:
+                return summary
+        raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
+
+    def abort_transaction(self, transactional_id: str) -> TransactionSummary:
+        """Abort what the id has open, also under a live producer, which finds it aborted and may go on. A commit
+        that is decided is finished instead. What is afterwards; partitions that another process owns are marked
+        by that one's housekeeper, within a second or so. UnknownTransactionError."""
+        return self._backend.abort_transaction(transactional_id)
+
+    def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
+        """Transactions that nothing will ever end, of these topics (all); the first of each partition."""
+        return self._backend.find_hanging(topics)
+
+    def end_hanging(self, hanging: HangingTransaction) -> None:
+        """Write the abort marker for one that ``find_hanging`` gave, so that readers go on behind it.
+        TransactionStateError if it hangs no more; TopicLockedError."""
+        self._backend.end_hanging(hanging)
 
     # --- compaction and erasure ---
 

@@ -219,6 +219,83 @@ class ProducerLease(Protocol):
         ...
 
 
+class TransactionLease(Protocol):
+    """A transactional id, its own until ``release`` or until another opening fences it. Thread-safe.
+
+    ``producer_id``, ``epoch``: what the batches of the transaction under way carry; they change between two.
+    Each method may raise ProducerFencedError (a newer opening has the id: this one is over) and, but for
+    ``begin`` and ``release``, TransactionTimedOutError (the coordinator aborted the transaction).
+    """
+
+    @property
+    def transactional_id(self) -> str: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    def begin(self) -> None:
+        """Be ready for the next transaction: whatever the last one left open is finished first."""
+        ...
+
+    def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
+        """Durable when it returns: only then a batch of the transaction may go to these partitions. ``offsets``:
+        and offsets to their log, so that the first ``send_offsets`` needs no step of its own."""
+        ...
+
+    def send_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity | None = None,
+    ) -> None:
+        """Offsets that count once the transaction is committed. ``member``: who commits in the group.
+        Errors as for ``Backend.commit_offsets``."""
+        ...
+
+    def end(self, *, commit: bool) -> None:
+        """Everything that was sent must be durable before. Returns when every partition shows the outcome.
+
+        A commit that raises OutcomeUnknownError may have been decided: call again with ``commit=True``, which asks
+        and goes on. After any other error it was not.
+        """
+        ...
+
+    def ended_by(self) -> LogStoreError | None:
+        """Why the transaction under way is over without this lease's doing; None: it is not."""
+        ...
+
+    def release(self) -> None:
+        """Abort what is open, as far as possible, and let others open the id. Safe to call again."""
+        ...
+
+
+class TransactionSummary(NamedTuple):
+    """A transactional id. ``state``: EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT or
+    COMPLETE_ABORT; ``places``: partitions of the transaction under way, those without a marker once it is decided;
+    ``started_ms``: when the newest one began, -1: there was none; ``holder``: who has the id open; None: nobody."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    started_ms: int
+    places: tuple[TopicPartition, ...]
+    holder: str | None
+
+
+class HangingTransaction(NamedTuple):
+    """A transaction open in a partition that no coordinator knows of, so that nothing will ever end it: readers
+    of committed records wait at ``start_offset``. ``transactional_id``: whose producer id it is; None: unknown."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    start_offset: int
+    transactional_id: str | None
+
+
 class ProducerSummary(NamedTuple):
     """A named producer. ``producer_ids``: all it ever had; ``holder``: who has it open; None: nobody."""
 
@@ -353,6 +430,26 @@ class Backend(Protocol):
     def list_producers(self) -> list[ProducerSummary]: ...
     def delete_producer(self, name: str) -> None:
         """Forget the name: what logs remember of its ids may expire. ProducerBusyError while it is open."""
+        ...
+
+    # --- transactions ---
+    def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
+        """Open the id: an older opening of it is fenced, and what that left open is finished first, aborted
+        unless its commit was decided. ProducerBusyError, TopicLockedError: a process that hangs holds it up."""
+        ...
+
+    def list_transactions(self) -> list[TransactionSummary]: ...
+    def abort_transaction(self, transactional_id: str) -> TransactionSummary:
+        """End what the id has open, whoever has it: the producer finds its transaction aborted. A decided commit
+        is finished instead. UnknownTransactionError; what it was, as it is afterwards."""
+        ...
+
+    def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
+        """Of these topics (all)."""
+        ...
+
+    def end_hanging(self, hanging: HangingTransaction) -> None:
+        """Write the abort marker that nobody else will. TransactionStateError if it hangs no more."""
         ...
 
     # --- groups ---

@@ -26,6 +26,7 @@ from logstore.client.backend import (
     Wakeup,
 )
 from logstore.client.embedded_groups import EmbeddedGroups
+from logstore.client.embedded_transactions import EmbeddedTransactions
 from logstore.config import parse_topic_config
 from logstore.context import StoreContext
 from logstore.erasure import checked_keys
@@ -41,6 +42,7 @@ from logstore.producer_ids import ProducerIds
 from logstore.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
 from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
+from logstore.transaction_services import TransactionServices
 from logstore.types import (
     Acks,
     CompactedPartition,
@@ -56,7 +58,7 @@ _LONGEST_POLL_S = 0.05
 _LONGEST_SLEEP_S = 1.0
 
 
-class EmbeddedBackend:
+class EmbeddedBackend(EmbeddedTransactions):
     """Thread-safe. ``partition`` gives the facade of one partition."""
 
     def __init__(
@@ -72,6 +74,13 @@ class EmbeddedBackend:
         self._partition = partition
         self.groups = EmbeddedGroups(context, registry, partition)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
+        self.transactions = TransactionServices(
+            context,
+            registry,
+            self._producer_ids,
+            lambda create: self.groups.topic(create=create),
+            lambda place: self._partition(*place).log_end_offset,
+        )
 
     # --- metadata and admin ---
 
@@ -429,6 +438,7 @@ class EmbeddedBackend:
         self.groups.delete(group)
 
     def close(self) -> None:
+        self.transactions.close()
         self.groups.close()
 
 

@@ -45,6 +45,7 @@ class FetchState:
         "failed",
         "paused",
         "queued",
+        "started_at",
         "topic_id",
         "where",
     )
@@ -52,6 +53,7 @@ class FetchState:
     def __init__(self, where: TopicPartition, position: int, epoch: int, topic_id: str) -> None:
         self.where = where
         self.topic_id = topic_id
+        self.started_at = position  # by this consumer; there a reader without a commit begins again
         self.end_offset: int | None = None
         self.paused = False
         self.queued = False  # in the fetcher's queue of those that may have a turn

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE
+from logstore.types import Buffer
 
 if TYPE_CHECKING:
     from logstore.client.partition_queue import PartitionQueue
@@ -60,6 +61,7 @@ class PendingBatch:
     attempts = 0
     refusal: LogStoreError | None = None  # what the last attempt came to
     encoded: bytes | None = None
+    ready: Buffer | None = None  # the records came as a batch: only its head is written anew
     identity: Identity | None = None  # of an idempotent producer, from the first flight on
     base_sequence = -1  # with it; kept for retries
     doubtful = False  # a call with it failed as a whole: it may be in although nothing said so
@@ -159,7 +161,7 @@ class PendingBatch:
 
     def _finish(self) -> None:
         self.rows = []
-        self.encoded = None
+        self.encoded = self.ready = None
         self.done = True
         self.driver = None
 

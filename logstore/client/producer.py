@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import os
 import threading
@@ -39,12 +38,13 @@ from logstore.client.router import PlannedChunk, Router, closed_error
 from logstore.client.sender import Sender
 from logstore.client.sequences import Sequences
 from logstore.client.serializers import K, Serializer, V
+from logstore.client.transaction_sequences import TransactionSequences
+from logstore.client.transactional import Transactional, open_transactions
 from logstore.errors import (
     BufferFullError,
     DeliveryTimeoutError,
     InvalidArgumentError,
     LogStoreError,
-    NotAvailableYetError,
     RecordTypeError,
 )
 from logstore.format.batch import HEADER_SIZE
@@ -57,7 +57,7 @@ _LOOK_AGAIN_S = 1.0
 _ALONE_MOST_BYTES = HEADER_SIZE + RECORD_OVERHEAD  # a batch of one row is at most this much larger than it
 
 
-class Producer(Generic[K, V]):
+class Producer(Transactional[K, V], Generic[K, V]):
     """Sends records in batches. May be shared by threads; belongs to the process that made it.
 
     ``acks``: "all" (durable), 1 (in the leader's log), 0 (do not wait, offsets are -1). ``compression``: a
@@ -74,6 +74,8 @@ class Producer(Generic[K, V]):
     ``name``: a producer whose records are counted per partition for ever (``last_sequence``), so that an
     import that was killed goes on where it was. One live producer has the name (ProducerBusyError). It stops
     at the first batch that fails: every later ``send`` raises that error, as there would be a gap.
+    ``transactional_id``: records go in transactions (``transaction``, ``begin``), each committed within
+    ``transaction_timeout_ms`` or aborted. A newer producer of the id fences this one.
 
     Per partition records arrive in the order they were sent, also across retries. Leave the ``with`` block
     or call ``close``: records that a producer still held when it was dropped are reported and sent late.
@@ -86,6 +88,7 @@ class Producer(Generic[K, V]):
         acks: Acks = "all",
         name: str | None = None,
         transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         compression: str | None = None,
         linger_ms: float = 5,
         batch_bytes: int = 65536,
@@ -98,12 +101,6 @@ class Producer(Generic[K, V]):
         value_serializer: Serializer[V] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        # The place of transactions: a transactional producer fences its older self.
-        if transactional_id is not None:
-            raise NotAvailableYetError(
-                f"producer(transactional_id={transactional_id!r}): transactions are not built yet",
-                hint="leave out transactional_id",
-            )
         self._settings = settings_of(
             acks=acks,
             compression=compression,
@@ -123,9 +120,13 @@ class Producer(Generic[K, V]):
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._accumulator = Accumulator(self._settings)
-        self._lease = None if name is None else backend.init_producer(name)
-        sequences = None
-        if self._settings.idempotence:
+        self._lease = self._transactions = None
+        sequences: Sequences | None = None
+        if transactional_id is not None:
+            lease = open_transactions(backend, transactional_id, transaction_timeout_ms, self._settings, name)
+            sequences = TransactionSequences(lease)
+        elif self._settings.idempotence:
+            self._lease = None if name is None else backend.init_producer(name)
             sequences = Sequences(lambda: backend.init_producer(None), self._lease)
             self._accumulator.stops_at_failure = name is not None
         self._sender = Sender(backend, self._accumulator, self._clock, sequences)
@@ -136,7 +137,9 @@ class Producer(Generic[K, V]):
         self._pid = os.getpid()
         self._set_lock(self._accumulator.lock)
         self._dropped = watch(self, self._sender, self._accumulator)
-        if name is not None:
+        if transactional_id is not None:
+            self._transactions = self._control(lease, sequences)
+        if name is not None or transactional_id is not None:
             self._sender.start()
 
     def _set_lock(self, lock: threading.Lock) -> None:
@@ -413,6 +416,8 @@ class Producer(Generic[K, V]):
         if os.getpid() != self._pid:
             return  # the parent's records are the parent's to send
         timeout_s = seconds_or_none(timeout_s)
+        if self._transactions is not None:
+            self._transactions.close()
         with self._lock:
             if self._closed:
                 return
@@ -491,11 +496,11 @@ class Producer(Generic[K, V]):
         """The lock is held: nothing is queued that cannot go out."""
         if self._closed:
             raise closed_error()
+        if self._transactions is not None:
+            self._transactions.check_open()
         stopped = self._accumulator.stopped
         if stopped is not None:
-            error = copy.copy(stopped)
-            error.add_note(f"producer {self.name!r} has stopped there: open the name again to go on")
-            raise error
+            raise self._stop_error(stopped)
 
     def refuse_in_child(self) -> None:
         """After a fork, in the child: wait for no lock of the parent's, and refuse every call."""

@@ -20,9 +20,9 @@ from logstore.client.accumulator import FLIGHT_GRACE_S, Accumulator
 from logstore.client.backend import Backend, ProduceItem, ProduceResult
 from logstore.client.partition_queue import PartitionQueue
 from logstore.client.pending import PendingBatch
-from logstore.client.sequences import Sequences
+from logstore.client.sequences import Identity, Sequences
 from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
-from logstore.format.batch import encode_batch
+from logstore.format.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, as_produced, encode_batch
 from logstore.seams.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class Sender:
             batches = accumulator.take_ready(now_s)
             if not batches:
                 wait_s = self._nap(accumulator.next_event_s(now_s), now_s)
-        self._announce(late)
+        self.announce(late)
         if not batches:
             return wait_s
         self._fly(batches, None)
@@ -167,6 +167,7 @@ class Sender:
         the error that keeps them from it."""
         at = 0
         try:
+            sequences.prepare(batches)
             while at < len(batches):
                 batch = batches[at]
                 if batch.base_sequence < 0:
@@ -187,7 +188,7 @@ class Sender:
         queue = batch.queue
         with self._accumulator.lock:
             first = self._accumulator.shorten(queue, batch, rows)
-        self._announce((batch,))  # its waiters wait for the parts
+        self.announce((batch,))  # its waiters wait for the parts
         stay = [first if other is batch else other for other in batches]
         return [other for other in stay if other.queue is not queue or other in queue.flying]
 
@@ -223,7 +224,7 @@ class Sender:
                     batch.now_ms = self._clock.wall_ms()
                 route = batch.queue.route
                 encoded = batch.encoded = _encoded(batch, route.codec)
-                if len(encoded) > route.max_message_bytes and route.codec != "none":
+                if len(encoded) > route.max_message_bytes and route.codec != "none" and not batch.ready:
                     # What does not compress grows a little; plain it fits, as send() has seen to.
                     encoded = batch.encoded = _encoded(batch, "none")
             items.append(ProduceItem(batch.queue.topic, batch.queue.partition, encoded))
@@ -246,9 +247,9 @@ class Sender:
                 more = more or bool(queue.closed) or (queue.open is not None and queue.open.wanted)
         if more and threading.current_thread() is not self._thread:
             self.wake()
-        self._announce(done)
+        self.announce(done)
 
-    def _announce(self, batches: Iterable[PendingBatch]) -> None:
+    def announce(self, batches: Iterable[PendingBatch]) -> None:
         """Let waiters go on and call callbacks, outside the lock."""
         for batch in batches:
             if batch.gate is not None:
@@ -347,7 +348,7 @@ class Sender:
         """Fail what is past its delivery timeout."""
         with self._accumulator.lock:
             late = self._accumulator.expire(self._clock.monotonic_s())
-        self._announce(late)
+        self.announce(late)
 
     # --- fork ---
 
@@ -358,6 +359,15 @@ class Sender:
 
 def _encoded(batch: PendingBatch, codec: str) -> bytes:
     identity = batch.identity
+    if batch.ready is not None:
+        stands_for = identity if identity is not None else Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        return as_produced(
+            batch.ready,
+            producer_id=stands_for.producer_id,
+            epoch=stands_for.epoch,
+            base_sequence=batch.base_sequence,
+            transactional=stands_for.transactional,
+        )
     if identity is None:
         return encode_batch(batch.rows, now_ms=batch.now_ms, codec=codec)
     return encode_batch(
@@ -367,6 +377,7 @@ def _encoded(batch: PendingBatch, codec: str) -> bytes:
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=batch.base_sequence,
+        transactional=identity.transactional,
     )
 
 

@@ -12,7 +12,7 @@ again: it stops.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from logstore.client.backend import ProducerLease
@@ -26,6 +26,7 @@ SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 class Identity(NamedTuple):
     producer_id: int
     epoch: int
+    transactional: bool = False
 
 
 class Sequences:
@@ -43,6 +44,9 @@ class Sequences:
     @property
     def lease(self) -> ProducerLease | None:
         return self._lease
+
+    def prepare(self, batches: Sequence[PendingBatch]) -> None:
+        """A flight begins; whatever must be true before its batches get numbers is made so."""
 
     def assign(self, batch: PendingBatch) -> int:
         """Give ``batch``, the next of its partition to fly, its numbers. Gives how many of its rows may fly:

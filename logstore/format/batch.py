@@ -52,6 +52,7 @@ from logstore.types import Buffer, Record, Row
 __all__ = [
     "BatchHeader",
     "CODEC_NAMES",
+    "as_produced",
     "check_crc",
     "data_batches",
     "decode_batches",
@@ -226,6 +227,26 @@ def stamp_log_append_time(buffer: Buffer, timestamp_ms: int) -> bytes:
     attributes = header.attributes | LOG_APPEND_TIME_BIT
     return pack_batch(
         header._replace(attributes=attributes, max_timestamp=timestamp_ms),
+        memoryview(buffer)[HEADER_SIZE : header.size],
+    )
+
+
+def as_produced(
+    buffer: Buffer, *, producer_id: int, epoch: int, base_sequence: int, transactional: bool
+) -> bytes:
+    """A copy of the batch in ``buffer`` as another producer sends it: whose it is, its sequence and the CRC are
+    new, the records section is as it was, neither decoded nor decompressed."""
+    header = read_header(buffer)
+    kept = header.attributes & ~(TRANSACTIONAL_BIT | DELETE_HORIZON_BIT)
+    return pack_batch(
+        header._replace(
+            base_offset=0,
+            leader_epoch=NO_LEADER_EPOCH,
+            attributes=kept | (TRANSACTIONAL_BIT if transactional else 0),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=base_sequence,
+        ),
         memoryview(buffer)[HEADER_SIZE : header.size],
     )
 

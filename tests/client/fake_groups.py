@@ -157,7 +157,9 @@ class FakeGroups(ABC):
         return self.machine.pending(group).keys()
 
     def list_groups(self) -> list[GroupSummary]:
-        found = [(self.machine.describe(name), self.machine.committed(name)) for name in self.machine.groups()]
+        found = [
+            (self.machine.describe(name), self.machine.committed(name)) for name in self.machine.groups()
+        ]
         return [
             GroupSummary(one.group, one.state, one.members, offsets, one.assignor, one.epoch)
             for one, offsets in found

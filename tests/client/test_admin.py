@@ -69,7 +69,9 @@ def test_internal_topics_show_on_request(backend: Backend, admin: Admin) -> None
 
 def lags(description: GroupDescription) -> list[tuple[int, int | None, int]]:
     assert all(row.end_offset == 10 for row in description.partitions)
-    return [(row.partition, row.committed and row.committed.offset, row.lag) for row in description.partitions]
+    return [
+        (row.partition, row.committed and row.committed.offset, row.lag) for row in description.partitions
+    ]
 
 
 def test_groups_with_lag_and_member(backend: Backend, admin: Admin) -> None:

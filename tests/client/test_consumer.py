@@ -19,7 +19,6 @@ from logstore.errors import (
     ConsumerThreadError,
     CorruptBatchError,
     DataLossError,
-    GroupBusyError,
     InvalidArgumentError,
     NoCommittedOffsetError,
     OffsetOutOfRangeError,

@@ -248,7 +248,7 @@ class Importer(RuleBasedStateMachine):
         if producer is not None:
             with producer._lock:
                 producer._accumulator.stopped = OutcomeUnknownError("killed")
-                producer._accumulator._stop()
+                producer._accumulator.stop_waiting()
                 producer._accumulator.failed.clear()
             producer.close()
         self.check()

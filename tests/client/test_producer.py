@@ -18,7 +18,6 @@ from logstore.errors import (
     DiskFullError,
     InvalidArgumentError,
     InvalidTimestampError,
-    NotAvailableYetError,
     PartitionPoisonedError,
     RecordTooLargeError,
     RecordTypeError,
@@ -277,7 +276,7 @@ def test_compression_comes_from_the_topic_or_the_caller(fake: FakeBackend) -> No
         ({"linger_ms": 100, "delivery_timeout_ms": 50}, InvalidArgumentError),
         ({"name": "import", "acks": 1}, InvalidArgumentError),
         ({"idempotence": "on"}, InvalidArgumentError),
-        ({"transactional_id": "tx"}, NotAvailableYetError),
+        ({"transactional_id": "tx", "acks": 1}, InvalidArgumentError),
     ],
 )
 def test_settings_are_checked(fake: FakeBackend, settings: dict[str, Any], error: type[Exception]) -> None:

@@ -1,0 +1,39 @@
+"""The parts of the embedded store that serve transactions, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from logstore.context import StoreContext
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.producer_ids import ProducerIds
+from logstore.shared_topic import SharedTopic
+from logstore.topic_registry import TopicRegistry
+from logstore.transaction_keeper import TransactionKeeper
+from logstore.transaction_office import TransactionOffice
+from logstore.transaction_room import TransactionRoom
+from logstore.types import TopicPartition
+
+
+class TransactionServices:
+    """``room``: open ids; ``keeper``: the housekeeper's part; ``office``: the administrator's."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        producer_ids: ProducerIds,
+        offsets: Callable[[bool], SharedTopic[GroupCoordinator] | None],
+        end_of: Callable[[TopicPartition], int],
+    ) -> None:
+        self.room = TransactionRoom(context, registry, producer_ids, offsets, end_of)
+        self.keeper = TransactionKeeper(self.room)
+        self.office = TransactionOffice(context, registry, self.room, offsets)
+
+    @property
+    def used(self) -> bool:
+        """Whether transactions were ever begun in this store."""
+        return self.room.existing() is not None
+
+    def close(self) -> None:
+        self.room.close()
