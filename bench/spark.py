@@ -176,7 +176,7 @@ def triggers(bench: Bench, spark: SparkSession, path: str | None, rows: int) -> 
     with bench.scratch() as folder:
         query = streamed(spark.readStream.format(kind).options(**options).load(), folder)
         took = [row.durationMs["triggerExecution"] for row in query.recentProgress if row.numInputRows]
-    return statistics.median(took[3:])
+    return float(statistics.median(took[3:]))
 
 
 def session() -> SparkSession:

@@ -9,9 +9,10 @@ others go on. Driven by the housekeeper; one thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from logstore.cleaned_topic import CleanedTopic
 from logstore.cleaning_facts import CleaningFacts
 from logstore.cleaning_run import CleaningKit, CleaningRun
 from logstore.errors import (
@@ -22,12 +23,12 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.log.cleanable import Cleanable
-from logstore.topic import Topic
 from logstore.types import PartitionCompaction
 
 logger = logging.getLogger(__name__)
 
-SLICE_S: Final = 0.001
+# Shorter than a step takes, nearly always: a slice is one step, as long as an appending thread may have to wait.
+SLICE_S: Final = 0.0002
 SHORTEST_SLICE_S: Final = SLICE_S / 10
 DEFAULT_DUTY: Final = 0.1
 CHECK_S: Final = 15.0  # Kafka's log.cleaner.backoff.ms
@@ -38,7 +39,7 @@ _PASSING = (SegmentVanishedError, StoreClosedError, TopicLockedError, UnknownTop
 
 
 class _Candidate(NamedTuple):
-    topic: Topic
+    topic: CleanedTopic
     partition: int
     found: Cleanable
 
@@ -49,7 +50,7 @@ class Cleaner:
     def __init__(
         self,
         kit: CleaningKit,
-        topics: Callable[[], list[Topic]],
+        topics: Callable[[], Sequence[CleanedTopic]],
         *,
         duty: float = DEFAULT_DUTY,
         check_s: float = CHECK_S,
@@ -115,7 +116,7 @@ class Cleaner:
         finally:
             topic.leave(counts_as_use=False)
 
-    def _give_back(self, topic: Topic) -> None:
+    def _give_back(self, topic: CleanedTopic) -> None:
         """Release a topic that was taken just to be cleaned, unless it has been used since."""
         borrowed_at_s, self._borrowed_at_s = self._borrowed_at_s, None
         if borrowed_at_s is None or topic.last_used_s != borrowed_at_s:
@@ -159,7 +160,7 @@ class Cleaner:
             self._give_back(candidate.topic)
         return None
 
-    def _due_of(self, topic: Topic, by_time: bool) -> list[_Candidate]:
+    def _due_of(self, topic: CleanedTopic, by_time: bool) -> list[_Candidate]:
         """Partitions of one topic that are due, or whose active segment has to be rolled."""
         if not topic.config.cleanup_policy.compact or topic.guest is not None:
             return []
@@ -184,7 +185,7 @@ class Cleaner:
                 due.append(_Candidate(topic, partition, found))
         return due
 
-    def _look(self, topic: Topic, partition: int, point: int, by_time: bool) -> Cleanable:
+    def _look(self, topic: CleanedTopic, partition: int, point: int, by_time: bool) -> Cleanable:
         at = (self._kit.believed_ms(), self._kit.context.clock.monotonic_s())
         # Horizons that a restart forgot are looked for where this process is at home, not for its neighbours.
         return self._facts.decide(topic, partition, point, at=at, by_time=by_time, watch=topic.owned)
@@ -192,7 +193,7 @@ class Cleaner:
     def _started(self, candidate: _Candidate, by_time: bool) -> CleaningRun | None:
         topic, partition, found = candidate
         place = (topic.entry.topic_id, partition)
-        borrowed = not topic.owned
+        borrowed = not topic.owned and not topic.shared  # a shared one keeps nobody out
         try:
             if not topic.own_if_free() or not topic.try_enter():
                 return None
@@ -219,7 +220,7 @@ class Cleaner:
 
     # --- what others may know ---
 
-    def describe(self, topic: Topic, partition: int, points: Mapping[int, int]) -> PartitionCompaction:
+    def describe(self, topic: CleanedTopic, partition: int, points: Mapping[int, int]) -> PartitionCompaction:
         """For a description; takes no lock. Errors as of reading the partition."""
         kit, clock, point = self._kit, self._kit.context.clock, points.get(partition, 0)
         place = (topic.entry.topic_id, partition)

@@ -5,6 +5,7 @@ A partition that nobody appends to is looked at once: afterwards its bounds are 
 
 from __future__ import annotations
 
+from logstore.cleaned_topic import CleanedTopic
 from logstore.cleaning_ledger import SHORTEST_HORIZON_MS, CleaningLedger, Place
 from logstore.config import TopicConfig
 from logstore.errors import from_os_error
@@ -23,7 +24,6 @@ from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
 from logstore.log.segment import Segment
 from logstore.log.segment_list import SegmentList
-from logstore.topic import Topic
 
 _Seen = tuple[object, ...]
 
@@ -36,7 +36,14 @@ class CleaningFacts:
         self._known: dict[Place, tuple[_Seen, list[DirtySegment]]] = {}
 
     def decide(
-        self, topic: Topic, partition: int, point: int, *, at: tuple[int, float], by_time: bool, watch: bool
+        self,
+        topic: CleanedTopic,
+        partition: int,
+        point: int,
+        *,
+        at: tuple[int, float],
+        by_time: bool,
+        watch: bool,
     ) -> Cleanable:
         """What is cleanable now. ``point``: the cleaner point; ``at``: wall ms and monotonic s. ``watch``: take
         notice of tombstones that wait, so that they are looked at a minute after the first sight.

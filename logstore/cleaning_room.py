@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from logstore import arguments
+from logstore.cleaned_topic import CleanedTopic
 from logstore.cleaner import CHECK_S, DEFAULT_DUTY, Cleaner
 from logstore.cleaning_run import CleaningKit, MakeCleaning
 from logstore.compactor import Compactor
@@ -13,7 +14,6 @@ from logstore.erasure import Eraser
 from logstore.errors import InvalidArgumentError
 from logstore.log.cleaning import Cleaning
 from logstore.log.retirement import Retirement
-from logstore.topic import Topic
 
 DEFAULT_KEY_MAP_BYTES = 64 << 20
 _LEAST_KEY_MAP_BYTES = 1 << 16
@@ -26,7 +26,7 @@ class CleaningRoom:
         self,
         context: StoreContext,
         retirement: Retirement,
-        topics: Callable[[], list[Topic]],
+        topics: Callable[[], Sequence[CleanedTopic]],
         *,
         duty: float = DEFAULT_DUTY,
         key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,

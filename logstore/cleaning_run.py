@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from logstore.cleaned_topic import CleanedTopic
 from logstore.cleaning_ledger import CleaningLedger, Place
 from logstore.clock_guard import ClockGuard
 from logstore.context import StoreContext
@@ -19,7 +20,6 @@ from logstore.log.file_pool import FilePool
 from logstore.log.owned_log import OwnedLog
 from logstore.log.retirement import Retirement
 from logstore.seams.clock import Clock
-from logstore.topic import Topic
 from logstore.types import CleaningProgress
 
 MakeCleaning = Callable[[OwnedLog, FilePool, Clock, Retirement, CleanRequest], Cleaning]
@@ -51,7 +51,7 @@ class CleaningKit:
         self._by_hand: set[str] = set()  # ids of topics that somebody cleans or erases from by hand
 
     @contextmanager
-    def reserved(self, topic: Topic) -> Iterator[None]:
+    def reserved(self, topic: CleanedTopic) -> Iterator[None]:
         """No cleaning in the background begins in the topic meanwhile, and one that is under way is ended.
         TopicLockedError while another call has it."""
         topic_id = topic.entry.topic_id
@@ -79,7 +79,7 @@ class CleaningKit:
 
     def start(
         self,
-        topic: Topic,
+        topic: CleanedTopic,
         partition: int,
         offsets: tuple[int, int],
         *,
@@ -117,7 +117,7 @@ class CleaningRun:
     def __init__(
         self,
         kit: CleaningKit,
-        topic: Topic,
+        topic: CleanedTopic,
         partition: int,
         log: OwnedLog,
         request: CleanRequest,

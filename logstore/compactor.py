@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from logstore.cleaned_topic import CleanedTopic
 from logstore.cleaning_facts import CleaningFacts
 from logstore.cleaning_run import CleaningKit, CleaningRun
 from logstore.client.backend import OnProgress
@@ -17,7 +18,6 @@ from logstore.errors import (
 from logstore.log.cleanable import Cleanable
 from logstore.log.cleaning import CleanResult
 from logstore.partition_folder import folder_is_mine
-from logstore.topic import Topic
 from logstore.types import CompactedPartition, TopicPartition
 
 SLICE_S: Final = 0.05  # how often progress is told, and a closing store noticed
@@ -31,7 +31,7 @@ class Compactor:
 
     def compact(
         self,
-        topic: Topic,
+        topic: CleanedTopic,
         partitions: Sequence[int],
         *,
         roll: bool = False,
@@ -59,7 +59,7 @@ class Compactor:
             return [self._one(topic, partition, roll, on_progress) for partition in partitions]
 
     def _one(
-        self, topic: Topic, partition: int, roll: bool, on_progress: OnProgress | None
+        self, topic: CleanedTopic, partition: int, roll: bool, on_progress: OnProgress | None
     ) -> CompactedPartition:
         context = self._kit.context
         directory = context.partition_directory(topic.name, partition)
@@ -83,13 +83,17 @@ class Compactor:
             if result.cleaned_to >= found.end_offset:
                 return done  # else the key map was full: the rest is the next round's
 
-    def _look(self, topic: Topic, partition: int, point: int) -> Cleanable:
+    def _look(self, topic: CleanedTopic, partition: int, point: int) -> Cleanable:
         at = (self._kit.believed_ms(), self._kit.context.clock.monotonic_s())
         facts = CleaningFacts(self._kit.ledger)
         return facts.decide(topic, partition, point, at=at, by_time=True, watch=False)
 
     def begin(
-        self, topic: Topic, partition: int, offsets: tuple[int, int], erase: frozenset[bytes] | None = None
+        self,
+        topic: CleanedTopic,
+        partition: int,
+        offsets: tuple[int, int],
+        erase: frozenset[bytes] | None = None,
     ) -> CleaningRun:
         """Start on a partition. The caller is inside the topic, and has reserved it."""
         self._kit.ledger.forgive((topic.entry.topic_id, partition))
@@ -112,6 +116,7 @@ class Compactor:
                     on_progress(place, run.progress)
                 if result is not None:
                     return result
+                run.topic.breathe()
                 if run.ended:
                     raise ClientClosedError(
                         f"cleaning {run.where} was ended early: the topic was deleted or given up",

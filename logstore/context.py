@@ -45,6 +45,7 @@ class StoreContext:
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
+    offsets_retention_s: float = 7 * 86_400.0  # of groups without members; Kafka's offsets.retention.minutes
     recovered: list[RecoveredPartition] = field(default_factory=list)
     shared_logs: dict[str, SharedLog] = field(default_factory=dict)  # of internal topics, by topic id
     shared_logs_lock: Lock = field(default_factory=Lock)
@@ -58,6 +59,8 @@ class StoreContext:
             raise StoreClosedError(f"the store at {self.root} is closed")
 
     def check_writable(self) -> None:
+        if not (self.forked or self.closed or self.read_only):
+            return
         self.check_usable()
         if self.read_only:
             raise ReadOnlyStoreError(f"the store at {self.root} was opened read-only")

@@ -9,52 +9,11 @@ in this project carry codes from 10000 on.
 from __future__ import annotations
 
 import errno
-from typing import ClassVar
 
-
-class LogStoreError(Exception):
-    """Root of all errors raised by this project.
-
-    ``code``: Kafka's protocol code or ours (>= 10000); ``hint``: what to change, appended to the message.
-    """
-
-    code: ClassVar[int] = -1
-    retriable: ClassVar[bool] = False
-    hint: ClassVar[str] = ""
-
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        self.message = message
-        self.advice = self.hint if hint is None else hint
-        super().__init__(f"{message} ({self.advice})" if self.advice else message)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Keep errors picklable: they cross process borders in Spark and in tests."""
-        return (_rebuild, (type(self), self.message, self.advice, self.__dict__.copy()))
-
-
-def _rebuild(kind: type[LogStoreError], message: str, advice: str, state: dict[str, object]) -> LogStoreError:
-    error = kind.__new__(kind)
-    LogStoreError.__init__(error, message, hint=advice)
-    error.__dict__.update(state)
-    return error
-
-
-class RetriableError(LogStoreError):
-    """The same call may succeed later, unchanged."""
-
-    retriable = True
-
-
-class FatalError(LogStoreError):
-    """The same call will fail again until something is changed."""
-
-
-class InvariantError(FatalError):
-    """A programmer's mistake inside logstore: something that must always hold did not."""
-
-    code = 10000
-    hint = "this is a bug in logstore; please report it with the message"
-
+from logstore.error import FatalError as FatalError
+from logstore.error import InvariantError as InvariantError
+from logstore.error import LogStoreError as LogStoreError
+from logstore.error import RetriableError as RetriableError
 
 # --- the caller's arguments -------------------------------------------------------------------------
 
@@ -512,18 +471,23 @@ class BackendNotInstalledError(FatalError):
 class NotCompactedError(FatalError):
     """A table of a topic that does not compact: its records are no states of their keys."""
 
-    code = 10040
+    code = 10043
     hint = "set cleanup.policy=compact on the topic, or pass any_policy=True"
 
 
 class CompactedAwayError(FatalError):
-    """Records that would be needed to show a former state were removed by compaction. ``exact_from``: the first
-    offset of the partition from which on states are exact."""
+    """Compaction removed records that a former state needs. ``exact_from``: from there on states are exact."""
 
     code = 10041
 
     def __init__(
-        self, message: str, *, hint: str | None = None, partition: int = -1, offset: int = -1, exact_from: int = -1
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        partition: int = -1,
+        offset: int = -1,
+        exact_from: int = -1,
     ) -> None:
         super().__init__(message, hint=hint)
         self.partition = partition
@@ -535,7 +499,9 @@ class TableTooLargeError(FatalError):
     """The keys of a table take more memory than ``max_memory_bytes``."""
 
     code = 10042
-    hint = "raise max_memory_bytes (about 120 bytes and the key, each), or spread the keys over several topics"
+    hint = (
+        "raise max_memory_bytes (about 120 bytes a key, and the key), or spread the keys over several topics"
+    )
 
 
 def from_os_error(error: OSError, action: str, path: str) -> LogStoreError:

@@ -5,67 +5,74 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from logstore.format.batch import BatchHeader, check_crc, iter_headers, records_section
-from logstore.format.record import decode_rows
+from logstore.format.batch import BatchHeader, check_crc, read_header, records_section
+from logstore.format.payloads import Payload, payloads, take_plain
 from logstore.log.producer_replay import marker_of
 from logstore.log.producer_state import Marker
 from logstore.log.segment import Chunk
 from logstore.machine import Decision, ReplaysMany, StateMachine
-from logstore.types import Buffer
 
 Machine = TypeVar("Machine", bound=StateMachine)
 
 
 class FollowedMachine(Generic[Machine]):
-    """Not thread-safe. ``make``: an empty machine; ``applied``: the first offset that it has not seen."""
+    """Not thread-safe. ``make``: an empty machine; ``applied``: the first offset that it has not seen.
+
+    After an error of ``follow`` or ``took`` what the machine has seen is not known: ``start_over``.
+    """
 
     def __init__(self, make: Callable[[], Machine]) -> None:
         self._make = make
-        self.machine = make()
-        self.applied = 0
+        self.start_over()
 
     def start_over(self) -> None:
         """Records that were replayed are gone, or may be: all of it again is the safe way."""
-        self.machine = self._make()
+        self.machine: Machine = self._make()
         self.applied = 0
+        machine: object = self.machine
+        self._replay_many = machine.replay_many if isinstance(machine, ReplaysMany) else None
 
     # --- from the log ---
 
-    def follow(self, chunk: Chunk, where: str) -> None:
-        """Replay whole batches, which may begin before ``applied``. Errors: those of decoding, and the machine's."""
-        for position, header in iter_headers(chunk.data):
-            if header.last_offset < self.applied:
-                continue
-            check_crc(chunk.data, position, header)
-            if header.records_count:
-                self._replay_batch(chunk.data, position, header, where)
-            self.applied = header.next_offset
+    def follow(self, chunk: Chunk) -> None:
+        """Replay whole batches, which may begin before ``applied``: runs of plain records together, those of
+        transactions and their markers one by one. Errors: those of decoding, and the machine's."""
+        view, at, size = memoryview(chunk.data), 0, len(chunk.data)
+        while at < size:
+            run: list[Payload] = []
+            at = take_plain(view, at, self.applied, run)
+            if run:
+                self._replay_run(run)
+            if at < size:
+                header = read_header(view, at)
+                check_crc(view, at, header)
+                if header.last_offset >= self.applied and header.records_count:
+                    self._replay_batch(view, at, header)
+                at += header.size
         self.applied = max(self.applied, chunk.next_offset)
 
-    def _replay_batch(self, data: Buffer, position: int, header: BatchHeader, where: str) -> None:
-        machine: StateMachine = self.machine
+    def _replay_run(self, run: list[Payload]) -> None:
+        if self._replay_many is not None:
+            self._replay_many(run)
+            return
+        replay = self.machine.replay
+        for key, value in run:
+            replay(key, value)
+
+    def _replay_batch(self, data: memoryview, position: int, header: BatchHeader) -> None:
+        machine = self.machine
         if header.is_control:
-            marker = marker_of(memoryview(data)[position : position + header.size], header)
+            marker = marker_of(data[position : position + header.size], header)
             if marker is not None:
                 machine.replay_marker(marker.producer_id, marker.epoch, marker.committed)
             return
-        records = decode_rows(
-            records_section(data, position, header),
-            header.records_count,
-            header.base_offset,
-            header.base_timestamp,
-            where,
-            0,
-            None,
-        )
-        if header.is_transactional:
-            for record in records:
-                machine.replay_pending(header.producer_id, header.producer_epoch, record.key, record.value)
-        elif isinstance(machine, ReplaysMany):
-            machine.replay_many([(record.key, record.value) for record in records])
-        else:
-            for record in records:
-                machine.replay(record.key, record.value)
+        section = records_section(data, position, header)
+        found = payloads(section, header.records_count, header.base_offset)
+        if not header.is_transactional:
+            self._replay_run(found)
+            return
+        for key, value in found:
+            machine.replay_pending(header.producer_id, header.producer_epoch, key, value)
 
     # --- what was just appended ---
 

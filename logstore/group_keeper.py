@@ -24,6 +24,8 @@ _LONGEST_LOOK_S: Final = 0.05
 # Between two looks at other members' locks and beats, at the least; and for each of them.
 _JUDGE_S: Final = 0.1
 _JUDGE_PER_MEMBER_S: Final = 0.0002
+# Between two looks for offsets that have expired; as Kafka's offsets.retention.check.interval.ms.
+_EXPIRY_S: Final = 600.0
 
 
 class GroupKeeper:
@@ -34,6 +36,7 @@ class GroupKeeper:
         self._threads = threads
         self._look_s = _FIRST_LOOK_S
         self._next_judge_s = 0.0
+        self._next_expiry_s: float | None = None
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._start_lock = threading.Lock()
@@ -64,6 +67,11 @@ class GroupKeeper:
             groups = {member.group for member in members}
             self._guarded("dead members", lambda: room.expire_dead(groups))
             self._next_judge_s = now_s + _JUDGE_S + _JUDGE_PER_MEMBER_S * len(members)
+        if self._next_expiry_s is None:
+            self._next_expiry_s = now_s + _EXPIRY_S
+        elif now_s >= self._next_expiry_s:
+            self._next_expiry_s = now_s + _EXPIRY_S
+            self._guarded("expired offsets", room.expire_offsets)
         news = self._guarded("groups", room.follow)
         self._look_s = _FIRST_LOOK_S if news else min(2 * self._look_s, _LONGEST_LOOK_S)
         return self._look_s

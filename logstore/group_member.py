@@ -54,6 +54,9 @@ class GroupMember:
             self._ended_by = ended_by or UnknownMemberError(f"member {self.member_id!r} has left")
         return True
 
+    def is_settled(self) -> bool:
+        return self._view is None or self._room.is_settled(self.group, self.member_id)
+
     def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
         self._room.act(
             lambda machine, now_ms: machine.decide_sync(self.group, self.member_id, epoch, owned, now_ms)

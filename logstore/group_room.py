@@ -24,6 +24,7 @@ from logstore.errors import (
 from logstore.group_member import GroupMember
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offsets import validate_group
+from logstore.groups.views import GroupDescription
 from logstore.locks import this_process
 from logstore.machine import Decision
 from logstore.member_slots import MemberSlots
@@ -128,13 +129,13 @@ class GroupRoom:
             self._need_topic().decide(
                 lambda machine: machine.decide_leave(member.group, member.member_id, self.clock.wall_ms())
             )
+            self.refresh()
         except StoreClosedError:
             pass  # its locks are free by now, or will be in a moment
         except LogStoreError as error:
             logger.warning("member %s leaves group %r untold: %s", member.member_id, member.group, error)
         finally:
             self._free(member)
-        self.refresh()
 
     def _free(self, member: GroupMember) -> None:
         try:
@@ -229,6 +230,11 @@ class GroupRoom:
             return error
         return None
 
+    def is_settled(self, group: str, member_id: str) -> bool:
+        """Whether the member has all that it shall have."""
+        topic = self._need_topic()
+        return topic.look(lambda machine: is_settled(machine.describe(group), member_id))
+
     def expire_dead(self, groups: Collection[str]) -> bool:
         """Decide the end of every member of these groups that is dead. Whether there was one."""
         topic = self._topic(False)
@@ -241,6 +247,18 @@ class GroupRoom:
         if dead:
             self.refresh()
         return bool(dead)
+
+    def expire_offsets(self) -> None:
+        """Forget the offsets of groups that have long been without members, and these groups."""
+        topic = self._topic(False)
+        retention_ms = int(self._context.offsets_retention_s * 1000)
+
+        def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
+            return machine.decide_expire_offsets(self.clock.wall_ms(), retention_ms)
+
+        while topic is not None and topic.look(lambda machine: decide(machine).records):
+            for group, places in topic.decide(decide).items():
+                logger.info("group %r: %d offsets have expired", group, len(places))
 
     def _expire(self, group: str, ids: list[str], machine: GroupCoordinator) -> Decision[list[str]]:
         return machine.decide_expire(group, ids, self.clock.wall_ms())
@@ -257,3 +275,12 @@ class GroupRoom:
 
     def close(self) -> None:
         self.slots.close()
+
+
+def is_settled(group: GroupDescription, member_id: str) -> bool:
+    """Whether this member of the group has all that it shall have."""
+    return all(
+        set(member.target) <= set(member.assigned)
+        for member in group.members
+        if member.member_id == member_id
+    )

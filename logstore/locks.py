@@ -252,18 +252,14 @@ class FileLocks:
         if since_ms is not None:
             return self._me._replace(since_ms=since_ms)
         try:
-            if not mechanism.locked_by_other(slot):
-                return None
-            return decode_holder(mechanism.read_record(slot))
+            return decode_holder(mechanism.read_record(slot)) if self.taken(slot) else None
         except OSError as error:
             raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 
     def taken(self, slot: int) -> bool:
         mechanism = self._usable()
-        if slot in self._held:
-            return True
         try:
-            return mechanism.locked_by_other(slot)
+            return slot in self._held or mechanism.locked_by_other(slot)
         except OSError as error:
             raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 

@@ -18,8 +18,8 @@ Time and randomness are arguments, never read here, so that a replay tomorrow gi
 
 A decision may belong to a producer's transaction: its records are in the log, and are nothing but pending until
 that producer's marker is, too. What a key's value is follows the order of the records, not that of the markers:
-compaction keeps the record of the highest offset, so a record that was replayed after a pending one of the same
-key supersedes it, and the marker that commits the older one must not bring it back.
+compaction keeps the record of the highest offset. So once a record of a key counts, all older pending ones of
+that key are over, whoever wrote them, and the marker that commits one of them must not bring it back.
 """
 
 from __future__ import annotations

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from logstore import topic_state
 from logstore.catalogue import TopicEntry
+from logstore.cleaner_hold import cleaner_of
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
 from logstore.errors import LogStoreError, TopicLockedError, from_os_error
@@ -29,6 +30,7 @@ from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.segment import LOG_SUFFIX, Chunk
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder
+from logstore.seams.fs import exists
 from logstore.topic_state import PartitionState, TopicState
 
 logger = logging.getLogger(__name__)
@@ -47,6 +49,7 @@ class SharedLog:
         self._slot = entry.live_slot(0)
         self._holding = threading.Lock()
         self._log: OwnedLog | None = None
+        self.before_drop: Callable[[], None] = _nothing  # told before an open log is given up
         self.observed = ObservedLog(
             where=entry.name,
             directory=self.directory,
@@ -63,10 +66,11 @@ class SharedLog:
     # --- writing ---
 
     @contextmanager
-    def held(self, timeout_s: float) -> Iterator[OwnedLog]:
+    def held(self, timeout_s: float, *, fresh: bool = False) -> Iterator[OwnedLog]:
         """The log, caught up, with the topic's lock held meanwhile. What is appended inside has to be synced
-        inside. TopicLockedError after ``timeout_s``; errors of opening and recovering a log; ``OSError`` of
-        what happens inside becomes a StorageError."""
+        inside. ``fresh``: also its closed segments are those that there are now. TopicLockedError after
+        ``timeout_s``; errors of opening and recovering a log; ``OSError`` of what happens inside becomes a
+        StorageError."""
         context, slot = self._context, self.entry.lock_slot
         started_s = context.clock.monotonic_s()
         what = f"internal topic {self.where!r}"
@@ -79,7 +83,7 @@ class SharedLog:
             left_s = timeout_s - (context.clock.monotonic_s() - started_s)
             context.locks.acquire_in_turn(slot, left_s, what)
             try:
-                yield self._caught_up()
+                yield self._caught_up(fresh)
             except OSError as error:
                 raise from_os_error(error, "read", self.directory) from error
             finally:
@@ -87,11 +91,11 @@ class SharedLog:
         finally:
             self._holding.release()
 
-    def _caught_up(self) -> OwnedLog:
+    def _caught_up(self, fresh: bool) -> OwnedLog:
         slot = self._context.live.read(self._slot)
         log = self._log
         usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
-        if log is not None and slot is not None and usable:
+        if log is not None and slot is not None and usable and not fresh and not self._was_rolled(slot):
             if _is_at(log, slot):
                 return log
             if _may_follow(log, slot) and log.follow_to(slot.log_end_offset, slot.end_position):
@@ -100,9 +104,32 @@ class SharedLog:
         self._log = self._load(slot)
         return self._log
 
+    @contextmanager
+    def unsettled(self, log: OwnedLog) -> Iterator[None]:
+        """What is written inside is more than the log's file tells by its size (an abort's row comes before its
+        marker): who finds that this process died inside has to recover the log."""
+        bounds, (base, position) = log.bounds(), log.end_position
+        self._context.live.publish(
+            self._slot,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_end_offset=bounds.log_end_offset + 1,
+            segment_base=base,
+            end_position=position,
+            leader_epoch=bounds.leader_epoch,
+        )
+        try:
+            yield
+        except LogStoreError:
+            if not log.dirty and not log.poisoned:
+                log.publish()  # nothing was written
+            raise
+
     def _drop(self) -> None:
         log, self._log = self._log, None
         if log is not None:
+            self.before_drop()
             log.close()
 
     def _agrees(self, slot: LiveSlot) -> bool:
@@ -120,6 +147,17 @@ class SharedLog:
             raise from_os_error(error, "look at", path) from error
         return size == slot.end_position
 
+    def _was_rolled(self, slot: LiveSlot) -> bool:
+        """Whether a process that did not live to say so has made the next segment: to append to the one before
+        it would hide what is appended."""
+        if slot.segment_base == slot.log_end_offset:
+            return False
+        path = f"{self.directory}/{slot.log_end_offset:020d}{LOG_SUFFIX}"
+        try:
+            return exists(self._context.fs, path)
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
+
     def _load(self, slot: LiveSlot | None) -> OwnedLog:
         context = self._context
         state = self._state()
@@ -135,6 +173,7 @@ class SharedLog:
             now_ms=context.clock.wall_ms(),
             no_producers_at=row.no_producers_at,
             seen_s=context.clock.monotonic_s(),
+            leave_cleaned=cleaner_of(context, self.where) is not None,
         )
         try:
             ensure_folder(context.fs, context.root, self.directory, self.entry.topic_id)
@@ -152,6 +191,8 @@ class SharedLog:
         if not clean and loaded.next_offset > 0:
             context.recovered.append(loaded.report)
         log = self._made(loaded, rules.log_start_offset)
+        if log.segments.active is not None:
+            log.segments.active.forget_aborted()  # what another process put there may be in memory alone
         log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
         return log
 
@@ -167,7 +208,7 @@ class SharedLog:
             log_start_offset=log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=lambda log: context.show(self._slot, log),
-            before_roll=self._save_state,
+            before_roll=self.save_state,
             on_dirty=lambda _: None,  # every append here is synced before the lock goes
             on_poison=self._note_poisoned,
         )
@@ -195,7 +236,7 @@ class SharedLog:
         state = self._state()
         return None if state is None else state.partitions.get(0)
 
-    def _save_state(self, log: OwnedLog) -> None:
+    def save_state(self, log: OwnedLog) -> None:
         """With the lock held. How far others have cleaned is in the file alone."""
         row = self.row()
         cleaned = log.cleaner_point if row is None else max(log.cleaner_point, row.cleaner_point)
@@ -250,7 +291,7 @@ class SharedLog:
                     slot = context.live.read(self._slot)
                     if slot is not None and _is_at(log, slot) and self._agrees(slot):
                         log.checkpoint()
-                        self._save_state(log)
+                        self.save_state(log)
                 except LogStoreError as error:
                     logger.warning("no recovery point left for %s: %s", self.where, error)
                 finally:
@@ -265,6 +306,10 @@ def shared_log(context: StoreContext, entry: TopicEntry) -> SharedLog:
         if found is None:
             found = context.shared_logs[entry.topic_id] = SharedLog(context, entry)
         return found
+
+
+def _nothing() -> None:
+    """Nobody has to be told."""
 
 
 def _is_at(log: OwnedLog, slot: LiveSlot) -> bool:

@@ -87,7 +87,8 @@ class SharedTopic(Generic[Machine]):
         def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
             now_ms = self._context.clock.wall_ms()
             marker = Marker(producer_id, epoch, coordinator_epoch, commit, now_ms)
-            log.append_marker(marker)
+            with self._log.unsettled(log):
+                log.append_marker(marker)
             request.wrote = True
             self._followed.ended(marker, log.next_offset)
 
@@ -214,7 +215,7 @@ class SharedTopic(Generic[Machine]):
             chunk = self._log.read(followed.applied, _READ_BYTES, end)
             if chunk is None:
                 return
-            followed.follow(chunk, self._log.where)
+            followed.follow(chunk)
 
     def close(self) -> None:
         """See ``SharedLog.close``."""

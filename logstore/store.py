@@ -63,6 +63,7 @@ class LogStore:
     0o660 for a group that shares. ``max_open_files``: descriptors that segments and mappings may take together.
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
+    ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
 
     ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
     ``threads=False`` nothing runs in the background, and ``step()`` does what is due.
@@ -85,6 +86,7 @@ class LogStore:
         tail_cache_bytes: int = 32 << 20,
         cleaner_duty: float = DEFAULT_DUTY,
         cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
+        offsets_retention_s: float = 7 * 86_400.0,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         locks: Locks | None = None,
@@ -130,6 +132,7 @@ class LogStore:
             note_owned=self._housekeeper.note_owned,
             threads=threads,
             heartbeats=heartbeats,
+            offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
         )
         file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
         try:
@@ -141,7 +144,7 @@ class LogStore:
             raise
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
-        if mode == "rw" and (self._registry.retains or self._backend.transactions.used):
+        if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
 
@@ -166,7 +169,7 @@ class LogStore:
     def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionKeeper, CleaningRoom]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
-        topics = self._registry.compacted
+        topics = self._registry.cleaned
         room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
         return RetentionKeeper(self._context, retirement), room
 
@@ -400,6 +403,7 @@ class LogStore:
         self._registry.abandon()
         self._context.closed = True
         self._backend.groups.abandon()
+        self._backend.transactions.abandon()
         self._context.locks.abandon()
 
     def __enter__(self) -> LogStore:

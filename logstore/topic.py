@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from logstore import topic_state
 from logstore.broker_logs import broker_log
@@ -32,14 +33,14 @@ from logstore.log.recovery import Loaded, LoadRules, load
 from logstore.log.tail_cache import TailCache
 from logstore.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
 from logstore.topic_state import PartitionState, TopicState
-from logstore.topic_use import Guest, Using, inside
+from logstore.topic_use import Guest, Unshared, Using, inside
 
 logger = logging.getLogger(__name__)
 
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
-class Topic:
+class Topic(Unshared):
     """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
 
     ``_owning`` is held while the topic is taken, given up or checkpointed, which may wait for another process
@@ -133,7 +134,7 @@ class Topic:
             self._users -= 1
             if counts_as_use:
                 self.last_used_s = self._context.clock.monotonic_s()
-            if self._users == 0:
+            if self._users == 0 and self._draining:
                 self._unused.notify_all()
 
     def _own(self) -> None:
@@ -497,7 +498,7 @@ class Topic:
             loaded=loaded,
             log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
-            publish=lambda log: context.show(slot, log),
+            publish=partial(context.show, slot),
             before_roll=lambda _: self.save_state(clean=False),
             on_dirty=context.note_dirty,
             on_poison=lambda _: self._note_poisoned(),

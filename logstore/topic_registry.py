@@ -15,15 +15,19 @@ from typing import Final
 from logstore import deletion
 from logstore.broker_directory import BrokerDirectory
 from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
+from logstore.cleaned_topic import CleanedTopic
 from logstore.config import changed_config, parse_topic_config
 from logstore.context import StoreContext
 from logstore.errors import InvalidPartitionsError, LogStoreError, UnknownTopicError, from_os_error
 from logstore.format.batch import decode_batches
+from logstore.shared_cleaning import SharedCleaning
+from logstore.shared_log import shared_log
 from logstore.topic import Topic
 
 logger = logging.getLogger(__name__)
 
 CATALOGUE_SLOT: Final = 0
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TopicRegistry:
@@ -45,6 +49,7 @@ class TopicRegistry:
         self._open: dict[str, Topic] = {}
         self._retained = _retained_names(catalogue)
         self._compacted = _compacted_names(catalogue)
+        self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
 
     # --- looking ---
@@ -70,7 +75,7 @@ class TopicRegistry:
         self._catalogue = catalogue
         self._retained = _retained_names(catalogue)
         self._compacted = _compacted_names(catalogue)
-        if (self._retained or self._compacted) and not self._context.read_only:
+        if self.retains and not self._context.read_only:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
             entry = catalogue.topics.get(name)
@@ -115,8 +120,9 @@ class TopicRegistry:
 
     @property
     def retains(self) -> bool:
-        """Whether any topic's settings let segments go, or have them cleaned."""
-        return bool(self._retained or self._compacted)
+        """Whether any topic's settings let segments go, or have them cleaned, or there are internal ones: they are
+        cleaned, too, and transactions may have to be ended for a process that died."""
+        return bool(self._retained or self._compacted or self._internal_names())
 
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
@@ -125,6 +131,29 @@ class TopicRegistry:
     def compacted(self) -> list[Topic]:
         """Topics whose settings have them cleaned."""
         return self._found(self._compacted)
+
+    def cleaned(self) -> list[CleanedTopic]:
+        """All that is compacted, internal topics among them."""
+        found: list[CleanedTopic] = []
+        for name in [] if self._context.read_only else self._internal_names():
+            try:
+                found.append(self.shared_cleaning(name))
+            except UnknownTopicError:
+                continue  # just deleted
+        return [*self.compacted(), *found]
+
+    def _internal_names(self) -> list[str]:
+        return [name for name, entry in self._catalogue.topics.items() if entry.internal]
+
+    def shared_cleaning(self, name: str) -> SharedCleaning:
+        """An internal topic for its cleaner. ``UnknownTopicError``."""
+        with self._lock:
+            entry = self._catalogue.topic(name)
+            found = self._shared.get(entry.topic_id)
+            if found is None:
+                log = shared_log(self._context, entry)
+                found = self._shared[entry.topic_id] = SharedCleaning(self._context, log)
+            return found
 
     def _found(self, names: list[str]) -> list[Topic]:
         found: list[Topic] = []
@@ -235,6 +264,10 @@ class TopicRegistry:
     def close(self) -> None:
         """Release every topic; the first failure is raised when all had their chance."""
         failures: list[LogStoreError] = []
+        for shared in list(self._shared.values()):
+            shared.close()
+        for log in list(self._context.shared_logs.values()):
+            log.close()
         for topic in self.opened():
             try:
                 topic.release()
@@ -247,6 +280,8 @@ class TopicRegistry:
     def abandon(self) -> None:
         for topic in self.opened():
             topic.abandon()
+        for shared in self._shared.values():
+            shared.abandon()
         self._open.clear()
 
 
@@ -267,8 +302,8 @@ def _has_keys(topic: Topic) -> bool:
 
 
 def _compacted_names(catalogue: Catalogue) -> list[str]:
-    """Topics that are compacted by whoever has time; internal ones are shared, a record or two at a time, and
-    their logs are not this process's to rewrite."""
+    """Topics that are compacted by their owner, or by whoever has time; internal ones are nobody's own, and
+    cleaned in another way (``shared_cleaning.py``)."""
     return [
         name
         for name, entry in catalogue.topics.items()

@@ -37,6 +37,15 @@ class Using(Generic[Used]):
         self._topic.leave(self._counts)
 
 
+class Unshared:
+    """A topic that nobody else writes while it is owned."""
+
+    shared = False
+
+    def breathe(self) -> None:
+        """Nobody waits for the end of a slice: who wants the topic waits for its release."""
+
+
 class Guest(Protocol):
     """Work on an owned topic that goes on between two visits: a cleaning. It is told before the topic goes."""
 

@@ -2,6 +2,7 @@
 
 - One of this process that is past its timeout is aborted.
 - An id that was opened anew elsewhere is let go of, after what this process has to mark was marked.
+- An id that nobody has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
 - A transaction whose owner is gone (its hold can be had) is finished if it was decided, else aborted. A live
   owner's is left alone, whatever its state; topics that another process owns are left to that process.
 """
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from logstore.errors import (
     LogStoreError,
@@ -25,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # while a transaction is open somewhere
 IDLE_S = 5.0  # while none is
+FORGET_S = 3600.0  # between two looks for ids out of use
+EXPIRATION_MS = 7 * 24 * 3600 * 1000  # Kafka's transactional.id.expiration.ms
 
 
 class TransactionKeeper:
@@ -33,6 +37,7 @@ class TransactionKeeper:
     def __init__(self, room: TransactionRoom) -> None:
         self._room = room
         self._next_s = 0.0
+        self._next_forget_s = 0.0
 
     def step(self) -> float | None:
         room = self._room
@@ -59,6 +64,13 @@ class TransactionKeeper:
                 logger.debug("a transaction of %r waits: %s", transactional_id, error)
             except LogStoreError as error:
                 failures.append(error)
+        if now_s >= self._next_forget_s:
+            self._next_forget_s = now_s + FORGET_S
+            for transactional_id in shared.look(
+                lambda machine: machine.expired(room.now_ms(), EXPIRATION_MS)
+            ):
+                if transactional_id not in leases:
+                    self._with_hold(transactional_id, self._forget)
         wait_s = LOOK_S if open_ids or leases else IDLE_S
         self._next_s = now_s + wait_s
         if failures:
@@ -112,6 +124,16 @@ class TransactionKeeper:
 
     def _resolve(self, transactional_id: str) -> None:
         """If its owner is gone."""
+        self._with_hold(transactional_id, self._room.resolve)
+
+    def _forget(self, transactional_id: str) -> None:
+        room = self._room
+        room.coordinator().decide(
+            lambda machine: machine.decide_forget(room.now_ms(), EXPIRATION_MS, {transactional_id})
+        )
+
+    def _with_hold(self, transactional_id: str, work: Callable[[str], None]) -> None:
+        """Only if nobody has the id open, or is opening it."""
         room = self._room
         guard = room.guard(transactional_id)
         if not guard.try_enter():
@@ -120,7 +142,7 @@ class TransactionKeeper:
             hold = TransactionHold(room.context, transactional_id)
             try:
                 if hold.try_take():
-                    room.resolve(transactional_id)
+                    work(transactional_id)
             finally:
                 hold.release()
         finally:

@@ -27,7 +27,7 @@ from logstore.groups.coordinator import GroupCoordinator
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.producer_ids import ProducerIds
 from logstore.shared_topic import SharedTopic
-from logstore.topic_registry import TopicRegistry
+from logstore.topic_registry import TRANSACTIONS_TOPIC, TopicRegistry
 from logstore.transaction_hold import TransactionHold
 from logstore.transaction_lease import EmbeddedTransactionLease
 from logstore.transaction_markers import MarkerWriter
@@ -41,7 +41,6 @@ from logstore.transactions.coordinator import (
 )
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
-TRANSACTIONS_TOPIC = "__transaction_state"
 _CONFIG = {"segment.bytes": str(16 << 20)}
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
 
@@ -323,9 +322,13 @@ class TransactionRoom:
 
     # --- the end ---
 
-    def close(self) -> None:
+    def let_go(self) -> None:
+        """Of all ids, as they are."""
         for lease in self.leases():
             with self.guard(lease.transactional_id):
                 lease.let_go()
+
+    def close(self) -> None:
+        self.let_go()
         if self._shared is not None:
             self._shared.close()

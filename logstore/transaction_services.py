@@ -30,10 +30,9 @@ class TransactionServices:
         self.keeper = TransactionKeeper(self.room)
         self.office = TransactionOffice(context, registry, self.room, offsets)
 
-    @property
-    def used(self) -> bool:
-        """Whether transactions were ever begun in this store."""
-        return self.room.existing() is not None
+    def abandon(self) -> None:
+        """As if the process had been killed: its ids are free for others."""
+        self.room.let_go()
 
     def close(self) -> None:
         self.room.close()

@@ -1,4 +1,4 @@
-"""Every option of the source (of the sink: ``sink_options.py``): its name, where it counts, its default, what it may be, what it does.
+"""Every option of reads (of writes: ``sink_options.py``): name, where it counts, default, values, what it does.
 
 The one place that knows them: parsing, errors, the README's table and the tests go by it. Names, defaults and
 meanings are those of Spark's Kafka source (Structured Streaming + Kafka Integration Guide) where it has the

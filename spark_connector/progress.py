@@ -20,7 +20,7 @@ _LOCK_TIMEOUT_S = 5.0
 
 
 class Progress:
-    """Commits positions that moved. ``group`` None: does nothing."""
+    """Commits positions that moved to ``group``; None: does nothing."""
 
     def __init__(self, path: str, group: str | None) -> None:
         self._path = path

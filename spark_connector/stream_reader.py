@@ -90,7 +90,7 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         are gone, unless ``failOnDataLoss=false``.
         """
         begun = StreamOffset.from_json(start)
-        self._progress.note(begun)
+        self._note(begun)
         newest = self._newest() if self._pinned is None else self._pinned
         starts = self._starts(begun, newest)
         ends = {place: max(at.offset, starts[place]) for place, at in newest.places.items()}
@@ -250,7 +250,21 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_split(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._progress.note(StreamOffset.from_json(end))
+        self._note(StreamOffset.from_json(end))
+
+    def _note(self, done: StreamOffset) -> None:
+        """Commit what is finished, of partitions that are still there: what was lost has no position."""
+        if self._options.commit_group is None:
+            return
+        newest = self._newest()
+        there = {
+            place: at
+            for place, at in done.places.items()
+            if place in newest.places
+            and at.offset <= newest.places[place].offset
+            and _same_topic(done, newest, place.topic)
+        }
+        self._progress.note(StreamOffset(there, done.ids))
 
 
 def _same_topic(begun: StreamOffset, newest: StreamOffset, topic: str) -> bool:

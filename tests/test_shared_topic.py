@@ -298,7 +298,7 @@ def test_after_close_it_is_closed() -> None:
     store.partition("t", 0).append([(None, b"x")])
     place = TopicPartition("t", 0)
     store.commit_offsets("g", {place: OffsetAndMetadata(1)})
-    shared = store.backend._offsets
+    shared = store.backend.groups.topic(create=False)
     assert shared is not None
     store.close()
     with pytest.raises(StoreClosedError):
@@ -327,3 +327,132 @@ def test_threads_of_one_process() -> None:
         thread.join(30)
     assert failures == []
     assert get(shared) == {b"%d" % number: b"14" for number in range(4)}
+
+
+def test_a_segment_that_a_killed_process_has_just_made_is_the_next_to_be_written() -> None:
+    world = World()
+    (_, first), (_, second) = world.process(), world.process()
+    put(first, b"k", b"1")
+    put(second, b"k", b"2")
+    for suffix in (".index", ".timeindex", ".log"):  # the first thing that a roll does
+        world.fs.open(f"{ROOT}/__register-0/{2:020d}{suffix}", "create").close()
+    assert put(first, b"k", b"3") == b"2"  # not behind the segment that its own list ends with
+    assert put(second, b"k", b"4") == b"3"
+    _, fresh = world.process()
+    assert get(fresh) == {b"k": b"4"}
+    assert fresh._followed.machine.replayed == 4
+
+
+def together(shared: SharedTopic[Register], works: Any) -> list[Any]:
+    """What each of the works gives or raises, all of them in one group: they line up while a first one runs."""
+    begun, go = threading.Event(), threading.Event()
+    results: list[Any] = [None] * len(works)
+
+    def hold(machine: Register) -> Decision[None]:
+        begun.set()
+        assert go.wait(30)
+        return Decision((), None)
+
+    def run(number: int) -> None:
+        try:
+            results[number] = shared.decide(works[number])
+        except LogStoreError as error:
+            results[number] = error
+
+    first = threading.Thread(target=lambda: shared.decide(hold))
+    first.start()
+    assert begun.wait(30)
+    threads = []
+    for number in range(len(works)):
+        thread = threading.Thread(target=run, args=(number,))
+        thread.start()
+        threads.append(thread)
+        while len(shared._line._waiting) <= number:  # until it has lined up
+            threading.Event().wait(0.0005)
+    go.set()
+    for thread in (first, *threads):
+        thread.join(30)
+        assert not thread.is_alive()
+    return results
+
+
+def test_a_group_shares_one_sync_and_each_sees_those_before_it() -> None:
+    world = World()
+    store, shared = world.process()
+    put(shared, b"k", b"0")
+    syncs: list[str] = []
+    world.fs.faults.observer = lambda op: syncs.append(op.path) if op.name == "sync" else None
+    works = [lambda machine, n=n: machine.decide_put(b"k", b"%d" % n) for n in range(1, 6)]
+    assert together(shared, works) == [b"0", b"1", b"2", b"3", b"4"]
+    assert len(syncs) == 1
+    assert shared.groups == 1
+    assert get(world.process("r")[1]) == {b"k": b"5"}
+    assert store.recovery_report == ()
+
+
+def test_a_refusal_in_a_group_is_its_own() -> None:
+    world = World()
+    _, shared = world.process()
+
+    def refuse(machine: Register) -> Decision[None]:
+        raise StorageError(f"not after {sorted(machine.values)}")
+
+    put_a, put_b = (lambda machine, k=k: machine.decide_put(k, b"1") for k in (b"a", b"b"))
+    a, refused, b = together(shared, [put_a, refuse, put_b])
+    assert (a, b) == (None, None)
+    assert isinstance(refused, StorageError)
+    assert "not after [b'a']" in refused.message
+    assert get(shared) == {b"a": b"1", b"b": b"1"}
+
+
+def test_a_refused_sync_fails_the_whole_group_and_nothing_of_it_is_seen() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"0")
+    world.fs.faults.on("sync", FaultKind.FAILED_SYNC, path_ends=".log")
+    read = [lambda machine: Decision((), machine.values[b"k"])]
+    works = [lambda machine, n=n: machine.decide_put(b"k", b"%d" % n) for n in (1, 2)]
+    early, first, second, late = together(shared, [*read, *works, *read])
+    assert early == b"0"  # decided on what was durable
+    assert isinstance(first, OutcomeUnknownError)
+    assert isinstance(second, OutcomeUnknownError)
+    assert isinstance(late, StorageError)  # its answer would have been of what may be gone
+    assert get(shared) == {b"k": b"0"}
+    assert put(shared, b"k", b"3") in (b"0", b"1", b"2")
+    assert get(shared) == {b"k": b"3"}
+
+
+def test_a_full_disk_in_a_group_refuses_those_that_do_not_fit() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"0")
+    world.fs.capacity_bytes = world.fs._used + 100
+    works = [lambda machine, v=v: machine.decide_put(b"k", v) for v in (b"small", b"L" * 200, b"t")]
+    first, large, _ = together(shared, works)
+    assert first == b"0"
+    assert isinstance(large, DiskFullError)
+    world.fs.capacity_bytes = None
+    assert put(shared, b"k", b"2") in (b"small", b"t")
+
+
+def test_changed_and_those_who_are_told() -> None:
+    world = World()
+    (_, first), (_, second) = world.process(), world.process()
+    told = threading.Event()
+    second.subscribe(told)
+    assert not second.changed()
+    put(first, b"k", b"1")
+    assert second.changed()
+    assert not told.is_set()  # of other processes nobody tells
+    get(second)
+    assert not second.changed()
+    assert told.is_set()
+    told.clear()
+    get(second)
+    assert not told.is_set()
+    put(second, b"k", b"2")
+    assert told.is_set()
+    told.clear()
+    second.unsubscribe(told)
+    put(second, b"k", b"3")
+    assert not told.is_set()

@@ -499,6 +499,26 @@ def test_ids_of_many_threads_do_not_meet() -> None:
     store.close()
 
 
+def test_ids_out_of_use_are_forgotten() -> None:
+    world = World()
+    store = world.made()
+    for name in ("held", "spark-sink", "used"):
+        writer = Writer(store, name)
+        writer.begin()
+        writer.send(name.encode())
+        writer.commit()
+        if name != "held":
+            writer.lease.release()
+    week_ms = 7 * 24 * 3600 * 1000
+    world.turn(store, milliseconds=week_ms - 1)
+    assert sorted(states(store)) == ["held", "spark-sink", "used"]
+    world.turn(store, milliseconds=3_700_000)
+    assert sorted(states(store)) == ["held", "spark-sink"]
+    Writer(store, "used").lease.release()
+    assert len(states(store)) == 3
+    store.close()
+
+
 # --- administration ---
 
 

@@ -287,7 +287,7 @@ class Admin:
             if summary.group == group and summary.members:
                 who = ", ".join(member.client for member in summary.members[:3])
                 raise GroupBusyError(
-                    f"group {group!r} has {len(summary.members)} members: {who}",
+                    f"group {group!r} has members: {who}",
                     hint="close these consumers first; a static member's place is kept until its session ends",
                 )
 

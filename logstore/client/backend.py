@@ -154,6 +154,10 @@ class GroupMembership(Protocol):
         """Why ``view`` is None: UnknownMemberError, or MemberFencedError (its instance id was taken over)."""
         ...
 
+    def is_settled(self) -> bool:
+        """Whether it has all that it shall have: nothing is on its way here from another member."""
+        ...
+
     def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
         """It owns just these now; ``epoch``: of the view by which it acted. ``view`` is newer afterwards."""
         ...

@@ -63,7 +63,7 @@ class Consumer(Positions, Generic[K, V]):
     partitions among them, each read by one at a time (pairs are read as they are given, by no member).
     ``start`` ("earliest", "latest", an offset, a datetime) applies where there is no committed offset and, in
     a group, the partition was there when the group began; "committed" is an error there. ``until_end``: stop
-    at the ends found when partitions are picked up.
+    at the ends found when partitions are picked up, in a group once no more of them are on their way here.
     ``on_reset``: what to do when the position is gone. ``on_poison``: "raise", "skip", ``DeadLetters(topic)`` or
     a callable (raw record, error) for records that a deserializer refuses. ``auto_commit_interval_ms``:
     commit what earlier polls handed out, every so often, before partitions are given up, and at close.
@@ -127,6 +127,12 @@ class Consumer(Positions, Generic[K, V]):
             heartbeat_interval_ms=heartbeat_interval_ms,
             max_poll_interval_ms=max_poll_interval_ms,
         )
+        if group is not None:
+            validate_group(group)
+        elif start == "committed" or auto_commit_interval_ms is not None:
+            raise InvalidArgumentError(
+                "start='committed' and auto_commit_interval_ms need a group", hint="pass group=NAME"
+            )
         for name, hook in (
             ("key_deserializer", key_deserializer),
             ("value_deserializer", value_deserializer),
@@ -135,12 +141,6 @@ class Consumer(Positions, Generic[K, V]):
             ("on_lost", on_lost),
         ):
             function_or_none(hook, name)
-        if group is None and (start == "committed" or auto_commit_interval_ms is not None):
-            raise InvalidArgumentError(
-                "start='committed' and auto_commit_interval_ms need a group", hint="pass group=NAME"
-            )
-        if group is not None:
-            validate_group(group)
         self._backend = backend
         self._group = group
         self._clock = clock or SystemClock()
@@ -148,27 +148,26 @@ class Consumer(Positions, Generic[K, V]):
         if isinstance(on_poison, DeadLetters):
             on_poison = self._letters = LetterBox(backend, on_poison, group)
         self._decoder = Decoder(key_deserializer, value_deserializer, on_poison)
+        self._hooks = Hooks(on_assigned, on_revoked, on_lost)
         self._pid = os.getpid()
         self._owner: threading.Thread | None = None
         self._owner_ident = -1
         self._closed = False
         self._loan: Loan | None = None
         self._handed_out = 0
-        self._hooks = Hooks(on_assigned, on_revoked, on_lost)
-        self._assignment = Assignment(backend, Subscription(topics), self._settings, group)
-        self._fetcher = Fetcher(backend, self._assignment, self._settings, self._clock)
-        interval_s = self._settings.auto_commit_interval_s
+        self._start(Subscription(topics))
+
+    def _start(self, subscription: Subscription) -> None:
+        """Join the group and pick up partitions."""
+        backend, settings, group = self._backend, self._settings, self._group
+        self._assignment = Assignment(backend, subscription, settings, group)
+        self._fetcher = Fetcher(backend, self._assignment, settings, self._clock)
+        interval_s = settings.auto_commit_interval_s
         self._commits = OffsetCommits(backend, group, self._assignment, self._clock, interval_s)
         self._membership: Membership | None = None
         if group is not None and self._assignment.shared:
             self._membership = Membership(
-                backend,
-                group,
-                self._assignment,
-                self._settings,
-                self._commits,
-                self._hooks,
-                self._fetcher.wakeup,
+                backend, group, self._assignment, settings, self._commits, self._hooks, self._fetcher.wakeup
             )
         self._following = self._membership or Following(self._assignment, self._hooks)
         self._following.start()
@@ -279,9 +278,11 @@ class Consumer(Positions, Generic[K, V]):
 
     def _is_finished(self) -> bool:
         """Under until_end: everything not paused was handed out."""
-        if not self._settings.until_end or (self._membership is not None and self._membership.unsettled()):
-            return False
-        return all(state.at_end or state.paused for state in self._assignment.states.values())
+        return (
+            self._settings.until_end
+            and all(state.at_end or state.paused for state in self._assignment.states.values())
+            and (self._membership is None or self._membership.has_its_share())
+        )
 
     # --- commits ---
 
@@ -388,7 +389,11 @@ class Consumer(Positions, Generic[K, V]):
         self._settle()
         try:
             self._commit_at_close()
-            self._hooks.revoked(list(self._assignment.states))
+            places = list(self._assignment.states)
+            if self._membership is not None and self._membership.is_lost:
+                self._hooks.lost(places)
+            else:
+                self._hooks.revoked(places)
         finally:
             self._closed = True
             self._commits.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from logstore.catalogue import TopicEntry
+from logstore.cleaned_topic import CleanedTopic
 from logstore.cleaning_room import CleaningRoom
 from logstore.client.backend import (
     FetchRequest,
@@ -161,7 +162,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         self, name: str, partition: int | None, *, roll: bool, on_progress: OnProgress | None
     ) -> list[CompactedPartition]:
         self._context.check_writable()
-        topic = self._registry.get(name)
+        topic = self._cleaned_topic(name)
         places = range(topic.entry.partitions) if partition is None else [partition]
         return self._cleaning.compactor.compact(topic, places, roll=roll, on_progress=on_progress)
 
@@ -169,15 +170,19 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._context.check_writable()
         return self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
 
+    def _cleaned_topic(self, name: str) -> CleanedTopic:
+        internal = self._registry.entry(name).internal
+        return self._registry.shared_cleaning(name) if internal else self._registry.get(name)
+
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)
         holder = self._context.locks.holder(entry.lock_slot)
         broker = self._context.broker
         numbers = range(entry.partitions) if broker is None else broker.partitions(name)
         partitions = [self._partition(name, number).describe() for number in numbers]
-        compacts = broker is None and parse_topic_config(entry.config).cleanup_policy.compact
-        if compacts and not entry.internal:
-            topic = self._registry.get(name)
+        compacts = parse_topic_config(entry.config).cleanup_policy.compact or entry.internal
+        if compacts and broker is None:
+            topic = self._cleaned_topic(name)
             points = topic.cleaner_points()
             partitions = [
                 replace(row, compaction=self._cleaning.cleaner.describe(topic, row.partition, points))

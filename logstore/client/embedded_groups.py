@@ -20,7 +20,7 @@ from logstore.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20)}
+_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
 
 
 class EmbeddedGroups:

@@ -198,6 +198,16 @@ class Membership(Following):
         """Whether to look again soon, though nobody will say so."""
         return self._unsettled
 
+    def has_its_share(self) -> bool:
+        """Whether nothing is on its way here from another member."""
+        member = self._member
+        return member is None or (not self._unsettled and member.view() is self._seen and member.is_settled())
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the group has given it up."""
+        return self._member is not None and self._member.view() is None
+
     def leave(self) -> None:
         self._forget_dropped()
         member, self._member = self._member, None

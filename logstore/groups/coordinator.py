@@ -10,7 +10,7 @@ grew, came or went; *leave*. Whoever notices that a member is dead decides its *
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from logstore.arguments import shown, whole
@@ -395,6 +395,20 @@ class GroupCoordinator:
         finally:
             if found.is_gone():
                 del self._groups[decoded.group]
+
+    def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """As ``replay`` for each. Group records keep their order; among the offsets between two of them only the
+        last of a key is looked at."""
+        run: list[tuple[bytes | None, bytes | None]] = []
+        for change in changes:
+            key = change[0]
+            if key is None or len(key) < 2 or key[0] or key[1] not in group_records.KINDS:
+                run.append(change)
+                continue
+            self._offsets.replay_many(run)
+            run.clear()
+            self.replay(*change)
+        self._offsets.replay_many(run)
 
     def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
         """A transaction's commit: it counts when ``replay_marker`` says so."""

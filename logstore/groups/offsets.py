@@ -20,7 +20,7 @@ transaction or outside of one, counts more than an earlier one, whichever is dec
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from logstore.arguments import mapping, partition_place, whole
@@ -267,6 +267,12 @@ class OffsetStore:
         if self._pending:
             self._superseded(group, place)
         self._put(group, place, None if value is None else decode_value(value))
+
+    def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+        """As ``replay`` for each; a value that a later one of the same key replaces is not looked at."""
+        replay = self.replay
+        for key, value in dict(changes).items():
+            replay(key, value)
 
     def _replay_plain(self, key: bytes, value: bytes) -> bool:
         """The short way of nearly all records when a million are loaded: a known group and topic, a value

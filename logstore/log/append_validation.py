@@ -18,6 +18,9 @@ from logstore.errors import (
     RecordTooLargeError,
 )
 from logstore.format.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     check_crc,
     read_header,
@@ -62,11 +65,12 @@ def check_leader_append(
 
 def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str) -> CheckedBatch:
     header = batch.header
-    if header.is_control:
+    attributes = header.attributes
+    if attributes & CONTROL_BIT:
         raise InvalidRecordError(
             f"append to {where}: control batches are written by the log itself", hint="send records instead"
         )
-    if header.is_transactional and header.producer_id < 0:
+    if attributes & TRANSACTIONAL_BIT and header.producer_id < 0:
         raise InvalidRecordError(
             f"append to {where}: a transactional batch without a producer id",
             hint="give it its producer's id",
@@ -78,7 +82,8 @@ def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str
         )
     if config.cleanup_policy.compact:
         check_keys(batch, where)
-    if header.codec != config.compression_type != "producer":
+    plain = not attributes & CODEC_MASK and config.compression_type == "producer"
+    if not plain and header.codec != config.compression_type != "producer":
         batch = own_batch(recompress(batch.data, config.compression_type, codec_level(config)))
     if config.timestamp_type == "LogAppendTime":
         batch = own_batch(stamp_log_append_time(batch.data, now_ms))

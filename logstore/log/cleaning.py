@@ -302,7 +302,8 @@ class Cleaning:
                         break
                     self._bytes_done += header.size
                     if header.records_count and not header.is_control and not aborted.covers(header):
-                        self._enter(keys, header, data, start, end)
+                        yield  # a batch in two steps: an appending thread waits for one at the most
+                        yield from self._enter(keys, header, data, start, end)
                         if keys.full:
                             return
                     yield
@@ -313,9 +314,10 @@ class Cleaning:
         keys.end_offset = end
 
     @staticmethod
-    def _enter(keys: KeyOffsets, header: BatchHeader, data: memoryview, start: int, end: int) -> None:
+    def _enter(keys: KeyOffsets, header: BatchHeader, data: memoryview, start: int, end: int) -> _Steps:
         """The records of a batch that have a key, in [start, end)."""
         column = key_column(records_section(data, 0, header), header.records_count)
+        yield
         base, deltas, nulls = header.base_offset, column.deltas, column.nulls
         if deltas[-1] > header.last_offset_delta:
             raise CorruptBatchError(
@@ -432,7 +434,9 @@ class Cleaning:
         """Every batch of the group decided upon, and given to the sink until that has seen enough."""
         for segment in group:
             for _, header, data in self._batches(segment):
+                yield
                 decision = judge.decide(header, data)
+                yield
                 tally.count(header, decision, self._request.now_ms)
                 self._bytes_done += header.size
                 sink.take(header, data, decision)

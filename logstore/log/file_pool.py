@@ -77,7 +77,7 @@ class FilePool:
         ``FileNotFoundError`` when the file of that name is another one."""
         key = (path, "rw" if writable else "r")
         with self._lock:
-            entry = self._known(key, identity)
+            entry = self._entries.get(key) if identity is None else self._known(key, identity)
             if entry is None:
                 self._check_open(path)
                 self._make_room()

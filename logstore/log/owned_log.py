@@ -18,7 +18,7 @@ from logstore.errors import (
     StorageError,
     from_os_error,
 )
-from logstore.format.batch import STAMP_SIZE, read_header, stamp
+from logstore.format.batch import LOG_OVERHEAD, STAMP_SIZE, read_header, stamp
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch, check_follower_append
@@ -38,7 +38,7 @@ from logstore.log.segment_files import create_segment, put_in_place, truncated
 from logstore.log.segment_list import SegmentList
 from logstore.log.swap import HalfPlacedError
 from logstore.log.synced_log import SyncedLog
-from logstore.seams.fs import replace_file
+from logstore.seams.fs import replace_file, write_all
 from logstore.types import Buffer
 
 _STORE_ROWS = 256  # index rows kept back before they are written to the file
@@ -58,8 +58,14 @@ class OwnedLog(SyncedLog):
         that take more than one segment got in only in part.
         """
         with self._lock:
-            self._check_usable()
+            if self._failure is not None:
+                self._check_usable()
             base = self.next_offset
+            if len(batches) == 1 and expected_offset in (None, base):
+                lone = batches[0]
+                if lone.header.producer_id < 0 or self.producers.repeated(batches) is None:
+                    self._append_one(lone)
+                    return Appended(base, self.next_offset)
             repeated = self.producers.repeated(batches)
             if repeated is not None:
                 if repeated[0] == len(batches):
@@ -86,6 +92,23 @@ class OwnedLog(SyncedLog):
                         f"to {self.next_offset - 1}, then: {error.message}"
                     ) from error
             return Appended(base if repeated is None else repeated[1].base_offset, self.next_offset)
+
+    def _append_one(self, batch: CheckedBatch) -> None:
+        """The way of one data batch, which most appends are: ``_append_run`` and ``_note`` without their loops."""
+        epoch = self.epochs.latest
+        if epoch < 0:
+            epoch = self._writing_epoch()
+        segment = self._segment_for(batch)
+        data, header = batch
+        offset, position, was_dirty = self.next_offset, segment.size, self.synced_offset < self.next_offset
+        parts: tuple[Buffer, Buffer] = (stamp(data, offset, epoch), data[STAMP_SIZE:])
+        self._write(segment, parts)
+        last, size = offset + header.last_offset_delta, header.batch_length + LOG_OVERHEAD
+        if header.producer_id >= 0:
+            self.producers.note(header, data, offset)
+        entered = segment.note_appended(position, size, last, header.max_timestamp)
+        self.tail.add(offset, last + 1, position + size, parts)
+        self._count(segment, last + 1, was_dirty, entered)
 
     def append_marker(self, marker: Marker) -> Appended:
         """End a producer's transaction. ``ProducerFencedError``, ``CoordinatorFencedError``, and as ``append``."""
@@ -182,7 +205,7 @@ class OwnedLog(SyncedLog):
             file = self._held.hold(segment)
             self.dirty_since_s = self._clock.monotonic_s()
         try:
-            segment.write(file, buffers)
+            write_all(file, buffers, segment.size)  # behind what is valid: it may be cut back to that
         except OSError as error:
             failure = from_os_error(error, "append to", segment.path())
             try:
@@ -198,21 +221,25 @@ class OwnedLog(SyncedLog):
 
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
-        was_dirty = self.dirty
+        was_dirty, entered = self.dirty, False
         offset, position = self.next_offset, segment.size
         for number, (data, header) in enumerate(batches):
             last = offset + header.last_offset_delta
             if header.producer_id >= 0:
                 self.producers.note(header, data, offset)
-            segment.note_appended(position, header.size, last, header.max_timestamp)
+            entered = segment.note_appended(position, header.size, last, header.max_timestamp) or entered
             position += header.size
             self.tail.add(offset, last + 1, position, buffers[2 * number : 2 * number + 2])
             offset = last + 1
+        self._count(segment, offset, was_dirty, entered)
+
+    def _count(self, segment: Segment, offset: int, was_dirty: bool, entered: bool) -> None:
+        """The log reaches to ``offset`` now; ``entered``: the segment's indexes have got new rows."""
         self.unsynced_records += offset - self.next_offset
         self.next_offset = offset
         if not was_dirty:
             self._on_dirty(self)
-        if segment.unstored_rows >= _STORE_ROWS:
+        if entered and segment.unstored_rows >= _STORE_ROWS:
             try:
                 segment.store_indexes()
             except OSError:
@@ -262,8 +289,15 @@ class OwnedLog(SyncedLog):
         segment = self.segments.active
         if segment is None or segment.closed:
             return self._roll(segment)
-        first_ms = segment.first_timestamp_ms
-        full = self._must_roll(segment, batch, segment.size, self.next_offset, first_ms)
+        full = must_roll(
+            self.config,
+            segment,
+            batch,
+            segment.size,
+            self.next_offset,
+            segment.first_timestamp_ms,
+            self._roll_jitter_ms,
+        )
         return self._roll(segment) if full else segment
 
     def _must_roll(
@@ -309,6 +343,7 @@ class OwnedLog(SyncedLog):
             self._check_usable()
             if (segment := self.segments.active) is not None and segment.size > 0:
                 self._roll(segment)
+                self._publish(self)  # the segment that was active may be cleaned from now on
 
     # --- the front ---
 

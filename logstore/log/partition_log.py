@@ -14,9 +14,7 @@ from logstore.arguments import INT64_MAX, shown, whole
 from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptBatchError,
-    DataLossError,
     InvalidArgumentError,
-    OffsetOutOfRangeError,
     RecordTypeError,
     from_os_error,
 )
@@ -32,6 +30,7 @@ from logstore.log.bounds import Appended, Bounds
 from logstore.log.isolation import without_aborted
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
+from logstore.log.position_check import check_position
 from logstore.log.producer_state import Marker
 from logstore.log.row_chunks import row_chunks
 from logstore.log.segment import Chunk
@@ -53,6 +52,8 @@ class TopicAccess(Protocol):
     config: TopicConfig
 
     def using(self) -> AbstractContextManager[object]: ...
+    def enter(self) -> None: ...
+    def leave(self) -> None: ...
     def log(self, partition: int) -> OwnedLog: ...
     def reader(self, partition: int) -> OwnedLog | ObservedLog: ...
 
@@ -86,13 +87,10 @@ class PartitionLog:
         self._topic = topic
         self.topic = name
         self.partition = partition
+        self.where = f"{name}-{partition}"
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic!r}, {self.partition})"
-
-    @property
-    def where(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
     # --- write ---
 
@@ -156,11 +154,15 @@ class PartitionLog:
         """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1)."""
         config, now_ms = self._topic.config, self._access.now_ms()
         checked = check_leader_append(batches, config, now_ms, self.where)
-        with self._topic.using():
-            log = self._topic.log(self.partition)
+        topic = self._topic
+        topic.enter()
+        try:
+            log = topic.log(self.partition)
             appended = log.append(checked, expected_offset)
             if acks == "all" or log.unsynced_records >= config.flush_messages:
                 self._access.commit([(log, appended.next_offset)])
+        finally:
+            topic.leave()
         return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
 
     def end_transaction(
@@ -258,8 +260,7 @@ class PartitionLog:
             raise from_os_error(error, "read", self.where) from error
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is at least that new, although times may be out of order; None if
-        there is none."""
+        """The first offset whose record is at least that new (times may be out of order); None: there is none."""
         found = self.record_at_or_after(timestamp_ms)
         return None if found is None else found.offset
 
@@ -338,7 +339,7 @@ class PartitionLog:
             leader_epoch = whole(leader_epoch, "leader_epoch", -1)
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
-        self._check_position(reader, bounds, offset, leader_epoch)
+        check_position(self.where, reader.epoch_table, bounds, offset, leader_epoch)
         limit = limit_of(bounds, isolation)
         if end is not None:
             limit = min(limit, end if type(end) is int else whole(end, "end", -INT64_MAX))
@@ -376,39 +377,6 @@ class PartitionLog:
             hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
         )
 
-    def _check_position(
-        self, reader: OwnedLog | ObservedLog, bounds: Bounds, offset: int, leader_epoch: int
-    ) -> None:
-        if 0 <= leader_epoch < bounds.leader_epoch:
-            end = reader.epoch_table().end_offset(leader_epoch, bounds.log_end_offset)
-            if offset > end:
-                raise DataLossError(
-                    f"{self.where}: position {offset} was reached under epoch {leader_epoch}, which ends at {end}",
-                    lost_from=end,
-                    position=offset,
-                )
-        if bounds.log_start_offset <= offset <= bounds.log_end_offset:
-            return
-        if leader_epoch >= 0 and offset > bounds.log_end_offset:
-            raise DataLossError(
-                f"{self.where}: position {offset} had been reached, but the log now ends at "
-                f"{bounds.log_end_offset}",
-                lost_from=bounds.log_end_offset,
-                position=offset,
-            )
-        if 0 <= offset < bounds.log_start_offset:
-            raise OffsetOutOfRangeError(
-                f"{self.where}: offsets {offset} to {bounds.log_start_offset - 1} are gone, the log now starts at "
-                f"{bounds.log_start_offset}",
-                log_start_offset=bounds.log_start_offset,
-                end_offset=bounds.high_watermark,
-            )
-        raise OffsetOutOfRangeError(
-            f"{self.where}: offset {offset} is outside [{bounds.log_start_offset}, {bounds.high_watermark}]",
-            log_start_offset=bounds.log_start_offset,
-            end_offset=bounds.high_watermark,
-        )
-
     def read(self, offset: int, max_bytes: int = 1 << 20, isolation: Isolation = "read_committed") -> bytes:
         """``fetch`` as bytes: whole batches; records below ``offset`` in the first one are the caller's to
         drop. Empty at the end."""
@@ -436,13 +404,12 @@ class PartitionLog:
             bounds = reader.bounds()
             first = max(start, bounds.log_start_offset)
             if end <= first:  # retention came this far meanwhile
-                self._check_position(reader, bounds, start, -1)
+                check_position(self.where, reader.epoch_table, bounds, start, -1)
             try:
                 back = reader.read_back(end)
                 if _is_gapless(reader) and (back is None or back.next_offset < end):
-                    self._check_position(
-                        reader, reader.bounds(), start, -1
-                    )  # retention may have come between
+                    # retention may have come between
+                    check_position(self.where, reader.epoch_table, reader.bounds(), start, -1)
                     found = "nothing" if back is None else f"offsets up to {back.next_offset - 1}"
                     raise self._hole(found, end - 1, end)
                 if back is None:
@@ -462,7 +429,7 @@ class PartitionLog:
         start = whole(start, "start", -INT64_MAX)
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
-        self._check_position(reader, bounds, start, -1)
+        check_position(self.where, reader.epoch_table, bounds, start, -1)
         limit = limit_of(bounds, isolation)
         return start, limit if end_exclusive is None else min(
             whole(end_exclusive, "end_exclusive", -INT64_MAX), limit

@@ -64,10 +64,11 @@ def recover_producers(
     no_producers_at: int,
     next_offset: int,
     point: int,
+    clean: bool = False,
 ) -> RecoveredProducers:
     """For the log's writer, once ``replay`` has met all batches: snapshots past ``next_offset`` go, and the
-    transaction indexes of segments that reach ``point`` or further are put right, durably. OSError,
-    CorruptBatchError."""
+    transaction indexes of segments that reach ``point`` or further are put right, durably (``clean``: whose
+    bytes are right are left in place, since others may have them open). OSError, CorruptBatchError."""
     fs = pool.fs
     kept = set()
     for offset in snapshots:
@@ -77,14 +78,14 @@ def recover_producers(
             kept.add(offset)
     for segment in segments:
         if segment.next_offset >= point:
-            _put_right(pool, segment, replay)
+            _put_right(pool, segment, replay, clean)
     nothing = len(replay.states) == 0
     return RecoveredProducers(
         replay.states, next_offset if nothing else min(no_producers_at, next_offset), frozenset(kept)
     )
 
 
-def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay) -> None:
+def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay, clean: bool) -> None:
     """The rows of markers before the replay's start are durable; those behind it are as the replay met them."""
     path = segment.path(transaction_index.SUFFIX)
     there = exists(pool.fs, path)
@@ -96,7 +97,7 @@ def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay) -> None
     if start > segment.base_offset:
         durable = transaction_index.decode_rows(data, path, segment.base_offset, start)
     due = transaction_index.encode_rows([*durable, *met])
-    if due == data and not met:
+    if due == data and (clean or not met):
         return  # else the same bytes may be in the page cache alone
     pool.forget_file(path)
     replace_file(pool.fs, path, due)

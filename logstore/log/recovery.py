@@ -32,6 +32,7 @@ from logstore.log.offset_index import IndexRule, OffsetIndex
 from logstore.log.producer_recovery import RecoveredProducers, recover_producers, replay_from
 from logstore.log.producer_replay import ProducerReplay
 from logstore.log.producer_state import ProducerStates
+from logstore.log.retirement import DELETED_SUFFIX
 from logstore.log.scan import BadBatch, SegmentScan
 from logstore.log.segment import LOG_SUFFIX, Segment, file_name
 from logstore.log.segment_list import SegmentList
@@ -49,7 +50,8 @@ class LoadRules:
 
     ``recovery_point``: offset below which all is durable, None if no state was found; ``clean``: the state
     says the log ends exactly there; ``same_boot``: the page cache of the last writer still exists;
-    ``no_producers_at``: see ``PartitionState``; ``seen_s``: the monotonic clock, for idle producers.
+    ``no_producers_at``: see ``PartitionState``; ``seen_s``: the monotonic clock, for idle producers;
+    ``leave_cleaned``: another process is cleaning, and its `.cleaned` files are no leftovers.
     """
 
     recovery_point: int | None
@@ -61,6 +63,7 @@ class LoadRules:
     now_ms: int
     no_producers_at: int = 0
     seen_s: float = 0.0
+    leave_cleaned: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +132,8 @@ class _Recovery:
             names = self.fs.listdir(self.directory)
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
+            if rules.leave_cleaned and name.endswith((swap.CLEANED_SUFFIX, DELETED_SUFFIX)):
+                continue
             self.fs.remove(f"{self.directory}/{name}")
         for base, suffix in sorted(listing.indexes):
             if base not in listing.bases and suffix in _INDEXES:
@@ -184,6 +189,7 @@ class _Recovery:
                 no_producers_at=self.rules.no_producers_at,
                 next_offset=next_offset,
                 point=point,
+                clean=self.rules.clean,
             )
 
     def _segments(self, listing: Listing) -> list[Segment]:
@@ -356,7 +362,13 @@ class _Recovery:
             table = index.table
             content = table.encoded() if isinstance(table, GrowingTable) else b""
             path = segment.path(suffix)
-            if not exists(self.fs, path) or read_file(self.fs, path) != content:
+            known = read_file(self.fs, path) if exists(self.fs, path) else None
+            if rules.clean and known is not None and len(known) < len(content) and content.startswith(known):
+                # Another process that writes the log by turns may have the file open: it goes on in place.
+                with self.pool.pinned(path, True) as file:
+                    write_all(file, [content[len(known) :]], len(known))
+                self.indexes_rebuilt += 1
+            elif known != content:
                 self.pool.forget_file(path)
                 replace_file(self.fs, path, content)
                 self.indexes_rebuilt += 1

@@ -14,7 +14,6 @@ def must_roll(
     config: TopicConfig,
     segment: Segment,
     batch: CheckedBatch,
-    *,
     size: int,
     offset: int,
     first_ms: int,

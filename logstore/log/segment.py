@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from logstore.errors import CorruptBatchError
+from logstore.errors import CorruptBatchError, InvariantError
 from logstore.format.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -33,7 +32,7 @@ from logstore.log.time_index import TimeIndex
 from logstore.log.transaction_index import ROW as ABORTED_ROW
 from logstore.log.transaction_index import SUFFIX as ABORTED_SUFFIX
 from logstore.log.transaction_index import AbortedTransaction, encode_rows, read_rows
-from logstore.seams.fs import File, FileIdentity, exists, replace_file, write_all
+from logstore.seams.fs import FileIdentity, exists, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -82,7 +81,7 @@ class Segment:
         self._checked = False  # whether the index files were found plausible
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
         self.first_timestamp_ms = -1
-        self._index_bytes = 0
+        self.index_bytes = 0  # what the larger index may take; 0 for a segment that is not active
         self._max_timestamp: int | None = None
         self.active_since_s = 0.0  # by the monotonic clock, when this process began to append to it
         self.rule: IndexRule | None = None
@@ -332,7 +331,7 @@ class Segment:
     ) -> None:
         """Make this the segment that is appended to, with growing indexes."""
         self._times, self._offsets, self.rule = times, offsets, rule
-        self._index_bytes = offsets.table.count * time_index.ROW.size
+        self.index_bytes = offsets.table.count * time_index.ROW.size
         self.first_timestamp_ms = first_timestamp_ms
         self.closed = False
 
@@ -351,25 +350,21 @@ class Segment:
                 replace_file(self._pool.fs, self.path(suffix), index.table.encoded())
                 index.table.mark_stored()
 
-    def note_appended(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Count a batch that is in the file: index rows, then what readers may see."""
+    def note_appended(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> bool:
+        """Count a batch that is in the file: index rows, then what readers may see. True if there are new rows."""
         rule = self.rule
-        invariant(rule is not None and not self.closed, "only the active segment grows")
-        if rule.feed(last_offset, size, max_timestamp_ms):  # type: ignore[union-attr]
+        if rule is None or self.closed:
+            raise InvariantError("invariant broken: only the active segment grows")
+        entered = rule.feed(last_offset, size, max_timestamp_ms)
+        if entered:
             self._offsets.append(last_offset, position)  # type: ignore[union-attr]
-            self._index_bytes += (
-                time_index.ROW.size
-            )  # the time index has the larger rows, and no more of them
+            self.index_bytes += time_index.ROW.size  # the time index has the larger rows, and no more of them
             self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)  # type: ignore[union-attr]
         if self.first_timestamp_ms < 0:
             self.first_timestamp_ms = max_timestamp_ms
         self.next_offset = last_offset + 1
         self.size = position + size
-
-    def write(self, file: File, buffers: Sequence[Buffer]) -> None:
-        """Put the buffers behind the last byte of ``file``, which is this segment's, open for writing. After
-        an ``OSError`` the writer cuts the file back to ``size``."""
-        write_all(file, buffers, self.size)
+        return entered
 
     def append_aborted(self, row: AbortedTransaction) -> None:
         """Put the row into the file, unsynced, before its marker is in the log. OSError: it is not there."""
@@ -442,11 +437,6 @@ class Segment:
         """Index rows that the file lacks."""
         table = self._offsets.table if self._offsets is not None else None
         return table.unstored_rows if isinstance(table, GrowingTable) else 0
-
-    @property
-    def index_bytes(self) -> int:
-        """What the larger index may take; 0 for a segment that is not active."""
-        return self._index_bytes
 
 
 def _last_delta(chunk: Buffer, at: int) -> int:

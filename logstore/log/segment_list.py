@@ -34,19 +34,16 @@ class Back(NamedTuple):
 class SegmentList:
     """Immutable; the writer replaces the whole list when it rolls, so readers never see it half changed."""
 
-    __slots__ = ("_aborted", "_bases", "segments")
+    __slots__ = ("_aborted", "_bases", "active", "segments")
 
     def __init__(self, segments: Sequence[Segment] = ()) -> None:
         self.segments = tuple(segments)
+        self.active: Segment | None = self.segments[-1] if self.segments else None
         self._bases = [segment.base_offset for segment in self.segments]
         self._aborted: list[AbortedTransaction] | None = None  # of all but the last segment
 
     def __len__(self) -> int:
         return len(self.segments)
-
-    @property
-    def active(self) -> Segment | None:
-        return self.segments[-1] if self.segments else None
 
     @property
     def size_bytes(self) -> int:

@@ -129,19 +129,26 @@ class SyncedLog:
         (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
         with self._sync_lock:
             with self._lock:
-                self._check_durable()
+                if self._failure is not None:
+                    self._check_durable()
                 target, segment = self.next_offset, self.segments.active
-            if target == self.synced_offset or segment is None:
-                return
+                if target == self.synced_offset or segment is None:
+                    return
+                file = self._held.lend()
             try:
-                segment.sync()
+                if file is None:
+                    segment.sync()
+                else:
+                    file.sync()
             except OSError as error:
                 failure = from_os_error(error, "sync", segment.path())
                 with self._lock:
                     self._check_there()
+                    self._held.take_back()
                     self._poison(failure)
                 raise OutcomeUnknownError(failure.message) from error
             with self._lock:
+                self._held.take_back()
                 self._synced_up_to(target)
 
     def checkpoint(self) -> int:
@@ -168,7 +175,7 @@ class SyncedLog:
         if target > self.synced_offset:
             self.synced_offset = target
         self.unsynced_records = self.next_offset - self.synced_offset
-        if not self.dirty:
+        if self.synced_offset >= self.next_offset:
             self._held.let_go()
         else:
             self.dirty_since_s = self._clock.monotonic_s()
@@ -178,8 +185,10 @@ class SyncedLog:
     def _raise_high_watermark(self, offset: int) -> None:
         if offset > self.high_watermark:
             self.high_watermark = offset
-            self.producers.settle(offset)
-            self.wake_waiters()
+            if self.producers.first_unstable is not None:
+                self.producers.settle(offset)
+            if self._waiters:
+                self.wake_waiters()
 
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:

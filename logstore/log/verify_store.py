@@ -16,7 +16,7 @@ from logstore.log.verify_broker import verify_broker
 from logstore.seams.fs import FileSystem
 from logstore.topic_state import TopicState
 
-_ROOT_NAMES = re.compile(r"topics\.json(\.tmp)?|\.state|\.live(\.tmp)?|\.locks.*|lost\+found")
+_ROOT_NAMES = re.compile(r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.locks.*|lost\+found")
 _DELETED_FOLDER = re.compile(r".+-\d+\..+-delete")
 
 

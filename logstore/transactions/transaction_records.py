@@ -5,11 +5,13 @@ Layout (big-endian), from Kafka's message schemas ``TransactionLogKey.json`` and
     key    version i16 = 0 | transactionalId (length i16, UTF-8)
     value  version i16 (0 or 1; we write 0)
            producerId i64 | producerEpoch i16 | transactionTimeoutMs i32 | transactionStatus i8
-           partitions: count i32 (-1: null), each: topic (length i16, UTF-8) | count i32 | that many i32
+           partitions: count i32, each: topic (length i16, UTF-8) | count i32 | that many i32
+             (count -1, null, for EMPTY, as brokers write it)
            lastUpdateTimestampMs i64 | startTimestampMs i64
            version 1: the arrays and the text compact (their count or length + 1 as unsigned varint, 0: null), and
            tagged fields behind each topic and at the end (0 previousProducerId, 1 nextProducerId,
-           2 clientTransactionVersion), which are passed over: an id is opened anew under a fresh producer id
+           2 clientTransactionVersion), which are passed over: where a broker meant to go on under nextProducerId
+           the epochs have ended, and the next opening takes a fresh producer id
     null   forgets the id
 """
 
@@ -33,6 +35,7 @@ TOPIC: Final = "__transaction_state"
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _HEAD = struct.Struct(">hqhib")  # version, producerId, producerEpoch, timeoutMs, status
+_NULL_ARRAY = _I32.pack(-1)
 _TIMES = struct.Struct(">qq")
 
 
@@ -43,7 +46,8 @@ def encode_key(transactional_id: str) -> bytes:
 def encode_value(state: TransactionState) -> bytes:
     head = _HEAD.pack(VALUE_VERSION, state.producer_id, state.epoch, state.timeout_ms, state.status)
     by_topic = [(name, list(places)) for name, places in groupby(state.places, attrgetter("topic"))]
-    parts = [head, _I32.pack(len(by_topic))]
+    empty = state.status is TransactionStatus.EMPTY
+    parts = [head, _NULL_ARRAY if empty and not by_topic else _I32.pack(len(by_topic))]
     for name, places in by_topic:
         partitions = [place.partition for place in places]
         parts += (string(name), struct.pack(f">{len(partitions) + 1}i", len(partitions), *partitions))

@@ -25,27 +25,32 @@ def offsets(shell: Shell, group: str = "g") -> list[int]:
 def test_list_and_describe(grouped: Shell) -> None:
     grouped.run("consume", "t", "-g", "slow", "-n", "10")
     assert grouped.json("group", "list") == [
-        {"group": "g", "member": None, "partitions": 3, "lag": 0},
-        {"group": "slow", "member": None, "partitions": 3, "lag": 20},
+        {"group": "g", "state": "empty", "members": 0, "partitions": 3, "lag": 0},
+        {"group": "slow", "state": "empty", "members": 0, "partitions": 3, "lag": 20},
     ]
-    assert grouped.run("group", "list").stdout.splitlines()[2].split() == ["slow", "3", "20", "nobody"]
+    assert grouped.run("group", "list").stdout.splitlines()[2].split() == ["slow", "empty", "0", "3", "20"]
     text = grouped.run("group", "describe", "g", "slow").stdout
-    assert "group   g\nmember  nobody\n" in text
-    assert text.count("TOPIC  PARTITION  COMMITTED  END  LAG") == 2
+    assert "group     g\nstate     empty\nassignor  sticky\n" in text
+    assert text.count("TOPIC  PARTITION  COMMITTED  END  LAG  MEMBER") == 2
     assert "no group 'nobody'" in grouped.run("group", "describe", "nobody", code=1).stderr
 
 
 def test_a_live_member_is_shown(grouped: Shell) -> None:
     process = grouped.process("consume", "t", "-g", "g", "-o", "start")
     try:
-        member = None
+        members: list[Any] = []
         deadline = time.monotonic() + 60
-        while member is None:
+        while not members:
             assert process.poll() is None
             assert time.monotonic() < deadline
-            (found,) = grouped.json("group", "list")
-            member = found["member"]
-        assert f"pid {process.pid}" in member
+            (found,) = grouped.json("group", "describe", "g")
+            members = found["members"]
+        assert f"pid {process.pid}" in members[0]["client"]
+        assert (found["state"], members[0]["assigned"]) == ("stable", [["t", 0], ["t", 1], ["t", 2]])
+        assert {row["member"] for row in found["partitions"]} == {members[0]["member_id"]}
+        text = grouped.run("group", "describe", "g").stdout
+        assert text.splitlines()[3].split() == ["MEMBER", "INSTANCE", "CLIENT", "PARTITIONS", "REVOKING"]
+        assert "has members: pid" in grouped.run("group", "seek", "g", "--to-earliest", code=1).stderr
         assert grouped.run("group", "seek", "g", "--to-earliest", "--execute", code=1).stderr.startswith(
             "Error: "
         )

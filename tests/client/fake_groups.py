@@ -10,6 +10,7 @@ from typing import Any
 
 from logstore.client.backend import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
 from logstore.errors import LogStoreError
+from logstore.group_room import is_settled
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.views import MemberView
 from logstore.machine import Decision
@@ -42,6 +43,9 @@ class FakeMember:
         except LogStoreError as error:
             return error
         return None
+
+    def is_settled(self) -> bool:
+        return is_settled(self._groups.machine.describe(self._group), self.member_id)
 
     def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
         self._groups.decide(

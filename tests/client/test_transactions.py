@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -240,6 +241,17 @@ def test_a_closed_producer_has_aborted_what_was_open(store: LogStore) -> None:
     with store.producer(transactional_id="t") as again, again.transaction() as tx:
         tx.send("out", b"z")
     assert values(store) == [b"z"]
+
+
+def test_a_producer_that_nobody_closed_lets_go_of_its_id(store: LogStore) -> None:
+    made = store.producer(transactional_id="t")
+    tx = made.begin()
+    tx.send("out", b"x").result()
+    sender = made._sender
+    del made, tx
+    gc.collect()
+    sender.join()
+    assert store.backend.list_transactions()[0].state == "COMPLETE_ABORT"
 
 
 def test_closing_the_store_aborts_too() -> None:

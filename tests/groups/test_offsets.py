@@ -378,3 +378,53 @@ TestOffsetsAgainstAModel = OffsetsAgainstAModel.TestCase
 TestOffsetsAgainstAModel.settings = settings(
     derandomize=True, deadline=None, max_examples=60, stateful_step_count=30
 )
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(
+                st.builds(
+                    encode_key, st.sampled_from(["g", "ü" * 3]), st.sampled_from(["t", ""]), st.integers(0, 2)
+                ),
+                st.sampled_from([None, b"", b"\0\2\0\1g", b"\0\1\0\1g\0\1"]),
+            ),
+            st.one_of(
+                st.builds(
+                    encode_value,
+                    st.builds(
+                        OffsetValue,
+                        st.integers(0, 9),
+                        st.integers(-1, 1),
+                        st.sampled_from(["", "m"]),
+                        st.just(5),
+                    ),
+                ),
+                st.sampled_from([None, b"", b"\0\1" + b"\0" * 22, b"\0\3" + b"\0" * 23]),
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_a_run_of_records_is_replayed_as_one_after_the_other(
+    changes: list[tuple[bytes | None, bytes | None]],
+) -> None:
+    one_by_one, together = OffsetStore(), OffsetStore()
+    try:
+        for key, value in dict(changes).items():
+            one_by_one.replay(key, value)
+    except LogStoreError as error:
+        with pytest.raises(type(error)):
+            together.replay_many(changes)
+        return
+    together.replay_many(changes)
+    assert together._groups == one_by_one._groups
+    assert together.ignored_records == one_by_one.ignored_records
+    full = OffsetStore()
+    try:
+        for key, value in changes:
+            full.replay(key, value)
+    except LogStoreError:
+        return  # of a value that a later one has replaced
+    assert full._groups == together._groups

@@ -26,6 +26,7 @@ from logstore.types import TopicPartition
 PATIENCE_S = 60.0
 GROUP = ID = "copy"
 _LONGEST_RUN_S = 0.25  # of a copier, from its first record on
+_RECORD_BYTES = 20  # at least, in the output; no run gets further than half of a kill's share
 
 
 class Copy(NamedTuple):
@@ -87,7 +88,7 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
     ]
     landed = missed = finished = reached = 0
     while landed < kills and missed < 2 * kills + 5 and reached < records:
-        in_middle = _kill_one(command, root, dice)
+        in_middle = _kill_one(command, root, dice, _RECORD_BYTES * records // (2 * kills))
         decided = _is_decided(root)
         before, reached = reached, _committed(root)
         if reached < before:
@@ -102,7 +103,7 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
     return Copy(seed, records, landed, missed, aborted, finished)
 
 
-def _kill_one(command: list[str], root: Path, dice: random.Random) -> bool:
+def _kill_one(command: list[str], root: Path, dice: random.Random, longest_bytes: int) -> bool:
     """Start a copier and kill it at a random time; whether it had written something and was alive."""
     before = _size(root)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -112,8 +113,9 @@ def _kill_one(command: list[str], root: Path, dice: random.Random) -> bool:
             if time.monotonic() > deadline_s:
                 raise WrongCopyError(f"{command}: nothing was written in {PATIENCE_S} s")
             time.sleep(0.001)
-        kill_at_s = time.monotonic() + dice.random() * _LONGEST_RUN_S
-        while time.monotonic() < kill_at_s and process.poll() is None:
+        share = dice.random()
+        kill_at_s, kill_at_size = time.monotonic() + share * _LONGEST_RUN_S, before + share * longest_bytes
+        while time.monotonic() < kill_at_s and _size(root) < kill_at_size and process.poll() is None:
             time.sleep(0.0005)
         process.send_signal(signal.SIGKILL)
         _, errors = process.communicate(timeout=PATIENCE_S)
@@ -163,7 +165,7 @@ def _compare(seed: int, root: Path, partitions: int) -> int:
                 )
             all_records = target.records(0, isolation="read_uncommitted")
             uncounted += sum(1 for _ in all_records) - len(found)
-        if any(found.state != "COMPLETE_COMMIT" for found in store.admin.list_transactions()):
+        if any(found.state not in ("COMPLETE_COMMIT", "EMPTY") for found in store.admin.list_transactions()):
             raise WrongCopyError(f"seed {seed}: {store.admin.list_transactions()} is not ended")
     return uncounted
 

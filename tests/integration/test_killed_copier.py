@@ -10,7 +10,7 @@ from tests.integration.killed_copier import difference, run_copy
 
 
 @pytest.mark.parametrize(
-    ("seed", "records", "kills"), [(3, 6_000, 4), pytest.param(4, 100_000, 100, marks=pytest.mark.long)]
+    ("seed", "records", "kills"), [(3, 20_000, 4), pytest.param(4, 100_000, 100, marks=pytest.mark.long)]
 )
 def test_the_output_equals_the_input_after_random_kills(
     tmp_path: Path, seed: int, records: int, kills: int

@@ -8,7 +8,7 @@ from logstore.errors import CorruptBatchError, InvariantError
 from logstore.log.file_pool import FilePool
 from logstore.log.segment import Segment, file_name
 from logstore.log.segment_files import create_segment
-from logstore.seams.fs import read_file, replace_file
+from logstore.seams.fs import read_file, replace_file, write_all
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.log.logs import FOLDER, NOW_MS, batch
 
@@ -25,7 +25,7 @@ def make(interval: int = 300, base: int = 100, count: int = COUNT) -> tuple[Memo
         for number in range(count):
             offset = base + 2 * number
             data = batch(b"x%d" % number, b"y" * 30, at_ms=NOW_MS + number * 7 % 50, base_offset=offset)
-            segment.write(file, [data[:16], data[16:]])
+            write_all(file, [data[:16], data[16:]], segment.size)
             segment.note_appended(segment.size, len(data), offset + 1, NOW_MS + number * 7 % 50)
     segment.store_indexes()
     return fs, segment
@@ -95,7 +95,7 @@ def test_a_batch_larger_than_what_was_asked_comes_whole() -> None:
     fs, segment = make(count=1)
     with FilePool(fs).pinned(segment.path(), True) as file:
         data = batch(b"z" * 20_000, base_offset=102)
-        segment.write(file, [data])
+        write_all(file, [data], segment.size)
         segment.note_appended(segment.size, len(data), 102, NOW_MS)
     chunk = segment.read(len(read_file(fs, segment.path())) - len(data), 10, 1 << 60)
     assert chunk is not None

@@ -359,6 +359,27 @@ def test_who_is_in_the_way_only_delays_progress(
     assert committed(tmp_path)[0].offset == 4
 
 
+def test_what_was_lost_is_not_committed(tmp_path: Path) -> None:
+    """A topic that is gone, and one that was made anew and is shorter: the others' progress goes on."""
+    for topic in (TOPIC, "flying", "fly"):
+        fill(tmp_path, [5], topic=topic)
+    options = {"subscribePattern": "fl.*", "commit.group": "spark", "failOnDataLoss": "false", **EARLIEST}
+    reader = stream_reader(tmp_path, **options)
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    with logstore.open(tmp_path) as store:
+        store.delete_topic(TOPIC)
+        store.delete_topic("flying")
+    fill(tmp_path, [2], topic="flying")
+    after = reader.latestOffset(end, ALL)
+    reader.commit(end)
+    with logstore.open(tmp_path, mode="r") as opened:
+        assert {at.topic: row.offset for at, row in opened.committed_offsets("spark").items()} == {"fly": 5}
+    reader.latestOffset(after, ALL)
+    with logstore.open(tmp_path, mode="r") as opened:
+        found = {at.topic: row.offset for at, row in opened.committed_offsets("spark").items()}
+    assert found == {"fly": 5, "flying": 2}
+
+
 def test_a_group_that_cannot_be_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path, [1])
     reader = stream_reader(tmp_path, **{"commit.group": "x" * 300})

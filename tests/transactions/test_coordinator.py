@@ -259,8 +259,8 @@ def test_ten_thousand_ids_are_looked_over_by_what_is_under_way() -> None:
     """Housekeeping asks every second: what is idle must cost it nothing."""
     machine = opened(*(f"id-{number}" for number in range(10_000)))
     apply(machine, machine.decide_add_partitions("id-77", 78, 0, [FLIGHTS], 0))
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     for _ in range(1_000):
         assert machine.decide_timeouts(2_000) == ["id-77"]
         assert [state.transactional_id for state in machine.in_doubt()] == ["id-77"]
-    assert time.perf_counter() - began_s < 0.5, "1,000 looks take 2 ms"
+    assert time.process_time() - began_s < 0.5, "1,000 looks take 2 ms"

@@ -547,4 +547,4 @@ class ForgetsAPlaceOnReplay(TransactionCoordinator):
 )
 def test_a_planted_fault_is_found(kind: type[TransactionCoordinator]) -> None:
     with pytest.raises(AssertionError):
-        campaign(kind, range(150))
+        campaign(kind, range(400))

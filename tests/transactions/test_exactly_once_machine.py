@@ -204,4 +204,4 @@ class OpensWithoutAnotherEpoch(World):
 )
 def test_a_planted_fault_is_found(kind: type[World]) -> None:
     with pytest.raises(AssertionError):
-        campaign(kind, range(100))
+        campaign(kind, range(400))

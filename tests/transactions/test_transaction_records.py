@@ -44,7 +44,8 @@ def flexible(state: TransactionState, extra: bytes = b"\0", topic_extra: bytes =
     """The state in value version 1, as newer brokers write it."""
     head = struct.pack(">hqhib", 1, state.producer_id, state.epoch, state.timeout_ms, state.status)
     topics = sorted({place.topic for place in state.places})
-    parts = [head, unsigned_varint(len(topics) + 1)]
+    null = state.status is TransactionStatus.EMPTY and not topics
+    parts = [head, unsigned_varint(0 if null else len(topics) + 1)]
     for topic in topics:
         numbers = [place.partition for place in state.places if place.topic == topic]
         parts += (compact_string(topic), i32s(numbers), topic_extra)
@@ -96,6 +97,8 @@ def test_null_arrays_are_empty() -> None:
     times = struct.pack(">qq", 5, -1)
     due = TransactionState("x", 4711, 3, 60_000, TransactionStatus.EMPTY, (), 5, -1)
     assert decode_value("x", b"\0\0" + empty + b"\xff\xff\xff\xff" + times) == due
+    assert decode_value("x", b"\0\0" + empty + b"\0\0\0\0" + times) == due
+    assert encode_value(due) == b"\0\0" + empty + b"\xff\xff\xff\xff" + times
     assert decode_value("x", b"\0\1" + empty + b"\0" + times + b"\0") == due
 
 
