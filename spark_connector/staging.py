@@ -203,6 +203,8 @@ class StagingFile:
         path = self._file.path
         try:
             try:
+                if self._file.size() != self._size:
+                    self._file.truncate(self._size)  # what an append left that failed half-way
                 if self._durable:
                     self._file.sync()
             finally:
