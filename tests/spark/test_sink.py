@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +33,8 @@ from spark_connector.sink_commit import COUNTER, SinkCommit, sink_group
 from spark_connector.sink_options import SinkOptions, parse_sink
 from spark_connector.staging import Attempt, Receipt, Staging
 from spark_connector.writer import LogStoreStreamWriter, LogStoreWriter, Staged, TaskSink, check_sink
+from tests.house import ROOT
+from tests.spark.killed_driver import DEAD, POINTS
 
 OUT = "out"
 QUERY = "0f6ac0c5-0000-4000-8000-000000000001"
@@ -185,6 +191,26 @@ def test_what_a_killed_driver_left_open_is_aborted_first(root: Path) -> None:
     assert values(root, isolation="read_uncommitted") == ["half"]
     assert commit(root).once(QUERY, 0, [stage(root, rows("a"))])
     assert values(root) == ["a"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_driver_that_dies_leaves_all_or_nothing_and_the_retry_the_rest(root: Path, point: str) -> None:
+    """Before the decision nothing is in; from it on all is, and the batch that Spark runs again is skipped."""
+    receipt = stage(root, rows("a", "b", partition=[0, 1]))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.killed_driver", str(root), point, QUERY],
+        input=json.dumps(receipt),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == DEAD
+    assert values(root, isolation="read_uncommitted") == ["a", "b"]
+    assert values(root) == (["a", "b"] if point == "marked" else [])
+    again = stage(root, rows("a", "b", partition=[0, 1]), attempt=1)
+    assert commit(root).once(QUERY, 0, [again]) == (point == "open")
+    assert (values(root), next_batch(root)) == (["a", "b"], 1)
 
 
 def test_a_topic_that_another_owns_is_named_and_nothing_is_left(root: Path) -> None:
