@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import logstore
 from spark_connector.sink_commit import COUNTER, sink_group
+from tests.house import ROOT
 from tests.spark.sources import TOPIC, fill
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -137,6 +139,19 @@ def test_a_batch_that_fails_is_not_to_be_seen_and_comes_later(spark: SparkSessio
         store.admin.alter_topic(OUT, {"max.message.bytes": "1000"})
     assert copy(spark, source, target, checkpoint).awaitTermination(DEADLINE_S)
     assert len(values(target)) == 4
+
+
+def test_the_tour_of_the_readme(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it stands there, but for where its directories are."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"^```python spark\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    for name in ("spark-data", "late-checkpoint"):
+        block = block.replace(f'"{name}"', f'"{tmp_path / name}"')
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.count("99|") == 10
+    assert len(values(tmp_path / "spark-data", "late")) == 10
 
 
 def test_foreach_batch_and_at_least_once(spark: SparkSession, tmp_path: Path) -> None:
