@@ -70,7 +70,8 @@ class RequestLine(Generic[Subject]):
         with self._lock:
             if request in self._waiting:
                 self._waiting.remove(request)
-        if request.leads:
+            leads = request.leads
+        if leads:
             self.hand_on()
 
     def take(self) -> Request[Subject] | None:

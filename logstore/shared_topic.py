@@ -107,10 +107,12 @@ class SharedTopic(Generic[Machine]):
         group: list[Request[OwnedLog]] = []
         try:
             self._serve_group(mine, group)
-        except LogStoreError as error:
+        except BaseException as error:
             if not group:  # the log could not be had: the next in line tries for itself
                 self._line.take()
                 mine.error = error
+            if not isinstance(error, LogStoreError):
+                raise
         finally:
             self._line.hand_on()
             for request in group:

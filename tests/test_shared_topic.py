@@ -456,3 +456,42 @@ def test_changed_and_those_who_are_told() -> None:
     second.unsubscribe(told)
     put(second, b"k", b"3")
     assert not told.is_set()
+
+
+def test_a_leader_that_is_interrupted_leaves_the_lead_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"1")
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared._log, "held", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            put(shared, b"k", b"2")
+
+    def stop(machine: Register) -> Decision[None]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shared.decide(stop)
+    assert put(shared, b"k", b"3") == b"1"
+
+
+def test_a_machine_that_refuses_its_own_decision_is_made_anew() -> None:
+    class Picky(Register):
+        def replay(self, key: bytes | None, value: bytes | None) -> None:
+            if value == b"bad" and not picky["done"]:
+                picky["done"] = True
+                raise InvalidRecordError("not this one")
+            super().replay(key, value)
+
+    picky = {"done": False}
+    world = World()
+    store, _ = world.process()
+    shared = SharedTopic(store._context, world.entry(store), Picky)
+    put(shared, b"k", b"1")
+    with pytest.raises(InvalidRecordError, match="not this one"):
+        put(shared, b"k", b"bad")
+    assert get(shared) == {b"k": b"bad"}  # it is in the log, so it counts

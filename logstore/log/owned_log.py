@@ -259,19 +259,22 @@ class OwnedLog(SyncedLog):
             if self.dirty or segment is None or segment.closed:
                 return False
             start, segment.size = segment.size, end_position
-            found: list[CheckedBatch] = []
             try:
-                scan = SegmentScan(
-                    segment.bytes_at,
-                    start=start,
-                    end=end_position,
-                    next_offset=self.next_offset,
-                    gapless_from=self.next_offset,
-                )
-                for _, header, data in scan:
-                    found.append(CheckedBatch(data, header))
+                new = memoryview(segment.bytes_at(start, end_position - start))
             finally:
                 segment.size = start
+            if len(new) != end_position - start:
+                return False
+            found: list[CheckedBatch] = []
+            scan = SegmentScan(
+                lambda at, length: new[at : at + length],
+                start=0,
+                end=len(new),
+                next_offset=self.next_offset,
+                gapless_from=self.next_offset,
+            )
+            for _, header, data in scan:
+                found.append(CheckedBatch(data, header))
             if scan.bad is not None or scan.next_offset != end_offset:
                 return False
             self.tail.clear()

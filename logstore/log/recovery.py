@@ -132,9 +132,8 @@ class _Recovery:
             names = self.fs.listdir(self.directory)
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
-            if rules.leave_cleaned and name.endswith((swap.CLEANED_SUFFIX, DELETED_SUFFIX)):
-                continue
-            self.fs.remove(f"{self.directory}/{name}")
+            if not (rules.leave_cleaned and name.endswith((swap.CLEANED_SUFFIX, DELETED_SUFFIX))):
+                self.fs.remove(f"{self.directory}/{name}")
         for base, suffix in sorted(listing.indexes):
             if base not in listing.bases and suffix in _INDEXES:
                 self.fs.remove(f"{self.directory}/{file_name(base, suffix)}")  # of a roll that was cut short
@@ -353,7 +352,8 @@ class _Recovery:
     # --- what is kept, what is cut ---
 
     def _keep(self, segment: Segment) -> None:
-        """Make the segment and its indexes durable as they now are."""
+        """Make the segment and its indexes durable as they now are. Of a clean one an index that lacks rows goes
+        on in place: another process that writes the log by turns may have it open."""
         rules = self.rules
         if not rules.clean:
             with self.pool.pinned(segment.path(), True) as file:
@@ -364,7 +364,6 @@ class _Recovery:
             path = segment.path(suffix)
             known = read_file(self.fs, path) if exists(self.fs, path) else None
             if rules.clean and known is not None and len(known) < len(content) and content.startswith(known):
-                # Another process that writes the log by turns may have the file open: it goes on in place.
                 with self.pool.pinned(path, True) as file:
                     write_all(file, [content[len(known) :]], len(known))
                 self.indexes_rebuilt += 1
