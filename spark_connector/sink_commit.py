@@ -15,6 +15,7 @@ from typing import Final
 
 import logstore
 from logstore import LogStore, Producer, TopicPartition
+from logstore.errors import TopicLockedError
 from logstore.types import COUNTER_TOPIC
 from spark_connector.sink_options import SinkOptions
 from spark_connector.staging import Receipt, StagedBatch, Staging
@@ -98,7 +99,14 @@ class SinkCommit:
         for receipt in receipts:
             self._staging.check(receipt)
         for topic in sorted({topic for receipt in receipts for topic in receipt.topics}):
-            store.pin(topic)
+            try:
+                store.pin(topic)
+            except TopicLockedError as error:
+                raise TopicLockedError(
+                    error.message,
+                    hint="let its holder release it (store.release(topic), store.close(); an idle one does after "
+                    "10 s), or raise option lockTimeout; started anew, the query writes this batch again",
+                ) from error
 
     def _batches(self, receipts: Collection[Receipt]) -> Iterator[StagedBatch]:
         for receipt in receipts:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from logstore.errors import InvalidArgumentError
+from spark_connector.notices import notice
 from spark_connector.options import check_names, parse
 from spark_connector.sink_options import parse_sink
 
@@ -83,5 +84,5 @@ class LogStoreDataSource(DataSource):
     def _sink(self) -> SinkOptions:
         options, warnings = parse_sink(self.options)
         for warning in warnings:
-            logger.warning("%s", warning)
+            notice(warning)
         return options

@@ -24,6 +24,7 @@ from logstore import Producer
 from logstore.errors import InvalidArgumentError
 from logstore.invariants import invariant
 from spark_connector.connection import store_at
+from spark_connector.notices import notice
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import SinkOptions
 from spark_connector.sink_rows import check_columns, placed
@@ -86,7 +87,7 @@ def check_sink(options: SinkOptions, schema: StructType) -> None:
     ``StoreNotFoundError``."""
     unwritten = check_columns(schema, options.topic)
     if unwritten:
-        logger.warning("columns that are no field of a record are not written: %s", ", ".join(unwritten))
+        notice(f"columns that are no field of a record are not written: {', '.join(unwritten)}")
     backend = store_at(options.path).backend
     if options.topic is not None and backend.topic(options.topic).internal:
         raise InvalidArgumentError(

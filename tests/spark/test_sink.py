@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,28 @@ def test_queries_do_not_know_each_other(root: Path) -> None:
     assert values(root) == ["a", "b"]
 
 
+def test_two_queries_into_the_same_topics_at_once(root: Path) -> None:
+    """Each takes the topics in the order of their names, whatever order its files have."""
+    batches = 4
+
+    def run(query: str, topics: list[str]) -> None:
+        for batch_id in range(batches):
+            receipts = []
+            for topic in topics:
+                sink = TaskSink(options(root, topic=topic))
+                made = sink.stage([rows(f"{query} {batch_id}")], Attempt(query, batch_id, 0, 0))
+                assert made.receipt is not None
+                receipts.append(made.receipt)
+            assert commit(root, lockTimeout="30s").once(query, batch_id, receipts)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(run, "a", [OUT, "other"]), pool.submit(run, "b", ["other", OUT])]
+        for done in both:
+            done.result(timeout=60)
+    expected = sorted(f"{query} {batch_id}" for query in "ab" for batch_id in range(batches))
+    assert values(root) == values(root, "other") == expected
+
+
 def test_only_reported_attempts_count(root: Path) -> None:
     lost = stage(root, rows("a"), attempt=0)
     told = stage(root, rows("a"), attempt=1)
@@ -217,7 +240,9 @@ def test_a_topic_that_another_owns_is_named_and_nothing_is_left(root: Path) -> N
     receipt = stage(root, rows("a"))
     with logstore.open(root) as other:
         other.pin(OUT)
-        with pytest.raises(TopicLockedError, match=r"topic .*out.* is locked by .*; waited 0\.\d s"):
+        with pytest.raises(
+            TopicLockedError, match=r"topic .*out.* is locked by .*; waited 0\.\d s.*lockTimeout"
+        ):
             commit(root).once(QUERY, 0, [receipt])
     assert (values(root), next_batch(root)) == ([], None)
     assert commit(root).once(QUERY, 0, [receipt])
@@ -299,7 +324,7 @@ def test_the_batch_writer_commits_and_sweeps(root: Path, delivery: str) -> None:
         writer.write(iter(()))
 
 
-def test_what_the_driver_refuses(root: Path, tmp_path: Path) -> None:
+def test_what_the_driver_refuses(root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UnknownTopicError):
         check_sink(options(root, topic="nope"), VALUE)
     with pytest.raises(StoreNotFoundError):
@@ -307,5 +332,12 @@ def test_what_the_driver_refuses(root: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="no column value"):
         check_sink(options(root), StructType([StructField("key", StringType())]))
     commit(root).once(QUERY, 0, [stage(root, rows("a"))])
+    more = StructType([*VALUE, StructField("more", StringType())])
+    with caplog.at_level("WARNING"):
+        check_sink(options(root), more)
+        check_sink(options(root), more)
+    assert [record.message for record in caplog.records] == [
+        "columns that are no field of a record are not written: more"
+    ]
     with pytest.raises(InvalidArgumentError, match="is internal"):
         check_sink(options(root, topic="__consumer_offsets"), VALUE)
