@@ -32,6 +32,7 @@ from logstore.errors import (
 from logstore.format.batch import iter_headers
 from spark_connector.sink_commit import COUNTER, SinkCommit, sink_group
 from spark_connector.sink_options import SinkOptions, parse_sink
+from spark_connector.source import LogStoreDataSource
 from spark_connector.staging import Attempt, Receipt, Staging
 from spark_connector.writer import LogStoreStreamWriter, LogStoreWriter, Staged, TaskSink, check_sink
 from tests.house import ROOT
@@ -341,3 +342,30 @@ def test_what_the_driver_refuses(root: Path, tmp_path: Path, caplog: pytest.LogC
     ]
     with pytest.raises(InvalidArgumentError, match="is internal"):
         check_sink(options(root, topic="__consumer_offsets"), VALUE)
+
+
+@pytest.mark.parametrize(
+    ("given", "overwrite", "error", "text"),
+    [
+        ({}, False, InvalidArgumentError, "neither option topic nor a column topic"),
+        ({"topic": "nope"}, False, UnknownTopicError, "nope"),
+        ({"topics": OUT}, False, InvalidArgumentError, r"did you mean topic\?"),
+        ({"topic": OUT}, True, InvalidArgumentError, "mode overwrite: records are appended"),
+    ],
+    ids=["no topic", "unknown topic", "unknown option", "overwrite"],
+)
+def test_the_source_refuses_writers(
+    root: Path, given: dict[str, str], overwrite: bool, error: type[Exception], text: str
+) -> None:
+    source = LogStoreDataSource({"path": str(root), **given})
+    with pytest.raises(error, match=text):
+        source.writer(VALUE, overwrite)
+    if not overwrite:
+        with pytest.raises(error, match=text):
+            source.streamWriter(VALUE, overwrite)
+
+
+def test_the_source_makes_writers(root: Path) -> None:
+    source = LogStoreDataSource({"path": str(root), "topic": OUT, "checkpointLocation": "/ckpt"})
+    assert isinstance(source.writer(VALUE, False), LogStoreWriter)
+    assert isinstance(source.streamWriter(VALUE, True), LogStoreStreamWriter)  # outputMode complete
