@@ -167,7 +167,10 @@ class Membership(Following):
         begun = self._assignment.take(new, view.initial)
         try:
             # A position that `start` gave now may be another one tomorrow: the next owner must go on here.
-            self._commits.commit({where: states[where].commit_point() for where in begun})
+            # One past the end is left to the fetch to refuse, or to ``on_reset``.
+            ends = self._assignment.end_offsets(begun)
+            points = {where: states[where].commit_point() for where in begun}
+            self._commits.commit({where: at for where, at in points.items() if at.offset <= ends[where]})
         except NOT_A_MEMBER as error:
             self._assignment.drop(new)
             logger.warning("group %r: lost %d partitions on taking them up: %s", self._group, len(new), error)

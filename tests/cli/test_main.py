@@ -31,7 +31,7 @@ def test_help_names_every_command_and_is_the_default(shell: Shell) -> None:
 def test_every_command_has_help_and_the_common_options(shell: Shell, command: str) -> None:
     text = shell.bare(*command.split(), "--help").output
     assert "Usage: " in text
-    if command not in ("topic", "log", "group", "perf", "producer"):
+    if command not in ("topic", "log", "group", "perf", "producer", "transaction"):
         for option in ("--path", "--bootstrap-server", "--json"):
             assert option in text
 

@@ -165,7 +165,7 @@ def random_call(source: random.Random, settings: LedgerSettings) -> object:
         (0.11, End(source.choice((1, 1, 2)), source.random() < 0.5)),
         (0.04, Import(source.choice((1, 2, 3)))),
         (0.07, Clean(source.random() < 0.6) if settings.compacts else Watch()),
-        (0.06, Slice(source.choice((1, 3, 10, 40))) if settings.compacts else Read()),
+        (0.06, Slice(source.choice((3, 9, 30, 120))) if settings.compacts else Read()),
         (0.03, Erase(source.choice("abcd"))),
         (0.02, Recreate()),
         (0.03, Watch()),

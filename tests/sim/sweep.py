@@ -62,7 +62,7 @@ SWEEPS: Final[Mapping[str, Sweep]] = {
     ),
     "cleaning": Sweep(COMPACTED, (Send(1, "ab"), End(1, commit=False), Clean(), Put("c"), Clean())),
     "cleaning in slices": Sweep(
-        LATE, (Slice(5), Put("a"), Slice(60), Put("b", "all", 700), Slice(99), Tick(11_000))
+        LATE, (Slice(15), Put("a"), Slice(180), Put("b", "all", 700), Slice(300), Tick(11_000))
     ),
     "erasure": Sweep(COMPACTED, (Send(0, "a"), Erase("a"), Send(0, "b", "all"))),
     "deletion of a topic": Sweep(COMPACTED, (Recreate(), Send(0, "a", "all"))),
