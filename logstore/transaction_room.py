@@ -39,7 +39,7 @@ from logstore.transactions.coordinator import (
     TransactionState,
     validate_transactional_id,
 )
-from logstore.types import OffsetAndMetadata, TopicPartition
+from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 _CONFIG = {"segment.bytes": str(16 << 20)}
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
@@ -217,7 +217,7 @@ class TransactionRoom:
         shared = self._offsets(True)
         if shared is None:
             raise UnknownTransactionError("this store keeps no committed offsets")
-        ends = {place: self._end_of(place) for place in offsets}
+        ends = {place: self._end_of(place) for place in offsets if place.topic != COUNTER_TOPIC}
         member_id, epoch = (None, None) if member is None else member
         now_ms = self.now_ms()
         shared.decide(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, bytes | None]
@@ -38,6 +38,11 @@ class Record(NamedTuple):
 class TopicPartition(NamedTuple):
     topic: str
     partition: int
+
+
+COUNTER_TOPIC: Final = "__counter"
+"""No topic: what a group commits under this name is a number of the caller's own, such as the next batch of a job,
+kept with the offsets and, in a transaction, decided with its records. It has no end that it could pass."""
 
 
 class RecordMetadata(NamedTuple):

@@ -1,4 +1,4 @@
-"""Partitions as a batch and streaming source of Spark: ``format("logstore")`` (see README.md)."""
+"""Partitions as a batch and streaming source and sink of Spark: ``format("logstore")`` (see README.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every option of the source: its name, where it counts, its default, what it may be, what it does.
+"""Every option of reads (of writes: ``sink_options.py``): name, where it counts, default, values, what it does.
 
 The one place that knows them: parsing, errors, the README's table and the tests go by it. Names, defaults and
 meanings are those of Spark's Kafka source (Structured Streaming + Kafka Integration Guide) where it has the
@@ -7,6 +7,7 @@ option; ``ours`` marks the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -228,10 +229,10 @@ BROKERS: Final = frozenset({"kafka.bootstrap.servers", "bootstrap.servers"})
 LATER_FORMATS: Final = frozenset({"avro", "protobuf", "csv", "parquet"})
 
 
-def markdown() -> str:
+def markdown(table: Iterable[Option] = TABLE) -> str:
     """The table of the README."""
     lines = ["| option | where | default | values | what it does |", "|---|---|---|---|---|"]
-    for option in TABLE:
+    for option in table:
         scope = option.scope if option.scope == "both" else f"{option.scope} only"
         name = f"`{option.name}`{' *' if option.ours else ''}"
         values = option.values.replace("|", "\\|")

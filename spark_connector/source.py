@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,22 +14,25 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from logstore.errors import NotAvailableYetError
+from logstore.errors import InvalidArgumentError
+from spark_connector.notices import notice
 from spark_connector.options import check_names, parse
+from spark_connector.sink_options import parse_sink
 
 if TYPE_CHECKING:
     from spark_connector.options import Mode, SourceOptions
+    from spark_connector.sink_options import SinkOptions
 
 logger = logging.getLogger("logstore.spark")
 
 
 class LogStoreDataSource(DataSource):
-    """A store's topics as a source of Spark, batch and streaming. Register it once a session:
+    """A store's topics as a source and sink of Spark, batch and streaming. Register it once a session:
 
         spark.dataSource.register(LogStoreDataSource)
         spark.read.format("logstore").option("subscribe", "flights").load("data")
 
-    Options: see the README beside this file. Errors come when Spark plans the read.
+    Options: see the README beside this file. Errors come when Spark plans the read or write.
     """
 
     @classmethod
@@ -62,15 +65,24 @@ class LogStoreDataSource(DataSource):
         check_schema(options, schema)
         return options
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002
-        _no_sink()
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from spark_connector.writer import LogStoreWriter
+
+        if overwrite:
+            raise InvalidArgumentError(
+                "mode overwrite: records are appended to a log, those that are there are never replaced",
+                hint='.mode("append"); to begin anew, delete the topic or its records first',
+            )
+        return LogStoreWriter(self._sink(), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
-        _no_sink()
+        """``overwrite``: under outputMode complete, where each batch appends the whole result, as to Kafka."""
+        from spark_connector.writer import LogStoreStreamWriter
 
+        return LogStoreStreamWriter(self._sink(), schema)
 
-def _no_sink() -> NoReturn:
-    raise NotAvailableYetError(
-        "writing to a store from Spark comes with a later version",
-        hint="collect the rows, or use foreachBatch, and send them with logstore.open(DIR).producer()",
-    )
+    def _sink(self) -> SinkOptions:
+        options, warnings = parse_sink(self.options)
+        for warning in warnings:
+            notice(warning)
+        return options

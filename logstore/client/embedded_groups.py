@@ -17,7 +17,7 @@ from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.log.partition_log import PartitionLog
 from logstore.shared_topic import SharedTopic
 from logstore.topic_registry import TopicRegistry
-from logstore.types import OffsetAndMetadata, TopicPartition
+from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
@@ -65,7 +65,9 @@ class EmbeddedGroups:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
 
     def _end_offsets(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return {place: self._partition(*place).log_end_offset for place in places}
+        return {
+            place: self._partition(*place).log_end_offset for place in places if place.topic != COUNTER_TOPIC
+        }
 
     # --- members ---
 

@@ -34,7 +34,7 @@ from logstore.errors import (
 )
 from logstore.groups.fields import FieldReader, string
 from logstore.machine import Change, Decision
-from logstore.types import OffsetAndMetadata, TopicPartition
+from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 KEY_VERSION: Final = 1
 VALUE_VERSION: Final = 3
@@ -197,7 +197,7 @@ class OffsetStore:
             topic, partition = place
             offset, leader_epoch, metadata = position
             _check_position(group, topic, partition, position)
-            if end_offsets is not None:
+            if end_offsets is not None and topic != COUNTER_TOPIC:
                 _check_end(group, topic, partition, offset, end_offsets)
             prefix = prefixes.get(topic)
             if prefix is None:

@@ -16,7 +16,10 @@ from logstore.log.verify_broker import verify_broker
 from logstore.seams.fs import FileSystem
 from logstore.topic_state import TopicState
 
-_ROOT_NAMES = re.compile(r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.locks.*|lost\+found")
+_ROOT_NAMES = re.compile(
+    r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.locks.*|lost\+found"
+    r"|\.cache|\.staging"  # what layers above keep beside the logs: may go at any time, is no part of a backup
+)
 _DELETED_FOLDER = re.compile(r".+-\d+\..+-delete")
 
 

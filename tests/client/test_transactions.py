@@ -19,6 +19,7 @@ from logstore.errors import (
     InvalidArgumentError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTopicError,
     LogStoreError,
     OutcomeUnknownError,
     ProducerFencedError,
@@ -30,7 +31,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import HEADER_SIZE, encode_batch, iter_headers, pack_batch, read_header
 from logstore.store import LogStore
-from logstore.types import OffsetAndMetadata, TopicPartition
+from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 
 @pytest.fixture
@@ -391,6 +392,24 @@ def test_offsets_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -
     tx.send("out", b"still fine")
     tx.commit()
     assert values(store) == [b"still fine"]
+
+
+def test_a_counter_counts_with_its_transaction(store: LogStore, producer: Producer[Any, Any]) -> None:
+    """A number of the caller's, which is no position in any log: no end that it could pass, no lag."""
+    counter = TopicPartition(COUNTER_TOPIC, 0)
+    with producer.transaction() as tx:
+        tx.commit_offsets("job", {counter: 1 << 40})
+        assert store.committed_offsets("job") == {}
+    assert store.committed_offsets("job") == {counter: OffsetAndMetadata(1 << 40)}
+    with producer.transaction() as tx:
+        tx.commit_offsets("job", {counter: 7})
+        tx.abort()
+    store.commit_offsets("job", {counter: OffsetAndMetadata((1 << 40) + 1)})
+    assert store.committed_offsets("job")[counter].offset == (1 << 40) + 1
+    assert store.admin.describe_group("job").partitions == ()
+    assert store.admin.seek_group("job", "latest") == []
+    with pytest.raises(InvalidTopicError):
+        store.create_topic(COUNTER_TOPIC)
 
 
 def test_a_rewind_without_a_commit_goes_back_to_the_start(

@@ -281,6 +281,15 @@ def test_a_bad_batch_is_named_with_its_position() -> None:
     assert (fault.path, fault.position, fault.kind) == (segment(0), position, "crc")
 
 
+def test_what_layers_above_keep_beside_the_logs_is_no_fault() -> None:
+    fs = make_store()
+    for name in (".cache", ".staging"):
+        fs.mkdir(f"{ROOT}/{name}")
+    assert verify(fs) == []
+    fs.mkdir(f"{ROOT}/.stagings")
+    assert [(fault.path, fault.kind) for fault in verify(fs)] == [(f"{ROOT}/.stagings", "name")]
+
+
 def test_a_missing_partition_folder() -> None:
     fs = make_store()
     for name in fs.listdir(FOLDER):

@@ -17,7 +17,6 @@ import logstore
 from logstore.errors import (
     DataLossError,
     InvalidArgumentError,
-    NotAvailableYetError,
     OffsetOutOfRangeError,
     StoreNotFoundError,
     UnknownPartitionError,
@@ -323,10 +322,3 @@ def test_the_source_takes_no_other_schema(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgumentError, match="takes no other"):
             source.reader(other)
-
-
-def test_writing_comes_later(tmp_path: Path) -> None:
-    source = data_source(tmp_path)
-    for make in (source.writer, source.streamWriter):
-        with pytest.raises(NotAvailableYetError, match="comes with a later version"):
-            make(schema_of(tmp_path), False)

@@ -1,0 +1,177 @@
+"""Options of writes, into one validated ``SinkOptions``. Names are those of Spark's Kafka sink where it has them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+from logstore.config import CODECS
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from spark_connector.option_table import BROKERS, Option
+
+Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
+
+SINK_TABLE: Final = (
+    Option(
+        name="path",
+        default="(required)",
+        values="a directory",
+        meaning="The store; `.save(DIR)` and `.start(DIR)` set it. Driver and executors must share its file system.",
+        ours=True,
+    ),
+    Option(
+        name="topic",
+        default="",
+        values="a topic",
+        meaning="Where all rows go. Beats the column `topic`; one of the two must be there.",
+    ),
+    Option(
+        name="delivery",
+        default="exactly_once",
+        values="exactly_once, at_least_once",
+        meaning="One transaction a batch, each batch of a query once; or plain appends, which a retry repeats.",
+        ours=True,
+    ),
+    Option(
+        name="compression",
+        default="the topic's",
+        values="none, gzip, snappy, lz4, zstd",
+        meaning="How tasks compress what they write. A topic with a `compression.type` of its own keeps to that.",
+        ours=True,
+    ),
+    Option(
+        name="lockTimeout",
+        default="30s",
+        values="a time, as 500ms or 2m",
+        meaning="How long a commit waits for topics that another process owns.",
+        ours=True,
+    ),
+)
+
+_BY_NAME: Final = {option.name.lower(): option for option in SINK_TABLE}
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
+_MAPPED: Final = {"kafka.compression.type": "compression"}
+_LOCAL = "a store in a directory has no such thing"
+_STAGED = "the driver appends what tasks have staged, and waits until it is durable"
+SINK_HARMLESS: Final = {
+    "includeheaders": "headers are written when the column is there",
+    "kafka.acks": _STAGED,
+    "kafka.batch.size": _STAGED,
+    "kafka.buffer.memory": _STAGED,
+    "kafka.client.id": _LOCAL,
+    "kafka.delivery.timeout.ms": _STAGED,
+    "kafka.enable.idempotence": _STAGED,
+    "kafka.linger.ms": _STAGED,
+    "kafka.max.block.ms": "lockTimeout bounds the wait",
+    "kafka.max.in.flight.requests.per.connection": _LOCAL,
+    "kafka.max.request.size": "the topic's max.message.bytes bounds a record",
+    "kafka.metadata.max.age.ms": _LOCAL,
+    "kafka.request.timeout.ms": _LOCAL,
+    "kafka.retries": _STAGED,
+    "kafka.retry.backoff.ms": _LOCAL,
+}
+"""Options of Spark's Kafka sink that change nothing here; a warning says so."""
+
+_BYTES = "keys and values are strings or binary; make them so with DataFrame functions"
+SINK_REFUSED: Final = {
+    "kafka.key.serializer": _BYTES,
+    "kafka.value.serializer": _BYTES,
+    "kafka.transactional.id": "it is the query's own: spark-<query id>",
+    "kafka.partitioner.class": "the topic's setting partitioner says it, or the column partition",
+    "kafka.interceptor.classes": "there is no Kafka client whose calls could be intercepted",
+}
+
+_TIME = re.compile(r"(\d+)\s*(ms|s|m|min|h)")
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SinkOptions:
+    """The options of one write. ``topic`` None: the column says it; ``compression`` None: the topic says it."""
+
+    path: str
+    topic: str | None
+    delivery: Delivery
+    compression: str | None
+    lock_timeout_s: float
+
+
+class ParsedSink(NamedTuple):
+    """``warnings``: options that change nothing, a sentence each."""
+
+    options: SinkOptions
+    warnings: list[str]
+
+
+def parse_sink(given: Mapping[str, str]) -> ParsedSink:
+    """``InvalidArgumentError`` names the option and what it may be, or the nearest to an unknown one;
+    ``NotAvailableYetError`` for brokers."""
+    values: dict[str, str] = {}
+    warnings: list[str] = []
+    for name, value in given.items():
+        key = name.lower()
+        if key in BROKERS:
+            raise NotAvailableYetError(
+                f"{name}={value}: writing to brokers comes with a later version",
+                hint="leave it out and give the store's directory: .save(DIR), .start(DIR) or option path",
+            )
+        if key in SINK_REFUSED:
+            raise InvalidArgumentError(f"option {name} cannot be set", hint=SINK_REFUSED[key])
+        if key in SINK_HARMLESS:
+            warnings.append(f"option {name} changes nothing: {SINK_HARMLESS[key]}")
+        elif key in _MAPPED:
+            values.setdefault(_MAPPED[key], value)
+        elif key in _BY_NAME:
+            values[key] = value
+        elif key not in _SPARKS_OWN:
+            raise _unknown(name)
+    if not values.get("path"):
+        raise InvalidArgumentError(
+            "option path is missing",
+            hint="give the store's directory: .save(DIR), .start(DIR) or option path",
+        )
+    topic = values.get("topic")
+    if topic is not None and not topic.strip():
+        raise InvalidArgumentError(
+            "option topic is empty", hint="name a topic, or leave it to the column topic"
+        )
+    options = SinkOptions(
+        path=values["path"],
+        topic=None if topic is None else topic.strip(),
+        delivery=cast(
+            Delivery, _one_of("delivery", values.get("delivery"), ("exactly_once", "at_least_once"))
+        ),
+        compression=_compression(values.get("compression")),
+        lock_timeout_s=_time_s("lockTimeout", values.get("locktimeout", "30s")),
+    )
+    return ParsedSink(options, warnings)
+
+
+def _unknown(name: str) -> InvalidArgumentError:
+    known = {key: option.name for key, option in _BY_NAME.items()}
+    known |= {key: key for key in SINK_HARMLESS | _MAPPED}
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    suggestion = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists them all"
+    return InvalidArgumentError(f"there is no option {name} for writes", hint=suggestion)
+
+
+def _one_of(name: str, given: str | None, choices: tuple[str, ...]) -> str:
+    """The first is the default."""
+    text = choices[0] if given is None else given.strip().lower()
+    if text not in choices:
+        raise InvalidArgumentError(f"{name}={given}", hint=f"it is {' or '.join(choices)}")
+    return text
+
+
+def _compression(given: str | None) -> str | None:
+    return None if given is None else _one_of("compression", given, tuple(CODECS))
+
+
+def _time_s(name: str, given: str) -> float:
+    match = _TIME.fullmatch(given.strip().lower())
+    if match is None:
+        raise InvalidArgumentError(f"{name}={given}", hint="write a time such as 500ms, 30s or 2m")
+    return int(match[1]) * _UNITS_S[match[2]]

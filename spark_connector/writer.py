@@ -1,0 +1,178 @@
+"""The writers: tasks stage encoded batches, ``commit`` on the driver appends them, ``abort`` forgets them.
+
+Methods of one writer run in different processes: it is made where the write is planned, once more for each commit
+of a stream, and its pickled copies write in the tasks. So it has options and columns, and nothing that is open.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from logstore import Producer
+from logstore.errors import InvalidArgumentError
+from logstore.invariants import invariant
+from spark_connector.connection import store_at
+from spark_connector.notices import notice
+from spark_connector.sink_commit import SinkCommit
+from spark_connector.sink_options import SinkOptions
+from spark_connector.sink_rows import check_columns, placed
+from spark_connector.staging import Attempt, Receipt, Staging
+from spark_connector.staging_backend import StagingBackend
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger("logstore.spark")
+
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+_BATCH_BYTES: Final = 512 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Staged(WriterCommitMessage):
+    """What a task hands to the driver. ``run``: the query's id; ``receipt`` None: it had no rows."""
+
+    run: str
+    receipt: Receipt | None
+
+
+class TaskSink:
+    """One write as its tasks know it. Picklable."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def staging(self) -> Staging:
+        return Staging(self._options.path, durable=self._options.delivery == "exactly_once")
+
+    def stage(self, batches: Iterable[pa.RecordBatch], attempt: Attempt) -> Staged:
+        """Rows into a file. Errors, after which there is none: ``UnknownTopicError``, ``UnknownPartitionError``,
+        ``InvalidRecordError``, ``RecordTooLargeError``, ``InvalidTimestampError``, ``StorageError``."""
+        file = self.staging().create(attempt)
+        try:
+            backend = StagingBackend(store_at(self._options.path).backend, file)
+            with Producer[bytes, bytes](
+                backend.as_backend(),
+                idempotence=False,
+                compression=self._options.compression,
+                batch_bytes=_BATCH_BYTES,
+            ) as producer:
+                for batch in batches:
+                    for part in placed(batch, self._options.topic):
+                        producer.send_many(part.topic, part.rows, partition=part.partition)
+            if backend.records:
+                return Staged(attempt.run, file.finish())
+        except BaseException:
+            file.discard()
+            raise
+        file.discard()
+        return Staged(attempt.run, None)
+
+
+def check_sink(options: SinkOptions, schema: StructType) -> None:
+    """On the driver, before a task runs: ``InvalidArgumentError`` for columns, ``UnknownTopicError``,
+    ``StoreNotFoundError``."""
+    unwritten = check_columns(schema, options.topic)
+    if unwritten:
+        notice(f"columns that are no field of a record are not written: {', '.join(unwritten)}")
+    backend = store_at(options.path).backend
+    if options.topic is not None and backend.topic(options.topic).internal:
+        raise InvalidArgumentError(
+            f"topic {options.topic!r} is internal: it is not written by clients", hint="choose another topic"
+        )
+
+
+def _receipts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], list[Receipt]]:
+    """The ids of the runs (one, if any task came to its end) and what they staged, in the order of the tasks."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    runs = sorted({message.run for message in staged})
+    return runs, [message.receipt for message in staged if message.receipt is not None]
+
+
+class LogStoreWriter(DataSourceArrowWriter):
+    """``df.write.format("logstore").mode("append")``: all rows, or none of them, once the job has ended."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_sink(options, schema)
+        self._options = options
+        self._sink = TaskSink(options)
+        self._run = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _context()
+        attempt = Attempt(self._run, 0, context.partitionId(), context.taskAttemptId())
+        return self._sink.stage(iterator, attempt)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        _, receipts = _receipts(messages)
+        staging = self._sink.staging()
+        commit = SinkCommit(self._options, staging)
+        if self._options.delivery == "exactly_once":
+            commit.together(self._run, receipts)
+        else:
+            commit.plainly(receipts)
+        staging.sweep(self._run, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        self._sink.staging().sweep(self._run, 0)
+
+
+class LogStoreStreamWriter(DataSourceStreamArrowWriter):
+    """``writeStream.format("logstore")``: each batch of the query once."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        check_sink(options, schema)
+        self._options = options
+        self._sink = TaskSink(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = _context()
+        query = context.getLocalProperty(QUERY_PROPERTY)
+        batch_id = context.getLocalProperty(BATCH_PROPERTY)
+        if query is None or batch_id is None:
+            raise InvalidArgumentError(
+                "the task does not know which batch of which query it writes for",
+                hint="write a stream with writeStream, and a DataFrame (in foreachBatch, too) with write",
+            )
+        attempt = Attempt(query, int(batch_id), context.partitionId(), context.taskAttemptId())
+        return self._sink.stage(iterator, attempt)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        runs, receipts = _receipts(messages)
+        if not runs:
+            logger.info("batch %d had no task: there is nothing to commit", batchId)
+            return
+        invariant(len(runs) == 1, f"one batch was written for the queries {', '.join(runs)}")
+        staging = self._sink.staging()
+        commit = SinkCommit(self._options, staging)
+        if self._options.delivery == "exactly_once":
+            commit.once(runs[0], batchId, receipts)
+        else:
+            commit.plainly(receipts)
+        staging.sweep(runs[0], batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Without a message nobody knows the query: what its tasks left is swept after its next batch."""
+        runs, _ = _receipts(messages)
+        for run in runs:
+            self._sink.staging().sweep(run, batchId)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise InvalidArgumentError("write() was called outside of a task of Spark", hint="Spark calls it")
+    return context

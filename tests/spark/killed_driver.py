@@ -1,0 +1,48 @@
+"""A driver that dies at a point of its choice while it commits: ``python -m tests.spark.killed_driver ROOT POINT``.
+
+It commits the batch 0 of one file that is staged already; the receipt comes on stdin. Points: "open" (records are
+appended, nothing is decided), "decided" (the commit is, no marker is written), "marked" (all is done, Spark does
+not know).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from logstore.client.transaction import TransactionControl
+from logstore.transaction_room import TransactionRoom
+from spark_connector.sink_commit import SinkCommit
+from spark_connector.sink_options import parse_sink
+from spark_connector.staging import Receipt, Staging
+
+POINTS = ("open", "decided", "marked")
+DEAD = 77
+
+
+def die(*_: Any, **__: Any) -> None:
+    os._exit(DEAD)
+
+
+def main(root: str, point: str, query: str) -> None:
+    name, size, crc, topics = json.load(sys.stdin)
+    if point == "open":
+        deliver = TransactionControl._deliver
+
+        def delivered(control: TransactionControl) -> None:
+            deliver(control)
+            die()
+
+        TransactionControl._deliver = delivered  # type: ignore[method-assign]
+    elif point == "decided":
+        TransactionRoom.finish = die  # type: ignore[method-assign]
+    options = parse_sink({"path": root, "topic": "out"}).options
+    SinkCommit(options, Staging(root)).once(query, 0, [Receipt(name, size, crc, tuple(topics))])
+    if point == "marked":
+        die()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

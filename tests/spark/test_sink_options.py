@@ -1,0 +1,94 @@
+"""Each option of writes, as Spark's Kafka sink documents it where it has the option."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from spark_connector import sink_options
+from spark_connector.option_table import markdown
+from spark_connector.sink_options import SINK_HARMLESS, SINK_REFUSED, SINK_TABLE, SinkOptions, parse_sink
+
+REFUSED = "refused"
+CASES: list[tuple[str, dict[str, str], str, Any]] = [
+    ("path", {}, "path", "/data"),
+    ("path", {"path": ""}, REFUSED, "path is missing"),
+    ("topic", {}, "topic", None),
+    ("topic", {"topic": " out "}, "topic", "out"),
+    ("topic", {"Topic": ""}, REFUSED, "topic is empty"),
+    ("delivery", {}, "delivery", "exactly_once"),
+    ("delivery", {"delivery": "AT_LEAST_ONCE"}, "delivery", "at_least_once"),
+    ("delivery", {"delivery": "maybe"}, REFUSED, "delivery=maybe"),
+    ("compression", {}, "compression", None),
+    ("compression", {"compression": "zstd"}, "compression", "zstd"),
+    ("compression", {"kafka.compression.type": "gzip"}, "compression", "gzip"),
+    ("compression", {"kafka.compression.type": "gzip", "compression": "lz4"}, "compression", "lz4"),
+    ("compression", {"compression": "rar"}, REFUSED, "compression=rar"),
+    ("lockTimeout", {}, "lock_timeout_s", 30.0),
+    ("lockTimeout", {"lockTimeout": "500ms"}, "lock_timeout_s", 0.5),
+    ("lockTimeout", {"locktimeout": "2 m"}, "lock_timeout_s", 120.0),
+    ("lockTimeout", {"lockTimeout": "soon"}, REFUSED, "lockTimeout=soon"),
+    ("lockTimeout", {"lockTimeout": "-1s"}, REFUSED, "lockTimeout=-1s"),
+]
+
+
+def parsed(options: dict[str, str]) -> SinkOptions:
+    return parse_sink({"path": "/data", **options}).options
+
+
+@pytest.mark.parametrize(("option", "given", "field", "expected"), CASES)
+def test_options(option: str, given: dict[str, str], field: str, expected: Any) -> None:
+    if field == REFUSED:
+        with pytest.raises(InvalidArgumentError, match=expected):
+            parsed(given)
+    else:
+        assert getattr(parsed(given), field) == expected
+
+
+def test_every_option_has_its_cases() -> None:
+    assert {case[0] for case in CASES} == {option.name for option in SINK_TABLE}
+
+
+def test_what_spark_hands_over_itself_is_no_option() -> None:
+    found = parse_sink({"path": "/data", "checkpointLocation": "/ckpt", "queryName": "q"})
+    assert (found.options, found.warnings) == (parsed({}), [])
+
+
+@pytest.mark.parametrize("name", sorted(SINK_HARMLESS))
+def test_harmless_ones_are_warned_about(name: str) -> None:
+    found = parse_sink({"path": "/data", name: "1"})
+    assert found.options == parsed({})
+    (warning,) = found.warnings
+    assert name in warning
+
+
+@pytest.mark.parametrize("name", sorted(SINK_REFUSED))
+def test_what_cannot_be_set(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot be set"):
+        parsed({name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("topics", "did you mean topic?"),
+        ("kafka.ack", "did you mean kafka.acks?"),
+        ("zzzz", "README.md lists"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(InvalidArgumentError) as error:
+        parsed({name: "x"})
+    assert hint in str(error.value)
+
+
+def test_brokers_come_later() -> None:
+    with pytest.raises(NotAvailableYetError, match="brokers comes with a later version"):
+        parsed({"kafka.bootstrap.servers": "localhost:9092"})
+
+
+def test_the_readme_has_the_table() -> None:
+    assert markdown(SINK_TABLE) in Path(sink_options.__file__).with_name("README.md").read_text("utf-8")
