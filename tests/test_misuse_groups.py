@@ -162,9 +162,14 @@ def test_a_store_closed_inside_a_hook_ends_the_poll() -> None:
 def test_a_callback_that_closes_ends_the_poll(store: LogStore) -> None:
     told: list[Any] = []
     with store.consumer("t", group="g") as consumer:
-        consumer.poll()
+        assert len(consumer.poll()) == 20
         consumer.commit_async(callback=lambda points, error: consumer.close())
         consumer.commit_async(callback=lambda points, error: told.append(error))
+
+        def poll_on() -> None:
+            while True:
+                consumer.poll(timeout_s=0.01)
+
         with pytest.raises(ClientClosedError):
-            consumer.poll(timeout_s=10)
+            poll_on()
     assert told == [None]

@@ -129,13 +129,9 @@ class Consumer(Positions, Generic[K, V]):
         )
         if group is not None:
             validate_group(group)
-        elif start == "committed" or auto_commit_interval_ms is not None:
+        elif start == "committed" or auto_commit_interval_ms is not None or instance_id is not None:
             raise InvalidArgumentError(
-                "start='committed' and auto_commit_interval_ms need a group", hint="pass group=NAME"
-            )
-        elif instance_id is not None:
-            raise InvalidArgumentError(
-                f"instance_id={instance_id!r} without a group: it names a member of one",
+                "start='committed', auto_commit_interval_ms and instance_id need a group",
                 hint="pass group=NAME",
             )
         for name, hook in (
