@@ -32,6 +32,7 @@ from logstore.errors import (
     UnknownTopicError,
     from_os_error,
 )
+from logstore.internal_topics import refuse_internal
 from logstore.invariants import invariant
 from logstore.json_document import damaged, decode_document, encode_document, items, table, text, truth, whole
 from logstore.log.producer_state import FIRST_NAMED_ID
@@ -105,6 +106,10 @@ class TopicEntry:
     live_slots: tuple[tuple[int, int], ...]
     created_ms: int
     internal: bool = False
+
+    def refuse_internal(self) -> None:
+        """InvalidTopicError if it is the store's own."""
+        refuse_internal(self.name, self.internal)
 
     def live_slot(self, partition: int) -> int:
         """The partition's slot in ``.live``. UnknownPartitionError if the topic has no such partition."""

@@ -166,6 +166,7 @@ class Topic(Unshared):
         return self.owned
 
     def _acquire(self, timeout_s: float) -> None:
+        self.entry.refuse_internal()
         context = self._context
         context.locks.acquire(self.entry.lock_slot, timeout_s, f"topic {self.name!r}")
         try:

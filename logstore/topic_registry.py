@@ -208,7 +208,8 @@ class TopicRegistry:
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         """Keys move to other partitions when their number changes, so a topic whose records have keys needs
-        ``allow_keyed``. ``InvalidPartitionsError``."""
+        ``allow_keyed``. ``InvalidPartitionsError``; ``InvalidTopicError`` for an internal one."""
+        self.entry(name).refuse_internal()
         if not allow_keyed:
             self._refuse_if_keyed(name)
         self._change(lambda catalogue: catalogue.with_partitions(name, total))
@@ -223,6 +224,7 @@ class TopicRegistry:
             )
 
     def alter(self, name: str, change: Mapping[str, str | None]) -> None:
+        self.entry(name).refuse_internal()
         self._change(
             lambda catalogue: catalogue.with_config(
                 name, changed_config(catalogue.topic(name).config, change)
@@ -313,4 +315,8 @@ def _compacted_names(catalogue: Catalogue) -> list[str]:
 
 def _retained_names(catalogue: Catalogue) -> list[str]:
     keys = ("retention.ms", "retention.bytes")
-    return [name for name, entry in catalogue.topics.items() if any(key in entry.config for key in keys)]
+    return [
+        name
+        for name, entry in catalogue.topics.items()
+        if not entry.internal and any(key in entry.config for key in keys)
+    ]

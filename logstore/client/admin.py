@@ -158,11 +158,15 @@ class Admin:
 
     def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
         """Transactions that nothing will ever end, of these topics (all); the first of each partition."""
-        return self._backend.find_hanging(topics)
+        return self._backend.find_hanging(_names(topics))
 
     def end_hanging(self, hanging: HangingTransaction) -> None:
         """Write the abort marker for one that ``find_hanging`` gave, so that readers go on behind it.
         TransactionStateError if it hangs no more; TopicLockedError."""
+        if not isinstance(hanging, HangingTransaction):
+            raise InvalidArgumentError(
+                f"end_hanging() of {shown(hanging)}", hint="pass one that find_hanging() gave"
+            )
         self._backend.end_hanging(hanging)
 
     # --- compaction and erasure ---
@@ -297,12 +301,7 @@ class Admin:
         committed: Mapping[TopicPartition, OffsetAndMetadata],
         topics: Collection[str] | None,
     ) -> list[TopicPartition]:
-        if isinstance(topics, str):
-            topics = [topics]
-        if topics is not None and not (
-            isinstance(topics, Collection) and all(isinstance(name, str) for name in topics)
-        ):
-            raise InvalidArgumentError(f"topics={shown(topics)}", hint="it is a list of topic names")
+        topics = _names(topics)
         if topics is None:
             if not committed:
                 raise UnknownGroupError(
@@ -364,3 +363,12 @@ class Admin:
 
 def _exists(where: TopicPartition, topics: Mapping[str, TopicMetadata]) -> bool:
     return where.topic in topics and where.partition < topics[where.topic].partitions
+
+
+def _names(topics: Collection[str] | None) -> Collection[str] | None:
+    """One name stands for a list of it. InvalidArgumentError for what is no list of names."""
+    if isinstance(topics, str):
+        return [topics]
+    if topics is None or (isinstance(topics, Collection) and all(isinstance(name, str) for name in topics)):
+        return topics
+    raise InvalidArgumentError(f"topics={shown(topics)}", hint="it is a list of topic names")

@@ -22,6 +22,10 @@ class Span:
 
 def spans(records: Iterable[Record]) -> dict[TopicPartition, Span]:
     """By partition. InvalidArgumentError for what is no record."""
+    if not isinstance(records, Iterable):
+        raise InvalidArgumentError(
+            f"committing({type(records).__name__}) is not about records", hint="pass what poll() gave"
+        )
     found: dict[TopicPartition, Span] = {}
     for record in records:
         if not isinstance(record, Record):

@@ -129,9 +129,10 @@ class Consumer(Positions, Generic[K, V]):
         )
         if group is not None:
             validate_group(group)
-        elif start == "committed" or auto_commit_interval_ms is not None:
+        elif start == "committed" or auto_commit_interval_ms is not None or instance_id is not None:
             raise InvalidArgumentError(
-                "start='committed' and auto_commit_interval_ms need a group", hint="pass group=NAME"
+                "start='committed', auto_commit_interval_ms and instance_id need a group",
+                hint="pass group=NAME",
             )
         for name, hook in (
             ("key_deserializer", key_deserializer),
@@ -236,7 +237,8 @@ class Consumer(Positions, Generic[K, V]):
         self._enter()
         self._hooks.check_outside()
         self._settle()
-        self._commits.call_back()
+        if self._commits.call_back():
+            self._enter()  # a callback may have closed the consumer
         self._auto_commit()
 
     def _await_records(self, timeout_s: float | None) -> bool:
@@ -386,6 +388,7 @@ class Consumer(Positions, Generic[K, V]):
         if self._closed or os.getpid() != self._pid:
             return  # in a forked child the group is the parent's to leave
         self._enter()
+        self._hooks.check_close()
         self._settle()
         try:
             self._commit_at_close()
@@ -415,6 +418,8 @@ class Consumer(Positions, Generic[K, V]):
         its waiting poll ends, its next call gets ClientClosedError, and the group is free at once. What it
         has not committed will be read again."""
         try:
+            if self._hooks.running:
+                raise ConsumerThreadError("the consumer's thread is inside one of its hooks")
             self.close()
         except ConsumerThreadError:
             self._closed = True

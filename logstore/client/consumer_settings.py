@@ -57,7 +57,7 @@ class Subscription:
         self.partitions: tuple[TopicPartition, ...] = ()
         if isinstance(topics, str):
             self.named = (topics,)
-        elif isinstance(topics, re.Pattern):
+        elif isinstance(topics, re.Pattern) and isinstance(topics.pattern, str):
             self.pattern = topics
         elif isinstance(topics, Iterable):
             self._take_items(list(topics))
@@ -135,6 +135,8 @@ def settings_of(
             continue
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
             raise InvalidArgumentError(f"{setting}={shown(number)}", hint=f"it is a number, at least {least}")
+        if isinstance(number, int) and number > INT64_MAX:  # a float would not hold the largest
+            raise InvalidArgumentError(f"{setting}={shown(number)}", hint=f"it is {INT64_MAX} at most")
     return ConsumerSettings(
         start=start,
         isolation=isolation,

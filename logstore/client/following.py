@@ -32,6 +32,18 @@ class Hooks:
                 hint="return from it first; commit(), seek() and pause() may be called there",
             )
 
+    def check_close(self) -> None:
+        """InvalidArgumentError inside a hook: the poll that called it goes on afterwards."""
+        if self._running:
+            raise InvalidArgumentError(
+                "close() inside on_assigned, on_revoked or on_lost",
+                hint="return from it first; to end the loop around poll() from there, call wakeup()",
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._running
+
     def assigned(self, places: list[TopicPartition]) -> None:
         self._call(self._on_assigned, places)
 

@@ -12,7 +12,7 @@ from logstore.client.backend import Backend, GroupMembership, JoinRequest, Wakeu
 from logstore.client.consumer_settings import ConsumerSettings
 from logstore.client.following import Following, Hooks
 from logstore.client.offset_commits import OffsetCommits
-from logstore.errors import MemberFencedError, StaleGenerationError, UnknownMemberError
+from logstore.errors import ClientClosedError, MemberFencedError, StaleGenerationError, UnknownMemberError
 from logstore.groups.views import MemberView
 from logstore.types import TopicPartition
 
@@ -189,6 +189,8 @@ class Membership(Following):
         self._hooks.lost(lost)
 
     def _rejoin(self, member: GroupMembership) -> None:
+        if self._member is None:
+            raise ClientClosedError("this consumer is closed: its store was closed while it polled")
         reason = member.ended_by()
         if isinstance(reason, MemberFencedError):
             raise reason

@@ -142,8 +142,9 @@ class OffsetCommits:
                 self._changed.wait_for(lambda: not self._waiting and not self._busy)
         self.call_back()
 
-    def call_back(self) -> None:
-        """Tell of what is done by now."""
+    def call_back(self) -> bool:
+        """Tell of what is done by now; whether there was anything."""
+        told = bool(self._done)
         while self._done:
             request, error = self._done.popleft()
             if error is None:
@@ -152,6 +153,7 @@ class OffsetCommits:
                 logger.warning("group %r: an asynchronous commit failed: %s", self._group, error)
             if request.callback is not None:
                 request.callback(request.points, error)
+        return told
 
     def close(self) -> None:
         """Finish what is in the background, and end its thread. Safe to call again."""

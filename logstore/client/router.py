@@ -19,6 +19,7 @@ from logstore.client.partitioner import (
 from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
 from logstore.client.route import TopicRoute
 from logstore.errors import ClientClosedError, InvalidArgumentError
+from logstore.internal_topics import refuse_internal
 from logstore.seams.clock import Clock
 
 
@@ -53,7 +54,8 @@ class Router:
         self.quick.clear()
 
     def route(self, topic: str) -> TopicRoute:
-        """The topic's route, as new as the backend's metadata. UnknownTopicError, ClientClosedError."""
+        """The topic's route, as new as the backend's metadata. UnknownTopicError, ClientClosedError; an internal
+        topic's: InvalidTopicError."""
         version = self._backend.metadata_version()
         if not isinstance(topic, str):
             raise InvalidArgumentError(f"a topic is named by text, not by {type(topic).__name__}")
@@ -61,6 +63,7 @@ class Router:
         if route is not None and route.version == version:
             return route
         metadata = self._backend.topic(topic)
+        refuse_internal(topic, metadata.internal)
         first = self._clock.wall_ms()  # short-lived producers should not all begin with partition 0
         new = TopicRoute(metadata, version, self._settings.compression, first)
         with self._accumulator.lock:

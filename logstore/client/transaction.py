@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from logstore.client.accumulator import Accumulator
 from logstore.client.backend import MemberIdentity, TransactionLease
@@ -23,6 +23,7 @@ from logstore.client.serializers import K, V
 from logstore.client.transaction_offsets import commit_points, note_committed, rewind
 from logstore.client.transaction_sequences import TransactionSequences
 from logstore.errors import (
+    ClientClosedError,
     LogStoreError,
     OutcomeUnknownError,
     ProducerFencedError,
@@ -48,6 +49,13 @@ class Phase(Enum):
     FENCED = "a newer producer has this transactional id"
 
 
+_HINTS: Final = {
+    Phase.NONE: "with producer.transaction() as tx: ...",
+    Phase.OPEN: "commit or abort it first; transactions do not nest",
+    Phase.ENDING: "wait for that call: one thread begins and ends a producer's transactions",
+}
+
+
 class TransactionControl:
     """The transactions of one producer, one after the other. Thread-safe.
 
@@ -64,6 +72,7 @@ class TransactionControl:
     ) -> None:
         self.lease = lease
         self.number = 0  # of the transaction under way, or of the last one
+        self.closed_in: int | None = None  # the one that the producer's end cut short
         self._accumulator = accumulator
         self._sender = sender
         self._sequences = sequences
@@ -86,7 +95,7 @@ class TransactionControl:
     def _refusal(self, call: str) -> LogStoreError:
         if self._fenced is not None:
             return copy.copy(self._fenced)
-        hint = "with producer.transaction() as tx: ..." if self._phase is Phase.NONE else None
+        hint = _HINTS.get(self._phase)
         return TransactionStateError(
             f"transactional id {self.lease.transactional_id!r}: {call}, but {self._phase.value}", hint=hint
         )
@@ -236,6 +245,7 @@ class TransactionControl:
         """The producer ends: what is open is aborted. A failure is logged: the coordinator's timeout, or the next
         opening of the id, ends the transaction."""
         if self._phase in (Phase.OPEN, Phase.FAILED):
+            self.closed_in = self.number
             try:
                 self.abort()
             except LogStoreError:
@@ -294,11 +304,11 @@ class Transaction(Generic[K, V]):
     def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
         """The consumer's positions, as its ``commit`` would take them, count when this transaction does.
 
-        InvalidArgumentError for a consumer without a group. A generation that is over (another member has the
-        partitions now) is refused, and then the transaction must be aborted.
+        InvalidArgumentError for a consumer without a group, or of another store. A generation that is over (another
+        member has the partitions now) is refused, and then the transaction must be aborted.
         """
         control = self._current("send_offsets()")
-        group, member, points = commit_points(consumer)
+        group, member, points = commit_points(consumer, self._producer._backend)
         if points:
             control.send_offsets(group, points, member, lambda: note_committed(consumer, points))
 
@@ -333,9 +343,14 @@ class Transaction(Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Commit, or abort if an exception leaves the block. A commit that is refused is aborted, unless its
-        outcome is unknown; then the error is raised."""
+        outcome is unknown; then the error is raised. ClientClosedError: the producer was closed in the block."""
         control = self._control
         if self._number != control.number or control.phase is Phase.NONE:
+            if error is None and control.closed_in == self._number:
+                raise ClientClosedError(
+                    "the producer was closed before the transaction's end: nothing of it counts",
+                    hint="close the producer after the block",
+                )
             return  # ended in the block
         if error is None:
             try:

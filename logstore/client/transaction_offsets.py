@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from logstore.client.backend import MemberIdentity
+from logstore.arguments import shown
+from logstore.client.backend import Backend, MemberIdentity
 from logstore.errors import InvalidArgumentError
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -13,9 +14,11 @@ if TYPE_CHECKING:
 
 
 def commit_points(
-    consumer: Consumer[Any, Any],
+    consumer: Consumer[Any, Any], backend: Backend
 ) -> tuple[str, MemberIdentity | None, dict[TopicPartition, OffsetAndMetadata]]:
-    """(group, who commits in it, the next offset to read of each partition, as handed out so far)."""
+    """(group, who commits in it, the next offset to read of each partition, as handed out so far). ``backend``: the
+    producer's."""
+    _check_consumer(consumer, "send_offsets()", backend)
     group, member_id, epoch = consumer.group_metadata()
     member = None if member_id is None else MemberIdentity(member_id, epoch)
     return group, member, consumer._commits.changed(consumer._point)
@@ -42,8 +45,25 @@ def rewind(consumer: Consumer[Any, Any]) -> None:
             state.seek(point.offset, point.leader_epoch)
 
 
-def check_rewind(consumer: Consumer[Any, Any]) -> None:
+def check_rewind(consumer: Consumer[Any, Any], backend: Backend) -> None:
+    _check_consumer(consumer, "rewind", backend)
     if consumer._group is None:
         raise InvalidArgumentError(
             "rewind to a consumer without a group: it has no committed positions", hint="pass group=NAME"
+        )
+
+
+def _check_consumer(consumer: object, call: str, backend: Backend) -> None:
+    """InvalidArgumentError unless it is a consumer of the store that the transaction is in."""
+    theirs = getattr(consumer, "_backend", None)
+    if theirs is None or not hasattr(consumer, "group_metadata"):
+        raise InvalidArgumentError(
+            f"{call} of {shown(consumer)}: it is no consumer",
+            hint="pass what store.consumer(..., group=NAME) gave",
+        )
+    if theirs is not backend:
+        raise InvalidArgumentError(
+            f"{call} of a consumer of another store: a transaction is of one store alone",
+            hint="make producer and consumer from the same store object; across two, commit offsets after the "
+            "transaction, and expect records twice",
         )

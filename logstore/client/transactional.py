@@ -116,7 +116,7 @@ class Transactional(Generic[K, V]):
         self._check_usable()
         control = _needed(self._transactions, "transaction()")
         if rewind is not None:
-            check_rewind(rewind)
+            check_rewind(rewind, self._backend)
         return Transaction(cast("Producer[K, V]", self), control, rewind)
 
     def begin(self) -> Transaction[K, V]:

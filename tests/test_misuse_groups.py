@@ -1,0 +1,175 @@
+"""Groups, transactions and internal topics in hostile hands: named errors, and nothing is harmed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import logstore
+from logstore.errors import ClientClosedError, InvalidArgumentError, InvalidTopicError, LogStoreError
+from logstore.format.batch import encode_batch
+from logstore.store import LogStore
+
+
+@pytest.fixture
+def store() -> Iterator[LogStore]:
+    with logstore.open(":memory:", lock_timeout_s=0.5) as opened:
+        opened.create_topic("t", partitions=2)
+        with opened.producer() as producer:
+            for partition in range(2):
+                producer.send_many("t", [(None, b"%d" % number) for number in range(10)], partition=partition)
+        yield opened
+
+
+def values(store: LogStore) -> int:
+    with store.consumer("t", until_end=True) as consumer:
+        return sum(len(records) for records in consumer.batches())
+
+
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+WRITES: dict[str, Callable[[LogStore, str], object]] = {
+    "send": lambda store, name: store.producer().send(name, b"garbage", key=b"key"),
+    "send_many": lambda store, name: store.producer().send_many(name, [(b"key", b"garbage")]),
+    "append": lambda store, name: store.partition(name, 0).append([(b"key", b"garbage")]),
+    "append_batch": lambda store, name: store.partition(name, 0).append_batch(
+        encode_batch([(b"key", b"garbage")], now_ms=1)
+    ),
+    "pin": lambda store, name: store.pin(name),
+    "alter": lambda store, name: store.admin.alter_topic(name, {"retention.ms": "1"}),
+    "partitions": lambda store, name: store.admin.add_partitions(name, 3, allow_keyed=True),
+}
+
+
+@pytest.mark.parametrize("name", INTERNAL)
+@pytest.mark.parametrize("write", WRITES)
+def test_internal_topics_are_not_written_by_hand(store: LogStore, name: str, write: str) -> None:
+    with store.producer(transactional_id="a") as producer:
+        with producer.transaction() as tx:
+            tx.send("t", b"in")
+            tx.commit_offsets("g", {logstore.TopicPartition("t", 0): 1})
+        with pytest.raises(InvalidTopicError, match="internal"):
+            WRITES[write](store, name)
+        with producer.transaction() as tx:  # nothing holds the topic, nothing strange is in it
+            tx.send("t", b"in")
+    store.commit_offsets("g", {logstore.TopicPartition("t", 1): logstore.OffsetAndMetadata(1)})
+    assert values(store) == 22
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda store: store.consumer(re.compile(b"t")),
+        lambda store: store.consumer("t", group="g", auto_commit_interval_ms=10**400),
+        lambda store: store.consumer("t", fetch_max_wait_ms=10**400),
+        lambda store: store.consumer("t", instance_id="i"),
+        lambda store: store.admin.find_hanging(5),
+        lambda store: store.admin.find_hanging([5]),
+        lambda store: store.admin.end_hanging(None),
+    ],
+)
+def test_wrong_arguments(store: LogStore, make: Callable[[LogStore], object]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        make(store)
+
+
+def test_one_name_is_a_list_of_it(store: LogStore) -> None:
+    assert store.admin.find_hanging("t") == []
+    with pytest.raises(LogStoreError, match="'nope'"):
+        store.admin.find_hanging("nope")
+
+
+@pytest.mark.parametrize("odd", [5, "x", object()])
+def test_what_is_no_consumer(store: LogStore, odd: Any) -> None:
+    with store.producer(transactional_id="a") as producer:
+        with pytest.raises(InvalidArgumentError, match="no consumer"):
+            producer.transaction(rewind=odd)
+        with producer.transaction() as tx:
+            tx.send("t", b"in")
+            with pytest.raises(InvalidArgumentError, match="no consumer"):
+                tx.send_offsets(odd)
+    assert values(store) == 21
+
+
+@pytest.mark.parametrize("topics", ["t", [("t", 0)]])
+def test_a_consumer_of_another_store(store: LogStore, topics: Any) -> None:
+    with logstore.open(":memory:") as other:
+        other.create_topic("t", partitions=2)
+        with other.producer() as producer:
+            producer.send("t", b"theirs", partition=0)
+        with other.consumer(topics, group="g") as consumer, store.producer(transactional_id="a") as producer:
+            assert len(consumer.poll()) == 1
+            with pytest.raises(InvalidArgumentError, match="another store"):
+                producer.transaction(rewind=consumer)
+            with producer.transaction() as tx, pytest.raises(InvalidArgumentError, match="another store"):
+                tx.send_offsets(consumer)
+    assert store.admin.list_groups() == []
+
+
+def test_a_producer_closed_in_its_block_says_that_nothing_counts(store: LogStore) -> None:
+    producer = store.producer(transactional_id="a")
+
+    def close_inside() -> None:
+        with producer.transaction() as tx:
+            tx.send("t", b"in")
+            producer.close()
+
+    with pytest.raises(ClientClosedError, match="nothing of it counts"):
+        close_inside()
+    assert values(store) == 20
+
+
+@pytest.mark.parametrize("odd", [None, 5])
+def test_committing_what_is_no_records(store: LogStore, odd: Any) -> None:
+    with (
+        store.consumer("t", group="g") as consumer,
+        pytest.raises(InvalidArgumentError, match="poll"),
+        consumer.committing(odd),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("hook", ["on_assigned", "on_revoked"])
+def test_close_inside_a_hook_leaves_no_member_behind(store: LogStore, hook: str) -> None:
+    box: list[Any] = []
+    consumer = store.consumer("t", group="g", **{hook: lambda places: box[0].close()})
+    box.append(consumer)
+    refused = pytest.raises(InvalidArgumentError, match="inside on_assigned")
+    if hook == "on_assigned":
+        with refused:
+            consumer.poll()
+        consumer.close()
+    else:
+        consumer.poll()
+        with refused:
+            consumer.close()
+        consumer.close()
+    assert all(not group.members for group in store.admin.list_groups())
+
+
+def test_a_store_closed_inside_a_hook_ends_the_poll() -> None:
+    store = logstore.open(":memory:")
+    store.create_topic("t")
+    consumer = store.consumer("t", group="g", on_assigned=lambda places: store.close())
+    with pytest.raises(LogStoreError):
+        consumer.poll()
+    with pytest.raises(ClientClosedError):
+        consumer.poll()
+
+
+def test_a_callback_that_closes_ends_the_poll(store: LogStore) -> None:
+    told: list[Any] = []
+    with store.consumer("t", group="g") as consumer:
+        assert len(consumer.poll()) == 20
+        consumer.commit_async(callback=lambda points, error: consumer.close())
+        consumer.commit_async(callback=lambda points, error: told.append(error))
+
+        def poll_on() -> None:
+            while True:
+                consumer.poll(timeout_s=0.01)
+
+        with pytest.raises(ClientClosedError):
+            poll_on()
+    assert told == [None]
