@@ -76,17 +76,29 @@ class SharedTopic(Generic[Machine]):
         return reply
 
     def end_transaction(
-        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
+        self,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int = 0,
+        bumped: bool = False,
     ) -> None:
         """Append the marker that ends the producer's transaction in this topic, durably, and replay it.
 
-        May be repeated while no other transaction of the producer has begun. Errors: ``ProducerFencedError``,
-        ``CoordinatorFencedError``, and those of ``decide``.
+        ``bumped``: the epoch is above that of the transaction's records, and the next transaction runs under it: a
+        log that knows the producer under it has the marker, and gets no second one, which would end the next.
+        Else it may be repeated only while no other transaction of the producer has begun. Errors:
+        ``ProducerFencedError``, ``CoordinatorFencedError``, and those of ``decide``.
         """
 
         def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
             now_ms = self._context.clock.wall_ms()
             marker = Marker(producer_id, epoch, coordinator_epoch, commit, now_ms)
+            entry = log.producers.entry(producer_id)
+            if bumped and entry is not None and entry.epoch >= epoch:
+                request.wrote = True  # its marker may wait for a sync yet
+                return
             with self._log.unsettled(log):
                 log.append_marker(marker)
             request.wrote = True

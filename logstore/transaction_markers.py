@@ -17,7 +17,6 @@ from logstore.context import StoreContext
 from logstore.errors import (
     FatalError,
     LogStoreError,
-    ProducerFencedError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -155,9 +154,9 @@ class MarkerWriter:
         try:
             offsets = self._offsets()
             if offsets is not None:
-                offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
-        except ProducerFencedError:
-            return None  # a newer epoch was there: it began after this one had its markers
+                offsets.end_transaction(
+                    ended.producer_id, ended.marker_epoch, commit=ended.commit, bumped=True
+                )
         except LogStoreError as error:
             return error
         return None

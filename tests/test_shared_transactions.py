@@ -72,6 +72,21 @@ def test_an_abort_forgets_them_and_its_row_is_kept() -> None:
     assert [fault for fault in found if not fault.warning] == []
 
 
+def test_a_marker_that_comes_again_late_leaves_the_next_transaction_open() -> None:
+    """Markers carry the epoch under which the next transaction runs."""
+    machine = world()
+    (_, first), (_, second) = machine.process(), machine.process()
+    pend(first, W7, b"a", b"1")
+    first.end_transaction(7, 1, commit=True, bumped=True)
+    pend(second, TransactionalWriter(7, 1), b"a", b"2")
+    for shared in (first, second):
+        shared.end_transaction(7, 1, commit=False, bumped=True)
+        assert state(shared) == ({b"a": b"1"}, {7: {b"a": b"2"}})
+    second.end_transaction(7, 2, commit=True, bumped=True)
+    for shared in (first, second, machine.process("r")[1]):
+        assert state(shared) == ({b"a": b"2"}, {})
+
+
 def test_an_older_epoch_is_fenced() -> None:
     machine = world()
     _, shared = machine.process()
