@@ -236,7 +236,10 @@ class TopicRegistry:
         context = self._context
         topic = self.get(name)
         if topic.entry.internal:
-            raise UnknownTopicError(f"{name!r} is internal and cannot be deleted", hint="delete its groups")
+            raise UnknownTopicError(
+                f"{name!r} is internal and cannot be deleted",
+                hint="groups can be deleted, and unused ids are",
+            )
         with topic.using():
             entry = topic.entry
             deletion.announce(context.fs, context.root, entry)

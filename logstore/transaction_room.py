@@ -245,9 +245,14 @@ class TransactionRoom:
             first = min(left)
             raise TopicLockedError(
                 f"the end of a transaction of {ended.transactional_id!r} is not in {first.topic}-{first.partition} "
-                "yet: another process has the topic",
-                hint="its housekeeper writes it, or release the topic there",
+                f"yet: {self._holder_of(first.topic)} has the topic",
+                hint="its housekeeper writes it within moments; if that process is stopped, end it or let it go on",
             )
+
+    def _holder_of(self, topic: str) -> str:
+        entry = self._registry.catalogue.topics.get(topic)
+        holder = None if entry is None else self.context.locks.holder(entry.lock_slot)
+        return "another process" if holder is None else holder.describe()
 
     def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None:
         """These places show the outcome, durably."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import logstore
-from logstore.errors import ClientClosedError, InvalidArgumentError, InvalidTopicError, LogStoreError
+from logstore.client.dead_letters import DeadLetters
+from logstore.errors import (
+    ClientClosedError,
+    InvalidArgumentError,
+    InvalidTopicError,
+    LogStoreError,
+    StoreClosedError,
+)
 from logstore.format.batch import encode_batch
 from logstore.store import LogStore
 
@@ -173,3 +181,41 @@ def test_a_callback_that_closes_ends_the_poll(store: LogStore) -> None:
         with pytest.raises(ClientClosedError):
             poll_on()
     assert told == [None]
+
+
+@pytest.mark.parametrize("topics", ["t", ["other", "t"], [("t", 0)], re.compile("t|other")])
+def test_dead_letters_do_not_go_where_they_came_from(store: LogStore, topics: Any) -> None:
+    store.create_topic("other")
+    with pytest.raises(InvalidArgumentError, match="come back"):
+        store.consumer(topics, on_poison=DeadLetters("t"))
+    with store.consumer("other", on_poison=DeadLetters("t")):
+        pass
+
+
+def test_dead_letters_do_not_go_to_internal_topics(store: LogStore) -> None:
+    store.commit_offsets("g", {logstore.TopicPartition("t", 0): logstore.OffsetAndMetadata(1)})
+    with pytest.raises(InvalidTopicError, match="internal"):
+        store.consumer("t", on_poison=DeadLetters("__consumer_offsets"))
+    with pytest.raises(InvalidArgumentError):
+        DeadLetters("t", timeout_s=float("nan"))
+
+
+def test_a_poll_under_a_closing_store_says_closed() -> None:
+    store = logstore.open(":memory:")
+    store.create_topic("t")
+    ready, ended = threading.Event(), []
+
+    def read() -> None:
+        consumer = store.consumer("t", group="g", on_assigned=lambda places: ready.set())
+        try:
+            while True:
+                consumer.poll(timeout_s=10)
+        except LogStoreError as error:
+            ended.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert ready.wait(10)
+    store.close()
+    reader.join(10)
+    assert [type(error) for error in ended] in ([ClientClosedError], [StoreClosedError])

@@ -249,7 +249,7 @@ def test_an_id_opened_elsewhere_fences_its_former_owner() -> None:
     zombie.begin()
     zombie.send(b"old", 0)
     zombie.offset(5)
-    with pytest.raises((TopicLockedError, ProducerBusyError)):
+    with pytest.raises((TopicLockedError, ProducerBusyError), match=r"pid \d+"):
         Writer(newer)  # the topic is the zombie's process's, which has to mark it
     assert states(newer) == {"t": "PREPARE_ABORT"}
     world.turn(older)

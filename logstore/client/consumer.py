@@ -29,6 +29,7 @@ from logstore.errors import (
     ConsumerThreadError,
     ForkedStoreError,
     InvalidArgumentError,
+    LogStoreError,
     WakeupError,
 )
 from logstore.groups.assignors import Assignor
@@ -160,6 +161,8 @@ class Consumer(Positions, Generic[K, V]):
 
     def _start(self, subscription: Subscription) -> None:
         """Join the group and pick up partitions."""
+        if self._letters is not None:
+            self._letters.check_source(subscription.reads)
         backend, settings, group = self._backend, self._settings, self._group
         self._assignment = Assignment(backend, subscription, settings, group)
         self._fetcher = Fetcher(backend, self._assignment, settings, self._clock)
@@ -250,7 +253,7 @@ class Consumer(Positions, Generic[K, V]):
         while True:
             self._following.follow()
             if fetcher.wakeup.take():
-                raise WakeupError("consumer.wakeup() was called")
+                raise self._awoken()
             if fetcher.next_ready() is not None:
                 fetcher.refetch_others(now_s)
                 return True
@@ -265,10 +268,14 @@ class Consumer(Positions, Generic[K, V]):
                 if passing is not None:
                     raise passing
                 if fetcher.wakeup.take():
-                    raise WakeupError("consumer.wakeup() was called")
+                    raise self._awoken()
                 return False
             if passing is not None:
                 fetcher.nap(_RETRY_S if end_s is None else min(_RETRY_S, end_s - now_s))
+
+    def _awoken(self) -> LogStoreError:
+        """Why a poll ends: ``wakeup``, or the store was closed by another thread."""
+        return _closed_error() if self._closed else WakeupError("consumer.wakeup() was called")
 
     def _longest_wait_s(self) -> float:
         """Of one fetch: a member shows in between that it polls, and looks at what it could not take up."""
@@ -415,7 +422,7 @@ class Consumer(Positions, Generic[K, V]):
 
     def close_with_store(self) -> None:
         """The store that lent this consumer closes, perhaps in another thread than the consumer's own: then
-        its waiting poll ends, its next call gets ClientClosedError, and the group is free at once. What it
+        its waiting poll and its next call get ClientClosedError, and the group is free at once. What it
         has not committed will be read again."""
         try:
             if self._hooks.running:
@@ -444,7 +451,7 @@ class Consumer(Positions, Generic[K, V]):
     def _enter(self) -> None:
         """ClientClosedError, ForkedStoreError, ConsumerThreadError."""
         if self._closed:
-            raise ClientClosedError("this consumer is closed", hint="make another one: store.consumer()")
+            raise _closed_error()
         if os.getpid() != self._pid:
             raise ForkedStoreError("this consumer was made before os.fork(), in the parent process")
         if threading.get_ident() != self._owner_ident:
@@ -455,3 +462,7 @@ class Consumer(Positions, Generic[K, V]):
                 )
             self._owner = current
             self._owner_ident = threading.get_ident()
+
+
+def _closed_error() -> ClientClosedError:
+    return ClientClosedError("this consumer is closed", hint="make another one: store.consumer()")

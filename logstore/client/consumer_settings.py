@@ -64,6 +64,12 @@ class Subscription:
         else:
             raise _bad_topics(topics)
 
+    def reads(self, topic: str) -> bool:
+        """Whether the topic is, or would be, among those read."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic) is not None
+        return topic in self.named or any(place.topic == topic for place in self.partitions)
+
     def _take_items(self, items: list[Any]) -> None:
         if items and all(isinstance(item, str) for item in items):
             self.named = tuple(dict.fromkeys(items))

@@ -6,6 +6,7 @@ between may write a letter twice, never lose one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from logstore.arguments import shown
@@ -13,6 +14,7 @@ from logstore.client.backend import Backend, FetchRequest
 from logstore.client.producer import Producer
 from logstore.errors import InvalidArgumentError, SegmentVanishedError
 from logstore.format.batch import decode_batches
+from logstore.internal_topics import refuse_internal
 from logstore.types import Isolation, Record, RecordMetadata
 
 PREFIX = "dead-letter."
@@ -40,7 +42,7 @@ class DeadLetters:
         if (
             isinstance(self.timeout_s, bool)
             or not isinstance(self.timeout_s, int | float)
-            or self.timeout_s <= 0
+            or not self.timeout_s > 0
         ):
             raise InvalidArgumentError(
                 f"timeout_s={shown(self.timeout_s)}", hint="it is a number of seconds above 0"
@@ -51,11 +53,21 @@ class LetterBox:
     """The letters of one consumer, and of its thread. The producer is made with the first of them."""
 
     def __init__(self, backend: Backend, policy: DeadLetters, group: str | None) -> None:
-        backend.topic(policy.topic)  # UnknownTopicError now, not with the first letter
+        # Errors now, not with the first letter.
+        refuse_internal(policy.topic, backend.topic(policy.topic).internal)
         self._backend = backend
         self._policy = policy
         self._group = group
         self._producer: Producer[bytes | None, bytes | None] | None = None
+
+    def check_source(self, reads: Callable[[str], bool]) -> None:
+        """InvalidArgumentError if the letters are read again: each would make another one, without end."""
+        topic = self._policy.topic
+        if reads(topic):
+            raise InvalidArgumentError(
+                f"dead letters for topic {topic!r}, which this consumer reads: each would come back as another one",
+                hint="keep them in a topic that it does not read, or that its pattern does not match",
+            )
 
     def __call__(self, record: Record, error: Exception) -> None:
         self.send(record, error, 1)
