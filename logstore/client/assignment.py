@@ -103,6 +103,17 @@ class Assignment:
         self._version = version
         return added, lost
 
+    def standing(self) -> Mapping[TopicPartition, FetchState]:
+        """Those whose log is still there: a topic that was deleted, or made anew, has nothing of them."""
+        if self._backend.metadata_version() == self._version:
+            return self.states
+        topics = self._backend.topics()
+        return {
+            where: state
+            for where, state in self.states.items()
+            if where.topic in topics and topics[where.topic].topic_id == state.topic_id
+        }
+
     def topic_names(self) -> frozenset[str]:
         """What a group is told: the named topics, there or not, or those that match now."""
         return frozenset(self._subscription.named) | {where.topic for where in self.wanted}

@@ -55,6 +55,7 @@ class OffsetCommits:
     ) -> None:
         self._backend = backend
         self._group = group
+        self._assignment = assignment
         self._states: Mapping[TopicPartition, FetchState] = assignment.states
         self._clock = clock
         self._interval_s = interval_s
@@ -86,9 +87,9 @@ class OffsetCommits:
     def changed(
         self, point: Callable[[FetchState], OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Positions that are not committed as they are."""
+        """Positions that are not committed as they are, of topics that were not deleted since."""
         points = {}
-        for where, state in self._states.items():
+        for where, state in self._assignment.standing().items():
             at = point(state)
             if state.committed != (at.offset, at.leader_epoch):
                 points[where] = at
