@@ -64,7 +64,7 @@ class SharedTopic(Generic[Machine]):
             if decision.records:
                 batch = encode_batch(
                     decision.records,
-                    now_ms=self._context.clock.wall_ms(),
+                    now_ms=self._now_ms(),
                     **_of_writer(log, decision.producer),
                 )
                 log.append([own_batch(batch)])
@@ -80,19 +80,34 @@ class SharedTopic(Generic[Machine]):
     ) -> None:
         """Append the marker that ends the producer's transaction in this topic, durably, and replay it.
 
-        May be repeated while no other transaction of the producer has begun. Errors: ``ProducerFencedError``,
-        ``CoordinatorFencedError``, and those of ``decide``.
+        ``epoch`` is above that of the transaction; the next one may run under it. May be repeated, and may come
+        late: where that epoch is known the marker is, and nothing is done. Errors: ``ProducerFencedError`` (a newer
+        epoch is known), ``CoordinatorFencedError``, and those of ``decide``.
         """
 
         def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
-            now_ms = self._context.clock.wall_ms()
-            marker = Marker(producer_id, epoch, coordinator_epoch, commit, now_ms)
-            with self._log.unsettled(log):
-                log.append_marker(marker)
-            request.wrote = True
-            self._followed.ended(marker, log.next_offset)
+            if _may_be_open(log, producer_id, epoch):
+                self._end(log, request, Marker(producer_id, epoch, coordinator_epoch, commit, self._now_ms()))
 
         self._submit(work)
+
+    def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
+        """Abort what the producer has open since ``start_offset``, under the transaction's own ``epoch``.
+        ``TransactionStateError``: that is not open (any more); and the errors of ``end_transaction``."""
+
+        def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
+            self._end(log, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)
+
+        self._submit(work)
+
+    def _end(self, log: OwnedLog, request: Request[OwnedLog], marker: Marker, open_since: int = -1) -> None:
+        with self._log.unsettled(log):
+            log.append_marker(marker, open_since=open_since)
+        request.wrote = True
+        self._followed.ended(marker, log.next_offset)
+
+    def _now_ms(self) -> int:
+        return self._context.clock.wall_ms()
 
     def _submit(self, work: Callable[[OwnedLog, Request[OwnedLog]], Any]) -> Any:
         self._context.check_writable()
@@ -235,3 +250,9 @@ def _of_writer(log: OwnedLog, writer: TransactionalWriter | None) -> dict[str, A
         "base_sequence": (last + 1) & SEQUENCE_MASK,
         "transactional": True,
     }
+
+
+def _may_be_open(log: OwnedLog, producer_id: int, epoch: int) -> bool:
+    """Whether the transaction that a marker of ``epoch`` ends may lack it here."""
+    entry = log.producers.entry(producer_id)
+    return entry is None or entry.epoch != epoch

@@ -128,10 +128,10 @@ class MarkerWriter:
         for place in places:
             try:
                 log = topic.log(place.partition)
-                entry = log.producers.entry(ended.producer_id)
-                if entry is None or entry.epoch < ended.marker_epoch:
-                    log.append_marker(marker)
+                log.append_marker(marker, once=True)
                 wants.append((log, log.next_offset, place))
+            except ProducerFencedError:
+                wants.append((log, log.next_offset, place))  # a newer epoch is there: it has its marker
             except UnknownPartitionError:
                 done.append(place)
             except LogStoreError as error:
