@@ -36,8 +36,8 @@ OFFSETS_PLACE = TopicPartition("__consumer_offsets", 0)
 
 
 class MarkerWriter:
-    """``offsets``: the shared topic of committed offsets, None while there is none. Thread-safe; two threads must
-    not write the markers of one transaction at the same time."""
+    """``offsets``: the shared topic of committed offsets, made if it is not there: its log must know the marker's
+    epoch before a slow owner of the transaction writes there. Thread-safe."""
 
     def __init__(
         self,
