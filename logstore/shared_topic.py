@@ -122,9 +122,12 @@ class SharedTopic(Generic[Machine]):
         group: list[Request[OwnedLog]] = []
         try:
             self._serve_group(mine, group)
-        except LogStoreError as error:
+        except BaseException as error:
             if not group:  # the log could not be had: the next in line tries for itself
                 self._line.take()
+            if not isinstance(error, LogStoreError):
+                raise  # an interrupt of this thread: nobody may be left to lead the others
+            if not group:
                 mine.error = error
         finally:
             self._line.hand_on()
@@ -161,12 +164,13 @@ class SharedTopic(Generic[Machine]):
                 log.sync()
                 self._catch_up(log)
         request.unsure = log.dirty
+        request.served = True
 
     def _doubt(self, group: list[Request[OwnedLog]], why: BaseException) -> None:
         """The sync failed, or never was: what depends on it must not be taken for granted."""
         self._followed.start_over()
         for request in group:
-            if request.wrote:
+            if request.wrote or not request.served:
                 request.error = OutcomeUnknownError(
                     f"a write to {self._log.where} may or may not be durable: {why}"
                 )

@@ -456,3 +456,63 @@ def test_changed_and_those_who_are_told() -> None:
     second.unsubscribe(told)
     put(second, b"k", b"3")
     assert not told.is_set()
+
+
+# --- threads that are interrupted ---
+
+
+def test_who_is_interrupted_as_it_waits_for_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    store, shared = world.process()
+    put(shared, b"k", b"1")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._context.locks, "acquire_in_turn", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            put(shared, b"k", b"2")
+    results: list[bytes | None] = []
+    later = threading.Thread(target=lambda: results.append(put(shared, b"k", b"3")), daemon=True)
+    later.start()
+    later.join(10)
+    assert results == [b"1"]
+
+
+def test_a_leader_that_is_interrupted_at_anothers_request_tells_it() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"1")
+    leading, waiting = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def slow(machine: Register) -> Decision[bytes | None]:
+        leading.set()
+        assert waiting.wait(10)
+        return machine.decide_put(b"a", b"1")
+
+    def interrupted(machine: Register) -> Decision[bytes | None]:
+        raise KeyboardInterrupt
+
+    def attempt(decide: Any) -> None:
+        try:
+            shared.decide(decide)
+        except BaseException as error:  # noqa: BLE001 - what it got is what is asked for
+            errors.append(error)
+
+    first = threading.Thread(target=attempt, args=(slow,))
+    first.start()
+    assert leading.wait(10)
+    second = threading.Thread(target=attempt, args=(interrupted,))
+    second.start()
+    for _ in range(5000):
+        if shared._line._waiting:
+            break
+        threading.Event().wait(0.001)
+    waiting.set()
+    first.join(10)
+    second.join(10)
+    assert sorted(type(error).__name__ for error in errors) == ["KeyboardInterrupt", "OutcomeUnknownError"]
+    assert put(shared, b"k", b"2") == b"1"
+    assert get(shared)[b"k"] == b"2"
