@@ -234,7 +234,11 @@ class SharedTopic(Generic[Machine]):
             chunk = self._log.read(followed.applied, _READ_BYTES, end)
             if chunk is None:
                 return
-            followed.follow(chunk)
+            try:
+                followed.follow(chunk)
+            except BaseException:
+                followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
+                raise
 
     def close(self) -> None:
         """See ``SharedLog.close``."""

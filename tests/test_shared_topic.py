@@ -516,3 +516,23 @@ def test_a_leader_that_is_interrupted_at_anothers_request_tells_it() -> None:
     assert sorted(type(error).__name__ for error in errors) == ["KeyboardInterrupt", "OutcomeUnknownError"]
     assert put(shared, b"k", b"2") == b"1"
     assert get(shared)[b"k"] == b"2"
+
+
+def test_an_interrupted_replay_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    (_, writer), (_, reader) = world.process(), world.process()
+    for number in range(3):
+        put(writer, b"k%d" % number, b"v")
+    real, calls = Register.replay, []
+
+    def replay(self: Register, key: bytes | None, value: bytes | None) -> None:
+        calls.append(key)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(self, key, value)
+
+    monkeypatch.setattr(Register, "replay", replay)
+    with pytest.raises(KeyboardInterrupt):
+        get(reader)
+    assert get(reader) == {b"k0": b"v", b"k1": b"v", b"k2": b"v"}
+    assert reader._followed.machine.replayed == 3  # once each
