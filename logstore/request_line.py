@@ -19,10 +19,10 @@ class Request(Generic[Subject]):
     """``work`` is called by the leader with what it works on; ``since_s``: when it came, by the monotonic clock.
 
     ``error``: what its caller gets instead of ``reply``. ``unsure``: it was decided on, or wrote, what is not
-    durable yet; ``wrote``: it appended something itself.
+    durable yet; ``wrote``: it appended something itself; ``served``: ``work`` has come to its end.
     """
 
-    __slots__ = ("_turn", "error", "leads", "reply", "since_s", "unsure", "work", "wrote")
+    __slots__ = ("_turn", "error", "leads", "reply", "served", "since_s", "unsure", "work", "wrote")
 
     def __init__(self, work: Callable[[Subject, Request[Subject]], Any], since_s: float) -> None:
         self.work = work
@@ -31,6 +31,7 @@ class Request(Generic[Subject]):
         self.error: BaseException | None = None
         self.unsure = False
         self.wrote = False
+        self.served = False
         self.leads = False
         self._turn = threading.Lock()
         self._turn.acquire()

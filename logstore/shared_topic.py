@@ -64,7 +64,7 @@ class SharedTopic(Generic[Machine]):
             if decision.records:
                 batch = encode_batch(
                     decision.records,
-                    now_ms=self._context.clock.wall_ms(),
+                    now_ms=self._now_ms(),
                     **_of_writer(log, decision.producer),
                 )
                 log.append([own_batch(batch)])
@@ -76,35 +76,38 @@ class SharedTopic(Generic[Machine]):
         return reply
 
     def end_transaction(
-        self,
-        producer_id: int,
-        epoch: int,
-        *,
-        commit: bool,
-        coordinator_epoch: int = 0,
-        bumped: bool = False,
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
     ) -> None:
         """Append the marker that ends the producer's transaction in this topic, durably, and replay it.
 
-        ``bumped``: the epoch is above that of the transaction's records, and the next transaction runs under it: a
-        log that knows the producer under it has the marker, and gets no second one, which would end the next.
-        Else it may be repeated only while no other transaction of the producer has begun. Errors:
-        ``ProducerFencedError``, ``CoordinatorFencedError``, and those of ``decide``.
+        ``epoch`` is above that of the transaction; the next one may run under it. May be repeated, and may come
+        late: where that epoch is known the marker is, and nothing is done. Errors: ``ProducerFencedError`` (a newer
+        epoch is known), ``CoordinatorFencedError``, and those of ``decide``.
         """
 
         def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
-            now_ms = self._context.clock.wall_ms()
-            marker = Marker(producer_id, epoch, coordinator_epoch, commit, now_ms)
-            entry = log.producers.entry(producer_id)
-            if bumped and entry is not None and entry.epoch >= epoch:
-                request.wrote = True  # its marker may wait for a sync yet
-                return
-            with self._log.unsettled(log):
-                log.append_marker(marker)
-            request.wrote = True
-            self._followed.ended(marker, log.next_offset)
+            if _may_be_open(log, producer_id, epoch):
+                self._end(log, request, Marker(producer_id, epoch, coordinator_epoch, commit, self._now_ms()))
 
         self._submit(work)
+
+    def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
+        """Abort what the producer has open since ``start_offset``, under the transaction's own ``epoch``.
+        ``TransactionStateError``: that is not open (any more); and the errors of ``end_transaction``."""
+
+        def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
+            self._end(log, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)
+
+        self._submit(work)
+
+    def _end(self, log: OwnedLog, request: Request[OwnedLog], marker: Marker, open_since: int = -1) -> None:
+        with self._log.unsettled(log):
+            log.append_marker(marker, open_since=open_since)
+        request.wrote = True
+        self._followed.ended(marker, log.next_offset)
+
+    def _now_ms(self) -> int:
+        return self._context.clock.wall_ms()
 
     def _submit(self, work: Callable[[OwnedLog, Request[OwnedLog]], Any]) -> Any:
         self._context.check_writable()
@@ -122,6 +125,9 @@ class SharedTopic(Generic[Machine]):
         except BaseException as error:
             if not group:  # the log could not be had: the next in line tries for itself
                 self._line.take()
+            if not isinstance(error, LogStoreError):
+                raise  # an interrupt of this thread: nobody may be left to lead the others
+            if not group:
                 mine.error = error
             if not isinstance(error, LogStoreError):
                 raise
@@ -160,12 +166,13 @@ class SharedTopic(Generic[Machine]):
                 log.sync()
                 self._catch_up(log)
         request.unsure = log.dirty
+        request.served = True
 
     def _doubt(self, group: list[Request[OwnedLog]], why: BaseException) -> None:
         """The sync failed, or never was: what depends on it must not be taken for granted."""
         self._followed.start_over()
         for request in group:
-            if request.wrote:
+            if request.wrote or not request.served:
                 request.error = OutcomeUnknownError(
                     f"a write to {self._log.where} may or may not be durable: {why}"
                 )
@@ -229,7 +236,11 @@ class SharedTopic(Generic[Machine]):
             chunk = self._log.read(followed.applied, _READ_BYTES, end)
             if chunk is None:
                 return
-            followed.follow(chunk)
+            try:
+                followed.follow(chunk)
+            except BaseException:
+                followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
+                raise
 
     def close(self) -> None:
         """See ``SharedLog.close``."""
@@ -249,3 +260,9 @@ def _of_writer(log: OwnedLog, writer: TransactionalWriter | None) -> dict[str, A
         "base_sequence": (last + 1) & SEQUENCE_MASK,
         "transactional": True,
     }
+
+
+def _may_be_open(log: OwnedLog, producer_id: int, epoch: int) -> bool:
+    """Whether the transaction that a marker of ``epoch`` ends may lack it here."""
+    entry = log.producers.entry(producer_id)
+    return entry is None or entry.epoch != epoch

@@ -113,6 +113,11 @@ class EmbeddedTransactionLease:
                 self._finish_decided(self.unfinished)
                 return
             self._check_fenced()
+            if self.unfinished is not None and self.unfinished.commit:
+                raise TransactionStateError(
+                    f"abort a transaction of {self.transactional_id!r}: it is committed already",
+                    hint="call commit() again: it is not everywhere to be seen yet",
+                )
             if self._ended_by is not None:
                 if commit:
                     raise copy.copy(self._ended_by)

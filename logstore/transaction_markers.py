@@ -17,6 +17,7 @@ from logstore.context import StoreContext
 from logstore.errors import (
     FatalError,
     LogStoreError,
+    ProducerFencedError,
     UnknownPartitionError,
     UnknownTopicError,
 )
@@ -35,8 +36,8 @@ OFFSETS_PLACE = TopicPartition("__consumer_offsets", 0)
 
 
 class MarkerWriter:
-    """``offsets``: the shared topic of committed offsets, None while there is none. Thread-safe; two threads must
-    not write the markers of one transaction at the same time."""
+    """``offsets``: the shared topic of committed offsets, made if it is not there: its log must know the marker's
+    epoch before a slow owner of the transaction writes there. Thread-safe."""
 
     def __init__(
         self,
@@ -127,10 +128,10 @@ class MarkerWriter:
         for place in places:
             try:
                 log = topic.log(place.partition)
-                entry = log.producers.entry(ended.producer_id)
-                if entry is None or entry.epoch < ended.marker_epoch:
-                    log.append_marker(marker)
+                log.append_marker(marker, once=True)
                 wants.append((log, log.next_offset, place))
+            except ProducerFencedError:
+                wants.append((log, log.next_offset, place))  # a newer epoch is there: it has its marker
             except UnknownPartitionError:
                 done.append(place)
             except LogStoreError as error:
@@ -154,9 +155,9 @@ class MarkerWriter:
         try:
             offsets = self._offsets()
             if offsets is not None:
-                offsets.end_transaction(
-                    ended.producer_id, ended.marker_epoch, commit=ended.commit, bumped=True
-                )
+                offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
+        except ProducerFencedError:
+            return None  # a newer epoch was there: it began after this one had its markers
         except LogStoreError as error:
             return error
         return None

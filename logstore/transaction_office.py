@@ -174,7 +174,7 @@ class TransactionOffice:
         if place == OFFSETS_PLACE:
             offsets = self._offsets(False)
             if offsets is not None:
-                offsets.end_transaction(hanging.producer_id, hanging.epoch, commit=False)
+                offsets.end_hanging(hanging.producer_id, hanging.epoch, hanging.start_offset)
             return
         topic = self._registry.get(place.topic)
         with topic.using():
@@ -182,5 +182,6 @@ class TransactionOffice:
             entry = log.producers.entry(hanging.producer_id)
             coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
             now_ms = self._context.clock.wall_ms()
-            log.append_marker(Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms))
+            marker = Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms)
+            log.append_marker(marker, open_since=hanging.start_offset)
             self._context.commit([(log, log.next_offset)])

@@ -82,7 +82,7 @@ class TransactionRoom:
         self._producer_ids = producer_ids
         self._offsets = offsets
         self._end_of = end_of
-        self.markers = MarkerWriter(context, registry, lambda: offsets(False))
+        self.markers = MarkerWriter(context, registry, lambda: offsets(True))
         self._lock = threading.Lock()
         self._shared: SharedTopic[TransactionCoordinator] | None = None
         self._guards: weakref.WeakValueDictionary[str, _Guard] = weakref.WeakValueDictionary()
@@ -170,13 +170,11 @@ class TransactionRoom:
         return lease
 
     def _hold_of(self, transactional_id: str) -> TransactionHold:
-        """Held already if nobody else has the id, or if it was open in this process until now."""
+        """Held already if it was open in this process until now. Else not yet: another process may have to mark
+        what a dead owner left in that one's topics, and does so only while nobody has the hold."""
         older = self.lease(transactional_id)
         hold = None if older is None else older.hand_over()
-        if hold is None:
-            hold = TransactionHold(self.context, transactional_id)
-            hold.try_take()
-        return hold
+        return TransactionHold(self.context, transactional_id) if hold is None else hold
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None

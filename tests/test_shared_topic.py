@@ -495,3 +495,83 @@ def test_a_machine_that_refuses_its_own_decision_is_made_anew() -> None:
     with pytest.raises(InvalidRecordError, match="not this one"):
         put(shared, b"k", b"bad")
     assert get(shared) == {b"k": b"bad"}  # it is in the log, so it counts
+
+
+# --- threads that are interrupted ---
+
+
+def test_who_is_interrupted_as_it_waits_for_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    store, shared = world.process()
+    put(shared, b"k", b"1")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store._context.locks, "acquire_in_turn", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            put(shared, b"k", b"2")
+    results: list[bytes | None] = []
+    later = threading.Thread(target=lambda: results.append(put(shared, b"k", b"3")), daemon=True)
+    later.start()
+    later.join(10)
+    assert results == [b"1"]
+
+
+def test_a_leader_that_is_interrupted_at_anothers_request_tells_it() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"1")
+    leading, waiting = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def slow(machine: Register) -> Decision[bytes | None]:
+        leading.set()
+        assert waiting.wait(10)
+        return machine.decide_put(b"a", b"1")
+
+    def interrupted(machine: Register) -> Decision[bytes | None]:
+        raise KeyboardInterrupt
+
+    def attempt(decide: Any) -> None:
+        try:
+            shared.decide(decide)
+        except BaseException as error:  # noqa: BLE001 - what it got is what is asked for
+            errors.append(error)
+
+    first = threading.Thread(target=attempt, args=(slow,))
+    first.start()
+    assert leading.wait(10)
+    second = threading.Thread(target=attempt, args=(interrupted,))
+    second.start()
+    for _ in range(5000):
+        if shared._line._waiting:
+            break
+        threading.Event().wait(0.001)
+    waiting.set()
+    first.join(10)
+    second.join(10)
+    assert sorted(type(error).__name__ for error in errors) == ["KeyboardInterrupt", "OutcomeUnknownError"]
+    assert put(shared, b"k", b"2") == b"1"
+    assert get(shared)[b"k"] == b"2"
+
+
+def test_an_interrupted_replay_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    (_, writer), (_, reader) = world.process(), world.process()
+    for number in range(3):
+        put(writer, b"k%d" % number, b"v")
+    real, calls = Register.replay, []
+
+    def replay(self: Register, key: bytes | None, value: bytes | None) -> None:
+        calls.append(key)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(self, key, value)
+
+    monkeypatch.setattr(Register, "replay", replay)
+    with pytest.raises(KeyboardInterrupt):
+        get(reader)
+    assert get(reader) == {b"k0": b"v", b"k1": b"v", b"k2": b"v"}
+    assert reader._followed.machine.replayed == 3  # once each

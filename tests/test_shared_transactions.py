@@ -72,21 +72,6 @@ def test_an_abort_forgets_them_and_its_row_is_kept() -> None:
     assert [fault for fault in found if not fault.warning] == []
 
 
-def test_a_marker_that_comes_again_late_leaves_the_next_transaction_open() -> None:
-    """Markers carry the epoch under which the next transaction runs."""
-    machine = world()
-    (_, first), (_, second) = machine.process(), machine.process()
-    pend(first, W7, b"a", b"1")
-    first.end_transaction(7, 1, commit=True, bumped=True)
-    pend(second, TransactionalWriter(7, 1), b"a", b"2")
-    for shared in (first, second):
-        shared.end_transaction(7, 1, commit=False, bumped=True)
-        assert state(shared) == ({b"a": b"1"}, {7: {b"a": b"2"}})
-    second.end_transaction(7, 2, commit=True, bumped=True)
-    for shared in (first, second, machine.process("r")[1]):
-        assert state(shared) == ({b"a": b"2"}, {})
-
-
 def test_an_older_epoch_is_fenced() -> None:
     machine = world()
     _, shared = machine.process()
@@ -170,3 +155,30 @@ def test_the_state_says_from_where_producers_are_to_be_read() -> None:
         pend(again, TransactionalWriter(7, 1), b"a", b"3")
     again.end_transaction(7, 1, commit=False)
     assert state(again) == ({b"a": b"1"}, {})
+
+
+def test_a_late_marker_ends_nothing_of_the_next_transaction() -> None:
+    machine = world()
+    (_, first), (_, second) = machine.process(), machine.process()
+    pend(first, W7, b"a", b"1")
+    first.end_transaction(7, 1, commit=True)
+    pend(first, TransactionalWriter(7, 1), b"a", b"2")  # the next one runs under the marker's epoch
+    second.end_transaction(7, 1, commit=True)  # of a process that was slow
+    for shared in (first, second, machine.process()[1]):
+        assert state(shared) == ({b"a": b"1"}, {7: {b"a": b"2"}})
+    second.end_transaction(7, 2, commit=False)
+    assert state(first) == state(second) == ({b"a": b"1"}, {})
+
+
+def test_what_hangs_is_ended_only_if_it_is_what_was_found() -> None:
+    machine = world()
+    _, shared = machine.process()
+    put(shared, b"z", b"0")
+    pend(shared, W7, b"a", b"1")
+    with pytest.raises(TransactionStateError, match="since offset 0"):
+        shared.end_hanging(7, 0, 0)
+    assert state(shared) == ({b"z": b"0"}, {7: {b"a": b"1"}})
+    shared.end_hanging(7, 0, 1)
+    assert state(shared) == state(machine.process()[1]) == ({b"z": b"0"}, {})
+    with pytest.raises(TransactionStateError, match="since offset 1"):
+        shared.end_hanging(7, 0, 1)

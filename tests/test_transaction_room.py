@@ -19,15 +19,15 @@ from logstore.errors import (
     TransactionStateError,
     TransactionTimedOutError,
 )
-from logstore.machine import Decision
+from logstore.machine import Decision, TransactionalWriter
 from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
 from logstore.seams.memory_crash import KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.transactions.coordinator import LAST_EPOCH, TransactionState, TransactionStatus
 from logstore.transactions.transaction_records import encode_key, encode_value
-from logstore.types import TopicPartition
-from tests.transaction_world import World, Writer, committed, group_offset, settled, states
+from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.transaction_world import SOURCE, World, Writer, committed, group_offset, settled, states
 
 # --- a crash at every step ---
 
@@ -309,6 +309,53 @@ def test_a_resolver_leaves_topics_of_others_to_those() -> None:
     assert committed(third, "more") == [b"b", b"own"]
     second.close()
     third.close()
+
+
+def test_an_id_is_opened_while_the_owner_of_a_topic_marks_what_a_dead_process_left() -> None:
+    world = World()
+    dead = world.made()
+    writer = Writer(dead)
+    writer.begin()
+    writer.send(b"lost", 0)
+    dead.abandon()
+    owner = world.process(lock_timeout_s=5)
+    owner.partition("out", 0).append([(None, b"own")])
+    restarted = world.process(lock_timeout_s=5)
+    opened: list[Writer] = []
+    opening = threading.Thread(target=lambda: opened.append(Writer(restarted)))
+    opening.start()
+    for _ in range(2000):
+        if opened:
+            break
+        if states(owner) == {"t": "PREPARE_ABORT"}:
+            world.turn(owner, milliseconds=100)  # fifty of these turns are the time that the opening has
+        threading.Event().wait(0.002)
+    opening.join(30)
+    assert len(opened) == 1
+    assert states(owner) == {"t": "EMPTY"}
+    assert settled(owner)
+    owner.close()
+    restarted.close()
+
+
+def test_a_slow_owner_of_an_aborted_transaction_writes_no_first_offset() -> None:
+    world = World()
+    slow, other = world.made(), world.process()
+    writer = Writer(slow)
+    writer.begin()
+    writer.lease.add_partitions([], offsets=True)  # and there it stands: no group has ever committed here
+    with pytest.raises(ProducerBusyError):
+        Writer(other)
+    with pytest.raises(ProducerFencedError):
+        slow.backend.transactions.room.send_offsets(
+            "g",
+            {SOURCE: OffsetAndMetadata(3)},
+            TransactionalWriter(writer.lease.producer_id, writer.lease.epoch),
+            None,
+        )
+    assert not slow.backend.find_hanging()
+    slow.close()
+    other.close()
 
 
 def test_a_topic_in_an_open_transaction_is_not_idle() -> None:

@@ -150,16 +150,16 @@ class TransactionControl:
             if was is Phase.OPEN:
                 after = Phase.FAILED
                 self._deliver()
-            after = was
+            after = Phase.DOUBTFUL  # should this thread be interrupted from here on
             self.lease.end(commit=True)
             after = Phase.NONE
             for noted in self._on_commit:
                 noted()
         except OutcomeUnknownError:
-            if after is Phase.OPEN:
-                after = Phase.DOUBTFUL
-            raise
+            raise  # doubtful, if it was the commit's; a delivery's is a failure
         except LogStoreError as error:
+            if after is Phase.DOUBTFUL:
+                after = was
             self._note(error)
             if self.lease.ended_by() is not None:
                 after = Phase.FAILED

@@ -110,8 +110,13 @@ class OwnedLog(SyncedLog):
         self.tail.add(offset, last + 1, position + size, parts)
         self._count(segment, last + 1, was_dirty, entered)
 
-    def append_marker(self, marker: Marker) -> Appended:
-        """End a producer's transaction. ``ProducerFencedError``, ``CoordinatorFencedError``, and as ``append``."""
+    def append_marker(self, marker: Marker, *, once: bool = False, open_since: int = -1) -> Appended:
+        """End a producer's transaction. ``ProducerFencedError``, ``CoordinatorFencedError``, and as ``append``.
+
+        ``once``: for markers of a newer epoch than their transaction's. A log that knows the producer under that
+        epoch has the marker, and perhaps records of the next transaction, which it must not end: nothing is done.
+        ``open_since``: only if the producer's open transaction begins there, else ``TransactionStateError``.
+        """
         value = encode_marker(marker.coordinator_epoch)
         data = encode_control_batch(
             ControlType.COMMIT if marker.committed else ControlType.ABORT,
@@ -124,6 +129,10 @@ class OwnedLog(SyncedLog):
             self._check_usable()
             self.producers.check_marker(marker)
             base = self.next_offset
+            if once and self.producers.knows_epoch(marker.producer_id, marker.epoch):
+                return Appended(base, base)
+            if open_since >= 0:
+                self.producers.check_open(marker.producer_id, open_since)
             batch = CheckedBatch(memoryview(data), read_header(data))
             self._append_run([batch], 0, self._writing_epoch())
             return Appended(base, self.next_offset)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from logstore.errors import from_os_error
+from logstore.errors import TransactionStateError, from_os_error
 from logstore.format.batch import BatchHeader
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.bounds import Appended
@@ -63,6 +63,19 @@ class ProducerJournal:
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """What is known of a producer (read it, do not keep it); None: nothing."""
         return self.states.entry(producer_id)
+
+    def knows_epoch(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer was here under this epoch or a newer one."""
+        entry = self.states.entry(producer_id)
+        return entry is not None and entry.epoch >= epoch
+
+    def check_open(self, producer_id: int, start_offset: int) -> None:
+        """``TransactionStateError`` unless the producer's open transaction begins there."""
+        if self.states.open_transactions().get(producer_id) != start_offset:
+            raise TransactionStateError(
+                f"{self._where}: no transaction of producer {producer_id} is open since offset {start_offset}",
+                hint="look again: logstore transaction find-hanging",
+            )
 
     # --- beside appends, under the log's lock ---
 

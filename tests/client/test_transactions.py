@@ -254,6 +254,32 @@ def test_a_producer_that_nobody_closed_lets_go_of_its_id(store: LogStore) -> Non
     assert store.backend.list_transactions()[0].state == "COMPLETE_ABORT"
 
 
+@pytest.mark.parametrize("decided", [False, True])
+def test_a_commit_that_was_interrupted_is_asked_for_and_never_aborted(
+    store: LogStore, producer: Producer[Any, Any], monkeypatch: pytest.MonkeyPatch, decided: bool
+) -> None:
+    lease: Any = producer._transactions.lease  # type: ignore[union-attr]
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    producer.begin().send("out", b"a").result()
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "_finish" if decided else "_decide", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            producer.commit()
+    with pytest.raises(TransactionStateError, match="not known"):
+        producer.abort()
+    if decided:
+        with pytest.raises(TransactionStateError, match="committed already"):
+            lease.end(commit=False)
+    producer.commit()
+    assert values(store) == [b"a"]
+    with producer.transaction() as tx:
+        tx.send("out", b"b")
+    assert values(store) == [b"a", b"b"]
+
+
 def test_closing_the_store_aborts_too() -> None:
     with LogStore(":memory:") as store:
         store.create_topic("out")
