@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -443,6 +444,61 @@ def test_a_producer_in_doubt_may_only_ask() -> None:
     assert committed(store) == [b"a", b"b"]
     producer.close()
     store.close()
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_the_housekeeper_between_two_askings_changes_no_answer(done: bool) -> None:
+    world = World()
+    store = world.made()
+    producer = store.producer(transactional_id="t", clock=world.clock)
+    tx = producer.begin()
+    tx.send("out", b"a").result()
+    losing_answers(store, 2, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        tx.commit()
+    world.turn(store, times=2)
+    assert committed(store) == ([b"a"] if done else [])
+    tx.commit()
+    assert committed(store) == [b"a"]
+    with producer.transaction() as following:
+        following.send("out", b"b")
+    assert committed(store) == [b"a", b"b"]
+    producer.close()
+    store.close()
+
+
+def test_a_commit_that_may_be_decided_is_in_doubt_whatever_the_second_asking_meets() -> None:
+    world = World()
+    store = world.made()
+    producer = store.producer(transactional_id="t", clock=world.clock)
+    tx = producer.begin()
+    tx.send("out", b"a").result()
+    losing_answers(store, 1, done=True)
+    other = world.process()
+    shared = other.backend.transactions.room.coordinator()
+    room = store.backend.transactions.room
+    real = room.coordinator().decide
+
+    def with_lock_of_other(asked: Any) -> Any:
+        if losing.count == 0:  # the second asking
+            losing.count += 1
+            with shared._log.held(0):
+                return real(asked)
+        losing.count = 0
+        return real(asked)
+
+    losing = SimpleNamespace(count=-1)
+    room.coordinator().decide = with_lock_of_other  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknownError):
+        tx.commit()
+    assert losing.count == 1
+    with pytest.raises(TransactionStateError, match="commit"):
+        tx.abort()
+    tx.commit()
+    assert committed(store) == [b"a"]
+    producer.close()
+    store.close()
+    other.close()
 
 
 def test_a_full_disk_leaves_the_transaction_open() -> None:
