@@ -149,6 +149,7 @@ class Membership(Following):
         except NOT_A_MEMBER as error:
             logger.warning("group %r: what was being given up is lost: %s", self._group, error)
         finally:
+            self._commits.note_gone(going)
             self._assignment.drop(going)
 
     def _take_up(self) -> list[TopicPartition]:
@@ -182,6 +183,7 @@ class Membership(Following):
 
     def _lose(self) -> None:
         lost = list(self._assignment.states)
+        self._commits.note_gone(lost)
         self._assignment.drop(lost)
         self._note(None)
         self._news = []

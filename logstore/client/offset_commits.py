@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 from logstore.client.assignment import Assignment
 from logstore.client.backend import Backend, GroupMembership
 from logstore.client.fetch_state import FetchState
-from logstore.errors import InvalidArgumentError
+from logstore.errors import InvalidArgumentError, StaleGenerationError
 from logstore.seams.clock import Clock
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -62,6 +62,8 @@ class OffsetCommits:
         self._next_commit_s = clock.monotonic_s() + (interval_s or 0)
         self.member: GroupMembership | None = None
         self.epoch = -1
+        self._sent: dict[TopicPartition, tuple[int, int]] = {}  # into transactions, the newest ones
+        self._lost: set[TopicPartition] = set()  # gone, with records handed out and no offset behind them
         self._changed = threading.Condition()
         self._waiting: deque[_Request] = deque()
         self._done: deque[_Done] = deque()
@@ -112,6 +114,39 @@ class OffsetCommits:
             return
         points = self.changed(FetchState.commit_point)
         self.commit({where: points[where] for where in going if where in points})
+
+    # --- in transactions ---
+
+    def to_send(
+        self, point: Callable[[FetchState], OffsetAndMetadata]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a transaction commits, as ``changed``. StaleGenerationError, once: partitions are gone whose records
+        may be in the transaction, and whose next owner begins before them."""
+        if self._lost:
+            names = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self._lost))
+            self._lost.clear()
+            raise StaleGenerationError(
+                f"group {self._group!r}: {names} went to another member after records were handed out, and before "
+                "their offsets were sent: a transaction with what came of them would count them twice",
+                hint="abort the transaction; send offsets before the next poll, or in on_revoked",
+            )
+        points = self.changed(point)
+        self._sent.update({where: (at.offset, at.leader_epoch) for where, at in points.items()})
+        return points
+
+    def note_gone(self, places: Collection[TopicPartition]) -> None:
+        """These partitions are about to be dropped, as they are."""
+        for where in places:
+            state = self._states[where]
+            at = state.commit_point()
+            sent = self._sent.pop(where, None)
+            if (at.offset, at.leader_epoch) not in (state.committed, sent) and at.offset > state.started_at:
+                self._lost.add(where)
+
+    def forget_gone(self) -> None:
+        """A transaction was aborted, and everything is read again."""
+        self._lost.clear()
+        self._sent.clear()
 
     def _write(self, request: _Request) -> None:
         if request.member is not None:

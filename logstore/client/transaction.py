@@ -304,8 +304,9 @@ class Transaction(Generic[K, V]):
     def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
         """The consumer's positions, as its ``commit`` would take them, count when this transaction does.
 
-        InvalidArgumentError for a consumer without a group, or of another store. A generation that is over (another
-        member has the partitions now) is refused, and then the transaction must be aborted.
+        InvalidArgumentError for a consumer without a group, or of another store. StaleGenerationError: another
+        member has partitions now whose records were handed out here and not committed; then the transaction must
+        be aborted.
         """
         control = self._current("send_offsets()")
         group, member, points = commit_points(consumer, self._producer._backend)

@@ -21,7 +21,7 @@ def commit_points(
     _check_consumer(consumer, "send_offsets()", backend)
     group, member_id, epoch = consumer.group_metadata()
     member = None if member_id is None else MemberIdentity(member_id, epoch)
-    return group, member, consumer._commits.changed(consumer._point)
+    return group, member, consumer._commits.to_send(consumer._point)
 
 
 def note_committed(consumer: Consumer[Any, Any], points: dict[TopicPartition, OffsetAndMetadata]) -> None:
@@ -36,6 +36,7 @@ def rewind(consumer: Consumer[Any, Any]) -> None:
     """Every position goes back to the committed one, or to where this consumer began if there is none."""
     group = consumer.group_metadata().group
     consumer._settle()
+    consumer._commits.forget_gone()
     committed = consumer._backend.committed_offsets(group)
     for where, state in consumer._assignment.states.items():
         point = committed.get(where)
