@@ -91,7 +91,9 @@ class TransactionKeeper:
             state = room.state_of(lease.transactional_id)
             if lease.hold is None or state is None:
                 return
-            if (state.producer_id, state.epoch) != (lease.producer_id, lease.epoch):
+            if state.committed_from(lease.producer_id, lease.epoch):
+                lease.note_committed(state)
+            elif (state.producer_id, state.epoch) != (lease.producer_id, lease.epoch):
                 self._follow(lease, state)
             elif lease.begun and state.is_overdue(room.now_ms()):
                 lease.abort_for(

@@ -131,7 +131,7 @@ class EmbeddedTransactionLease:
             ended = self._ask(commit)
         except OutcomeUnknownError:
             # Once more: the coordinator's log is recovered first, and says whether it was decided.
-            ended = self._ask(commit)
+            ended = self._ask_again(commit)
         except (ProducerFencedError, TransactionStateError) as error:
             raise self._why(error) from error
         self._note_ended(ended)
@@ -144,6 +144,17 @@ class EmbeddedTransactionLease:
                 self.transactional_id, self.producer_id, self.epoch, commit=commit, now_ms=now_ms
             )
         )
+
+    def _ask_again(self, commit: bool) -> EndedTransaction:
+        try:
+            return self._ask(commit)
+        except (TransactionTimedOutError, OutcomeUnknownError):
+            raise  # it was not decided; or it is as doubtful as before
+        except LogStoreError as error:
+            raise OutcomeUnknownError(
+                f"whether the transaction of {self.transactional_id!r} is decided is not known: {error.message}",
+                hint="call the same again: it asks",
+            ) from error
 
     def _note_ended(self, ended: EndedTransaction) -> None:
         self.unfinished, self._marked = ended, None
@@ -237,6 +248,13 @@ class EmbeddedTransactionLease:
             self._room.finish(self.unfinished, wait=False)
             self.unfinished = None
         self.tell()
+
+    def note_committed(self, state: TransactionState) -> None:
+        """It was decided when nobody got the answer; ``end`` has only to go on with that."""
+        places = () if state.ended is None else state.ended.places
+        self._note_ended(
+            EndedTransaction(self.transactional_id, state.producer_id, state.epoch, True, places)
+        )
 
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
         """Somebody else decided that; the next transaction runs under the epoch that the abort left."""

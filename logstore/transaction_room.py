@@ -311,6 +311,8 @@ class TransactionRoom:
         state = self.state_of(lease.transactional_id)
         if state is None or (state.producer_id, state.epoch) == (lease.producer_id, lease.epoch):
             return None
+        if state.committed_from(lease.producer_id, lease.epoch):
+            return None  # its own commit, of which it may have got no answer
         if state.aborted_from(lease.producer_id, lease.epoch):
             return TransactionAbortedError(
                 f"the transaction of {lease.transactional_id!r} was aborted by somebody else",

@@ -109,6 +109,10 @@ class TransactionState:
         """Whether the producer's transaction of ``epoch`` was aborted and it may begin another one."""
         return self.ended_from(producer_id, epoch) is False
 
+    def committed_from(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer's transaction of ``epoch`` was committed and it may begin another one."""
+        return self.ended_from(producer_id, epoch) is True
+
     def is_overdue(self, now_ms: int) -> bool:
         """A transaction is under way for longer than its timeout."""
         return self.status == TransactionStatus.ONGOING and now_ms - self.start_ms > self.timeout_ms
