@@ -8,13 +8,13 @@ itself). Without members there are no wake-ups.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from typing import Final
 
 from logstore.errors import LogStoreError, StoreClosedError, UnknownMemberError
 from logstore.group_member import GroupMember
 from logstore.group_room import GroupRoom
+from logstore.step_thread import Complaints, StepThread
 
 logger = logging.getLogger(__name__)
 
@@ -33,25 +33,16 @@ class GroupKeeper:
 
     def __init__(self, room: Callable[[], GroupRoom], *, threads: bool) -> None:
         self._room = room
-        self._threads = threads
         self._look_s = _FIRST_LOOK_S
         self._next_judge_s = 0.0
         self._next_expiry_s: float | None = None
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._start_lock = threading.Lock()
-        self._closing = False
-        self._reported: set[int] = set()
+        self._thread = StepThread("logstore-groups", lambda: self.step(), enabled=threads)
+        self._complaints = Complaints(logger, "looking after")
 
     def note_member(self) -> None:
         """Somebody joined: from now on there is something to look after."""
-        if self._threads and self._thread is None:
-            with self._start_lock:
-                if self._thread is None and not self._closing:
-                    self._thread = threading.Thread(target=self._run, name="logstore-groups", daemon=True)
-                    self._thread.start()
         self._look_s = _FIRST_LOOK_S
-        self._wake.set()
+        self._thread.start()
 
     def step(self) -> float | None:
         """Do all that is due; seconds until the next look, None while there are no members."""
@@ -97,28 +88,8 @@ class GroupKeeper:
         except StoreClosedError:
             raise
         except LogStoreError as error:
-            key = hash((what, type(error), error.message))
-            if key not in self._reported and len(self._reported) < 1000:
-                self._reported.add(key)
-                logger.error("looking after %s failed: %s", what, error)
+            self._complaints.tell(what, error)
             return None
 
-    # --- the thread ---
-
-    def _run(self) -> None:
-        while not self._closing:
-            self._wake.clear()
-            try:
-                wait = self.step()
-            except StoreClosedError:
-                return  # there is nothing left to look after
-            if not self._closing:
-                self._wake.wait(wait)
-
     def close(self) -> None:
-        with self._start_lock:  # a thread that is just being made is started, then joined
-            self._closing = True
-            thread = self._thread
-        self._wake.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._thread.close()

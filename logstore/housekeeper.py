@@ -18,6 +18,7 @@ from logstore.errors import LogStoreError, StoreClosedError
 from logstore.log.owned_log import OwnedLog
 from logstore.retention_keeper import RetentionKeeper
 from logstore.seams.clock import Clock
+from logstore.step_thread import Complaints, StepThread
 from logstore.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -65,15 +66,11 @@ class Housekeeper:
         self._last_look_s = 0.0
         self._next_wake_s = 0.0
         self._topics = topics
-        self._threads = threads
         self._idle_release_s = idle_release_s
         self._dirty: dict[OwnedLog, None] = {}  # in the order in which they became so: a set has none
         self._dirty_lock = threading.Lock()
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._start_lock = threading.Lock()
-        self._closing = False
-        self._reported: set[int] = set()
+        self._thread = StepThread("logstore-housekeeper", lambda: self.step(), enabled=threads)
+        self._complaints = Complaints(logger, "housekeeping of")
 
     # --- called by writers ---
 
@@ -82,18 +79,11 @@ class Housekeeper:
         with self._dirty_lock:
             self._dirty[log] = None
         if log.dirty_since_s + log.config.flush_ms / 1000 < self._next_wake_s:
-            self._wake.set()
+            self._thread.wake()
 
     def note_owned(self) -> None:
         """A topic was taken: from now on there is something to look after."""
-        if self._threads and self._thread is None:
-            with self._start_lock:
-                if self._thread is None and not self._closing:
-                    self._thread = threading.Thread(
-                        target=self._run, name="logstore-housekeeper", daemon=True
-                    )
-                    self._thread.start()
-        self._wake.set()
+        self._thread.start()
 
     # --- the work ---
 
@@ -197,28 +187,8 @@ class Housekeeper:
         except StoreClosedError:
             return None  # the store is closing: there is nothing left to look after
         except LogStoreError as error:
-            key = hash((what, type(error), error.message))
-            if key not in self._reported and len(self._reported) < 1000:
-                self._reported.add(key)
-                logger.error("housekeeping of %s failed: %s", what, error)
+            self._complaints.tell(what, error)
             return None
 
-    # --- the thread ---
-
-    def _run(self) -> None:
-        while not self._closing:
-            self._wake.clear()
-            try:
-                wait = self.step()
-            except StoreClosedError:
-                return  # while it looked for topics
-            if not self._closing:
-                self._wake.wait(wait)
-
     def close(self) -> None:
-        with self._start_lock:  # a thread that is just being made is started, then joined
-            self._closing = True
-            thread = self._thread
-        self._wake.set()
-        if thread is not None:
-            thread.join()
+        self._thread.close()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from logstore import topic_state
-from logstore.catalogue import TopicEntry
 from logstore.errors import (
     DiskFullError,
     InvalidRecordError,
@@ -18,19 +17,15 @@ from logstore.errors import (
     StoreClosedError,
     TopicLockedError,
 )
-from logstore.live import LiveSlot, MemoryLive
-from logstore.locks import LockTable, MemoryLocks
 from logstore.machine import Decision
-from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import read_file, write_all
 from logstore.seams.memory_crash import KeepAll, KeepNothing
-from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.shared_topic import SharedTopic
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.shared_world import ROOT, SharedWorld
 
-ROOT = "/store"
 OFFSETS = "__consumer_offsets"
 
 
@@ -57,50 +52,9 @@ class Register:
         return Decision(((key, value),), self.values.get(key))
 
 
-class World:
-    """One machine: a disk, a board, locks; ``process`` opens a store as one more process."""
-
+class World(SharedWorld[Register]):
     def __init__(self) -> None:
-        self.fs = MemoryFileSystem()
-        self.clock = ManualClock()
-        self.live: dict[int, LiveSlot] = {}
-        self.table = LockTable()
-        self.boots = 0
-
-    def process(self, mode: Any = "rw") -> tuple[LogStore, SharedTopic[Register]]:
-        def sleep(seconds: float) -> None:
-            self.clock.advance(max(int(seconds * 1000), 1))
-
-        store = LogStore(
-            ROOT,
-            mode,
-            fs=self.fs,
-            clock=self.clock,
-            locks=MemoryLocks(self.table, clock=self.clock, sleep=sleep),
-            live=MemoryLive(self.live),
-            threads=False,
-            lock_timeout_s=0.1,
-        )
-        return store, SharedTopic(store._context, self.entry(store), Register)
-
-    def entry(self, store: LogStore) -> TopicEntry:
-        topics = store._registry.catalogue.topics
-        if "__register" not in topics:
-            store._registry.create("__register", 1, {"segment.bytes": "1024"}, internal=True)
-        return store._registry.entry("__register")
-
-    def kill(self, *stores: LogStore) -> None:
-        for store in stores:
-            store.abandon()
-        self.fs = self.fs.process_crash()
-
-    def lose_power(self, choose: Any, *stores: LogStore) -> None:
-        for store in stores:
-            store.abandon()
-        self.fs = self.fs.crash(choose)
-        self.live = {}
-        self.boots += 1
-        self.clock.reboot(f"boot-{self.boots}")
+        super().__init__(Register)
 
 
 def put(shared: SharedTopic[Register], key: bytes, value: bytes) -> bytes | None:
@@ -166,7 +120,7 @@ def test_a_busy_lock_is_a_named_error() -> None:
     (store, _), (_, second) = world.process(), world.process()
     slot = world.entry(store).lock_slot
     store._context.locks.acquire(slot, 0, "the test")
-    with pytest.raises(TopicLockedError, match="internal topic '__register' is locked by pid"):
+    with pytest.raises(TopicLockedError, match="internal topic '__shared' is locked by pid"):
         put(second, b"k", b"1")
     assert get(second) == {}  # looking needs no lock
     store._context.locks.release(slot)
@@ -179,7 +133,7 @@ def test_a_close_leaves_a_recovery_point() -> None:
     for number in range(3):
         put(shared, b"k", b"%d" % number)
     shared.close()
-    state = topic_state.load(world.fs, ROOT, "__register")
+    state = topic_state.load(world.fs, ROOT, "__shared")
     assert state is not None
     assert state.partitions[0].recovery_point == 3
     world.lose_power(KeepNothing(), store)
@@ -227,7 +181,7 @@ def test_a_write_torn_by_a_kill_is_cut() -> None:
     world = World()
     store, shared = world.process()
     put(shared, b"k", b"1")
-    path = f"{ROOT}/__register-0/{0:020d}.log"
+    path = f"{ROOT}/__shared-0/{0:020d}.log"
     size = len(read_file(world.fs, path))
     world.kill(store)
     file = world.fs.open(path, "rw")
@@ -335,7 +289,7 @@ def test_a_segment_that_a_killed_process_has_just_made_is_the_next_to_be_written
     put(first, b"k", b"1")
     put(second, b"k", b"2")
     for suffix in (".index", ".timeindex", ".log"):  # the first thing that a roll does
-        world.fs.open(f"{ROOT}/__register-0/{2:020d}{suffix}", "create").close()
+        world.fs.open(f"{ROOT}/__shared-0/{2:020d}{suffix}", "create").close()
     assert put(first, b"k", b"3") == b"2"  # not behind the segment that its own list ends with
     assert put(second, b"k", b"4") == b"3"
     _, fresh = world.process()

@@ -14,7 +14,15 @@ from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.assignment import Assignment
 from logstore.client.backend import Backend
 from logstore.client.committing import going_back, points, spans
-from logstore.client.consumer_settings import OnPoison, OnReset, Start, Subscription, Topics, settings_of
+from logstore.client.consumer_settings import (
+    OnPoison,
+    OnReset,
+    Start,
+    Subscription,
+    Topics,
+    check_ungrouped,
+    settings_of,
+)
 from logstore.client.dead_letters import DeadLetters, LetterBox, raw_record
 from logstore.client.fetch_state import FetchState
 from logstore.client.fetcher import Fetcher
@@ -130,11 +138,8 @@ class Consumer(Positions, Generic[K, V]):
         )
         if group is not None:
             validate_group(group)
-        elif start == "committed" or auto_commit_interval_ms is not None or instance_id is not None:
-            raise InvalidArgumentError(
-                "start='committed', auto_commit_interval_ms and instance_id need a group",
-                hint="pass group=NAME",
-            )
+        else:
+            check_ungrouped(self._settings)
         for name, hook in (
             ("key_deserializer", key_deserializer),
             ("value_deserializer", value_deserializer),

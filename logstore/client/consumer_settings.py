@@ -162,6 +162,28 @@ def settings_of(
     )
 
 
+def check_ungrouped(settings: ConsumerSettings) -> None:
+    """InvalidArgumentError if a consumer without a group was given what only a group can use."""
+    plain = ConsumerSettings()
+    given = [
+        name
+        for name in (
+            "auto_commit_interval_s",
+            "instance_id",
+            "assignor",
+            "session_timeout_ms",
+            "heartbeat_interval_ms",
+            "max_poll_interval_ms",
+        )
+        if getattr(settings, name) != getattr(plain, name)
+    ]
+    if settings.start == "committed":
+        given.insert(0, "start='committed'")
+    if given:
+        names = " and ".join(given).replace("interval_s", "interval_ms")
+        raise InvalidArgumentError(f"{names}: for consumers in a group", hint="pass group=NAME")
+
+
 def _check_times(
     session_timeout_ms: object, heartbeat_interval_ms: object, max_poll_interval_ms: object
 ) -> None:

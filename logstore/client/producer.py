@@ -39,7 +39,7 @@ from logstore.client.sender import Sender
 from logstore.client.sequences import Sequences
 from logstore.client.serializers import K, Serializer, V
 from logstore.client.transaction_sequences import TransactionSequences
-from logstore.client.transactional import Transactional, open_transactions
+from logstore.client.transactional import DEFAULT_TIMEOUT_MS, Transactional, open_transactions
 from logstore.errors import (
     BufferFullError,
     DeliveryTimeoutError,
@@ -88,7 +88,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
         acks: Acks = "all",
         name: str | None = None,
         transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
+        transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
         compression: str | None = None,
         linger_ms: float = 5,
         batch_bytes: int = 65536,
@@ -122,8 +122,8 @@ class Producer(Transactional[K, V], Generic[K, V]):
         self._accumulator = Accumulator(self._settings)
         self._lease = self._transactions = None
         sequences: Sequences | None = None
-        if transactional_id is not None:
-            lease = open_transactions(backend, transactional_id, transaction_timeout_ms, self._settings, name)
+        lease = open_transactions(backend, transactional_id, transaction_timeout_ms, self._settings, name)
+        if lease is not None:
             sequences = TransactionSequences(lease)
         elif self._settings.idempotence:
             self._lease = None if name is None else backend.init_producer(name)
@@ -137,9 +137,9 @@ class Producer(Transactional[K, V], Generic[K, V]):
         self._pid = os.getpid()
         self._set_lock(self._accumulator.lock)
         self._dropped = watch(self, self._sender, self._accumulator)
-        if transactional_id is not None:
+        if lease is not None:
             self._transactions = self._control(lease, sequences)
-        if name is not None or transactional_id is not None:
+        if name is not None or lease is not None:
             self._sender.start()
 
     def _set_lock(self, lock: threading.Lock) -> None:

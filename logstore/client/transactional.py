@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
-from logstore.arguments import whole
+from logstore.arguments import shown, whole
 from logstore.client.accumulator import Accumulator
 from logstore.client.backend import Backend, TransactionLease
 from logstore.client.delivery import DeliveryGroup, Piece
@@ -38,10 +38,24 @@ if TYPE_CHECKING:
     from logstore.client.producer import Producer
 
 
+DEFAULT_TIMEOUT_MS: Final = 60_000
+
+
 def open_transactions(
-    backend: Backend, transactional_id: str, timeout_ms: float, settings: ProducerSettings, name: str | None
-) -> TransactionLease:
-    """The id, opened. InvalidArgumentError for settings that do not go together."""
+    backend: Backend,
+    transactional_id: str | None,
+    timeout_ms: int,
+    settings: ProducerSettings,
+    name: str | None,
+) -> TransactionLease | None:
+    """The id, opened; None without one. InvalidArgumentError for settings that do not go together."""
+    if transactional_id is None:
+        if timeout_ms != DEFAULT_TIMEOUT_MS:
+            raise InvalidArgumentError(
+                f"transaction_timeout_ms={shown(timeout_ms)} without a transactional id",
+                hint="pass transactional_id=ID, or leave it out",
+            )
+        return None
     if not settings.idempotence:
         raise InvalidArgumentError(
             f"transactional_id={transactional_id!r} without idempotence",
