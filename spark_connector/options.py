@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +10,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from logstore import TopicPartition
 from logstore.errors import InvalidArgumentError, NotAvailableYetError
 from logstore.types import Isolation
-from spark_connector.option_table import BROKERS, BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED
+from spark_connector.option_names import Checked, OptionNames, one_of, time_ms
+from spark_connector.option_table import BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED, Option
 from spark_connector.positions import EARLIEST, LATEST, PositionSpec, partition_list, partition_table
 
 Mode: TypeAlias = Literal["batch", "stream", "any"]
 """What the options are read for; "any": to learn the schema, when Spark has not said yet."""
 
 ValueFormat: TypeAlias = Literal["binary", "string", "json"]
-_UNITS_MS: Final = {
-    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
-}  # fmt: skip
-_TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
 class Selection(NamedTuple):
@@ -54,68 +50,39 @@ class SourceOptions:
     commit_group: str | None
 
 
-class Checked(NamedTuple):
-    """The options that count, by lower-case name, and what the user ought to know about the others."""
-
-    values: dict[str, str]
-    warnings: list[str]
+_NAMES: Final = OptionNames(
+    known=BY_NAME,
+    mapped=MAPPED,
+    harmless=HARMLESS,
+    refused=REFUSED,
+    use="reading from",
+    give_path=".load(DIR) or option path",
+)
 
 
 def check_names(given: Mapping[str, str], mode: Mode) -> Checked:
     """Sort the options out by name. ``InvalidArgumentError`` for one that is unknown (it names the nearest) or
     refused; ``NotAvailableYetError`` for brokers."""
-    values: dict[str, str] = {}
-    warnings: list[str] = []
-    for name, value in given.items():
-        key = name.lower()
-        if key in BROKERS:
-            raise NotAvailableYetError(
-                f"{name}={value}: reading from brokers comes with a later version",
-                hint="leave it out and give the store's directory: .load(DIR) or option path",
+
+    def counts(option: Option, warnings: list[str]) -> bool:
+        if mode == "any" or option.scope in ("both", mode):
+            return True
+        if option.outside == "refused":
+            raise InvalidArgumentError(
+                f"option {option.name} cannot be set for a {mode} read",
+                hint=f"it is for {option.scope} reads",
             )
-        if key in REFUSED:
-            raise InvalidArgumentError(f"option {name} cannot be set", hint=REFUSED[key])
-        if key in HARMLESS:
-            warnings.append(f"option {name} changes nothing: {HARMLESS[key]}")
-        elif key in MAPPED:
-            values.setdefault(MAPPED[key].lower(), value)
-        elif key not in BY_NAME:
-            raise _unknown(name)
-        elif _counts(name, mode, warnings):
-            values[key] = value
-    return Checked(values, warnings)
+        warnings.append(f"option {option.name} is for {option.scope} reads and ignored")
+        return False
 
-
-def _counts(name: str, mode: Mode, warnings: list[str]) -> bool:
-    option = BY_NAME[name.lower()]
-    if mode == "any" or option.scope in ("both", mode):
-        return True
-    if option.outside == "refused":
-        raise InvalidArgumentError(
-            f"option {option.name} cannot be set for a {mode} read", hint=f"it is for {option.scope} reads"
-        )
-    warnings.append(f"option {option.name} is for {option.scope} reads and ignored")
-    return False
-
-
-def _unknown(name: str) -> InvalidArgumentError:
-    known = {
-        **{key: option.name for key, option in BY_NAME.items()},
-        **{key: key for key in HARMLESS | MAPPED},
-    }
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    suggestion = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists them all"
-    return InvalidArgumentError(f"there is no option {name}", hint=suggestion)
+    return _NAMES.sort(given, counts)
 
 
 def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """The options of one read, checked. Errors: ``check_names``; ``InvalidArgumentError`` names the option and
     says what it may be; ``NotAvailableYetError`` for value formats that are still to come."""
     values = check_names(given, mode).values
-    if not values.get("path"):
-        raise InvalidArgumentError(
-            "option path is missing", hint="give the store's directory: .load(DIR) or .option('path', DIR)"
-        )
+    path = _NAMES.path(values)
     least, most = _number(values, "minOffsetsPerTrigger"), _number(values, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
@@ -123,17 +90,17 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         )
     value_format = _value_format(values)
     return SourceOptions(
-        path=values["path"],
+        path=path,
         selection=_selection(values),
         starting=_starting(values, mode),
         ending=_ending(values),
-        isolation=cast(Isolation, _one_of(values, "isolation", ("read_committed", "read_uncommitted"))),
-        fail_on_data_loss=_one_of(values, "failOnDataLoss", ("true", "false")) == "true",
-        include_headers=_one_of(values, "includeHeaders", ("true", "false"), "false") == "true",
+        isolation=cast(Isolation, one_of(values, "isolation", ("read_committed", "read_uncommitted"))),
+        fail_on_data_loss=one_of(values, "failOnDataLoss", ("true", "false")) == "true",
+        include_headers=one_of(values, "includeHeaders", ("true", "false"), "false") == "true",
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_bytes_per_trigger=_number(values, "maxBytesPerTrigger"),
-        max_trigger_delay_ms=_time_ms(values, "maxTriggerDelay"),
+        max_trigger_delay_ms=time_ms(values, "maxTriggerDelay", BY_NAME["maxtriggerdelay"].default),
         min_partitions=_number(values, "minPartitions"),
         max_records_per_partition=_number(values, "maxRecordsPerPartition"),
         value_format=value_format,
@@ -168,7 +135,7 @@ def _selection(values: Mapping[str, str]) -> Selection:
 
 
 def _starting(values: Mapping[str, str], mode: Mode) -> PositionSpec:
-    strategy = _one_of(values, "startingOffsetsByTimestampStrategy", ("error", "latest"))
+    strategy = one_of(values, "startingOffsetsByTimestampStrategy", ("error", "latest"))
     otherwise: Literal["error", "latest"] = "latest" if strategy == "latest" else "error"
     by_time = _by_time(values, "startingTimestamp", "startingOffsetsByTimestamp", otherwise)
     if by_time is not None:
@@ -229,7 +196,7 @@ def _value_format(values: Mapping[str, str]) -> ValueFormat:
             f"valueFormat={text} comes with a later version",
             hint="read binary values and decode them with DataFrame functions (from_avro, from_protobuf, ...)",
         )
-    return cast(ValueFormat, _one_of(values, "valueFormat", ("binary", "string", "json")))
+    return cast(ValueFormat, one_of(values, "valueFormat", ("binary", "string", "json")))
 
 
 def _value_schema(values: Mapping[str, str], value_format: ValueFormat) -> str:
@@ -246,18 +213,6 @@ def _value_schema(values: Mapping[str, str], value_format: ValueFormat) -> str:
     return text
 
 
-def _one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:
-    """One of the words; the first is the default unless another one is given."""
-    text = values.get(name.lower(), default or choices[0]).strip().lower()
-    if text not in choices:
-        near = difflib.get_close_matches(text, choices, n=1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise InvalidArgumentError(
-            f"{name}={values[name.lower()]}", hint=f"{meant}it is {' or '.join(choices)}"
-        )
-    return text
-
-
 def _number(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name.lower())
     if text is None:
@@ -265,12 +220,3 @@ def _number(values: Mapping[str, str], name: str) -> int | None:
     if not text.strip().isdecimal() or not 0 < int(text) < 2**63:
         raise InvalidArgumentError(f"{name}={text}", hint="it is a whole number, at least 1")
     return int(text)
-
-
-def _time_ms(values: Mapping[str, str], name: str) -> int:
-    text = values.get(name.lower(), BY_NAME[name.lower()].default)
-    match = _TIME.fullmatch(text)
-    unit = match[2].lower() or "ms" if match is not None else ""
-    if match is None or unit not in _UNITS_MS:
-        raise InvalidArgumentError(f"{name}={text}", hint="write a time such as 500ms, 30s, 15m or 1h")
-    return int(int(match[1]) * _UNITS_MS[unit])

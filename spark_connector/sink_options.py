@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from logstore.config import CODECS
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
-from spark_connector.option_table import BROKERS, Option
+from logstore.errors import InvalidArgumentError
+from spark_connector.option_names import OptionNames, one_of, time_ms
+from spark_connector.option_table import Option
 
 Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
 
@@ -84,8 +83,16 @@ SINK_REFUSED: Final = {
     "kafka.interceptor.classes": "there is no Kafka client whose calls could be intercepted",
 }
 
-_TIME = re.compile(r"(\d+)\s*(ms|s|m|min|h)")
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_NAMES: Final = OptionNames(
+    known=_BY_NAME,
+    mapped=_MAPPED,
+    harmless=SINK_HARMLESS,
+    refused=SINK_REFUSED,
+    use="writing to",
+    give_path=".save(DIR), .start(DIR) or option path",
+    where=" for writes",
+    passed=_SPARKS_OWN,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,69 +116,18 @@ class ParsedSink(NamedTuple):
 def parse_sink(given: Mapping[str, str]) -> ParsedSink:
     """``InvalidArgumentError`` names the option and what it may be, or the nearest to an unknown one;
     ``NotAvailableYetError`` for brokers."""
-    values: dict[str, str] = {}
-    warnings: list[str] = []
-    for name, value in given.items():
-        key = name.lower()
-        if key in BROKERS:
-            raise NotAvailableYetError(
-                f"{name}={value}: writing to brokers comes with a later version",
-                hint="leave it out and give the store's directory: .save(DIR), .start(DIR) or option path",
-            )
-        if key in SINK_REFUSED:
-            raise InvalidArgumentError(f"option {name} cannot be set", hint=SINK_REFUSED[key])
-        if key in SINK_HARMLESS:
-            warnings.append(f"option {name} changes nothing: {SINK_HARMLESS[key]}")
-        elif key in _MAPPED:
-            values.setdefault(_MAPPED[key], value)
-        elif key in _BY_NAME:
-            values[key] = value
-        elif key not in _SPARKS_OWN:
-            raise _unknown(name)
-    if not values.get("path"):
-        raise InvalidArgumentError(
-            "option path is missing",
-            hint="give the store's directory: .save(DIR), .start(DIR) or option path",
-        )
+    values, warnings = _NAMES.sort(given)
+    path = _NAMES.path(values)
     topic = values.get("topic")
     if topic is not None and not topic.strip():
         raise InvalidArgumentError(
             "option topic is empty", hint="name a topic, or leave it to the column topic"
         )
     options = SinkOptions(
-        path=values["path"],
+        path=path,
         topic=None if topic is None else topic.strip(),
-        delivery=cast(
-            Delivery, _one_of("delivery", values.get("delivery"), ("exactly_once", "at_least_once"))
-        ),
-        compression=_compression(values.get("compression")),
-        lock_timeout_s=_time_s("lockTimeout", values.get("locktimeout", "30s")),
+        delivery=cast(Delivery, one_of(values, "delivery", ("exactly_once", "at_least_once"))),
+        compression=one_of(values, "compression", tuple(CODECS)) if "compression" in values else None,
+        lock_timeout_s=time_ms(values, "lockTimeout", _BY_NAME["locktimeout"].default) / 1000,
     )
     return ParsedSink(options, warnings)
-
-
-def _unknown(name: str) -> InvalidArgumentError:
-    known = {key: option.name for key, option in _BY_NAME.items()}
-    known |= {key: key for key in SINK_HARMLESS | _MAPPED}
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    suggestion = f"did you mean {known[near[0]]}?" if near else "spark_connector/README.md lists them all"
-    return InvalidArgumentError(f"there is no option {name} for writes", hint=suggestion)
-
-
-def _one_of(name: str, given: str | None, choices: tuple[str, ...]) -> str:
-    """The first is the default."""
-    text = choices[0] if given is None else given.strip().lower()
-    if text not in choices:
-        raise InvalidArgumentError(f"{name}={given}", hint=f"it is {' or '.join(choices)}")
-    return text
-
-
-def _compression(given: str | None) -> str | None:
-    return None if given is None else _one_of("compression", given, tuple(CODECS))
-
-
-def _time_s(name: str, given: str) -> float:
-    match = _TIME.fullmatch(given.strip().lower())
-    if match is None:
-        raise InvalidArgumentError(f"{name}={given}", hint="write a time such as 500ms, 30s or 2m")
-    return int(match[1]) * _UNITS_S[match[2]]

@@ -1,0 +1,104 @@
+"""Options sorted out by name: which count, which change nothing, which are refused, and what an unknown one meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from spark_connector.option_table import BROKERS, Option
+
+_UNITS_MS: Final = {
+    "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
+}  # fmt: skip
+_TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+class Checked(NamedTuple):
+    """The options that count, by lower-case name, and what the user ought to know about the others."""
+
+    values: dict[str, str]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptionNames:
+    """All names of one kind of use, in lower case. ``use``: as in "reading from brokers"; ``where``: as in "there is no
+    option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read.
+    """
+
+    known: Mapping[str, Option]
+    mapped: Mapping[str, str]
+    harmless: Mapping[str, str]
+    refused: Mapping[str, str]
+    use: str
+    give_path: str
+    where: str = ""
+    passed: Collection[str] = field(default_factory=frozenset)
+
+    def sort(
+        self, given: Mapping[str, str], counts: Callable[[Option, list[str]], bool] | None = None
+    ) -> Checked:
+        """``counts``: whether a known option does, here; it may add a warning. ``InvalidArgumentError`` for one that is
+        unknown (it names the nearest) or refused; ``NotAvailableYetError`` for brokers."""
+        values: dict[str, str] = {}
+        warnings: list[str] = []
+        for name, value in given.items():
+            key = name.lower()
+            if key in BROKERS:
+                raise NotAvailableYetError(
+                    f"{name}={value}: {self.use} brokers comes with a later version",
+                    hint=f"leave it out and give the store's directory: {self.give_path}",
+                )
+            if key in self.refused:
+                raise InvalidArgumentError(f"option {name} cannot be set", hint=self.refused[key])
+            if key in self.harmless:
+                warnings.append(f"option {name} changes nothing: {self.harmless[key]}")
+            elif key in self.mapped:
+                values.setdefault(self.mapped[key].lower(), value)
+            elif key in self.known:
+                if counts is None or counts(self.known[key], warnings):
+                    values[key] = value
+            elif key not in self.passed:
+                raise self._unknown(name)
+        return Checked(values, warnings)
+
+    def path(self, values: Mapping[str, str]) -> str:
+        """``InvalidArgumentError`` where there is none."""
+        if not values.get("path"):
+            raise InvalidArgumentError(
+                "option path is missing", hint=f"give the store's directory: {self.give_path}"
+            )
+        return values["path"]
+
+    def _unknown(self, name: str) -> InvalidArgumentError:
+        names = {key: option.name for key, option in self.known.items()}
+        names |= {key: key for key in (*self.harmless, *self.mapped)}
+        near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+        suggestion = f"did you mean {names[near[0]]}?" if near else "spark_connector/README.md lists them all"
+        return InvalidArgumentError(f"there is no option {name}{self.where}", hint=suggestion)
+
+
+def one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:
+    """One of the words, in lower case; the first is the default unless another one is given."""
+    text = values.get(name.lower(), default or choices[0]).strip().lower()
+    if text not in choices:
+        near = difflib.get_close_matches(text, choices, n=1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InvalidArgumentError(
+            f"{name}={values[name.lower()]}", hint=f"{meant}it is {' or '.join(choices)}"
+        )
+    return text
+
+
+def time_ms(values: Mapping[str, str], name: str, default: str) -> int:
+    """A time such as 500ms or 2m; without a unit it is in ms."""
+    text = values.get(name.lower(), default)
+    match = _TIME.fullmatch(text)
+    unit = match[2].lower() or "ms" if match is not None else ""
+    if match is None or unit not in _UNITS_MS:
+        raise InvalidArgumentError(f"{name}={text}", hint="write a time such as 500ms, 30s, 15m or 1h")
+    return int(int(match[1]) * _UNITS_MS[unit])

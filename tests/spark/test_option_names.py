@@ -1,0 +1,72 @@
+"""Names alone: what the options mean is in test_options.py and test_sink_options.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from spark_connector.option_names import OptionNames, one_of, time_ms
+from spark_connector.option_table import Option
+
+NAMES = OptionNames(
+    known={"colour": Option(name="colour", default="", values="", meaning="")},
+    mapped={"kafka.color": "Colour"},
+    harmless={"kafka.size": "nothing is big"},
+    refused={"kafka.shape": "it has one"},
+    use="painting",
+    give_path=".paint(DIR)",
+    where=" for paint",
+    passed=frozenset({"own"}),
+)
+
+
+def test_each_name_goes_where_it_belongs() -> None:
+    values, warnings = NAMES.sort({"COLOUR": "red", "kafka.Color": "blue", "kafka.size": "9", "own": "x"})
+    assert values == {"colour": "red"}, "what we call it ourselves beats Kafka's name"
+    assert warnings == ["option kafka.size changes nothing: nothing is big"]
+    assert NAMES.sort({"kafka.color": "blue"}).values == {"colour": "blue"}
+
+
+def test_an_option_that_does_not_count_here_is_left_out() -> None:
+    def counts(option: Option, warnings: list[str]) -> bool:
+        warnings.append(f"{option.name} is ignored")
+        return False
+
+    assert NAMES.sort({"colour": "red"}, counts) == ({}, ["colour is ignored"])
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "text"),
+    [
+        ("color", InvalidArgumentError, "there is no option color for paint.*did you mean colour"),
+        ("qqq", InvalidArgumentError, "README"),
+        ("kafka.shape", InvalidArgumentError, "it has one"),
+        ("bootstrap.servers", NotAvailableYetError, r"painting brokers.*\.paint\(DIR\)"),
+    ],
+)
+def test_what_is_refused_says_what_to_do(name: str, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=f"(?s){text}"):
+        NAMES.sort({name: "x"})
+
+
+def test_a_path_is_needed() -> None:
+    assert NAMES.path({"path": "data"}) == "data"
+    with pytest.raises(InvalidArgumentError, match=r"(?s)path is missing.*\.paint\(DIR\)"):
+        NAMES.path({"path": ""})
+
+
+def test_words_and_times() -> None:
+    assert one_of({}, "mode", ("a", "b")) == "a"
+    assert one_of({}, "mode", ("a", "b"), "b") == "b"
+    assert one_of({"mode": " B "}, "Mode", ("a", "b")) == "b"
+    with pytest.raises(InvalidArgumentError, match="(?s)mode=alpa.*did you mean alpha"):
+        one_of({"mode": "alpa"}, "mode", ("alpha", "beta"))
+    assert [time_ms({}, "t", text) for text in ("7", "500ms", "30s", "2 M", "1h")] == [
+        7,
+        500,
+        30_000,
+        120_000,
+        3_600_000,
+    ]
+    with pytest.raises(InvalidArgumentError, match="t=soon"):
+        time_ms({"t": "soon"}, "t", "1s")
