@@ -7,17 +7,14 @@ crash afterwards, a kill or a power loss, breaks no promise. A fault that did no
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from logstore.errors import LogStoreError, OutcomeUnknownError, PartitionPoisonedError
 from logstore.seams.faults import FaultKind, Operation
-from logstore.seams.memory_crash import RandomChooser
 from tests.sim import model as rules
+from tests.sim.fault_run import FaultCounts, FaultRun, goes_on
 from tests.sim.host import named_errors
 from tests.sim.machine import Machine
 from tests.sim.model import Violation
@@ -72,22 +69,6 @@ class Case:
         return f"{self.kind.value} {'for ever from' if self.forever else 'at'} call {self.call}"
 
 
-@dataclass(slots=True)
-class FaultCounts:
-    """``fired`` by kind; ``errors``: named errors that came out; ``poisoned``: partitions that refused."""
-
-    planned: int = 0
-    fired: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    poisoned: int = 0
-
-    def add(self, other: FaultCounts) -> None:
-        self.planned += other.planned
-        self.fired += other.fired
-        self.errors += other.errors
-        self.poisoned += other.poisoned
-
-
 def trace_of_workload() -> list[Operation]:
     """The workload's I/O calls, undisturbed."""
     machine = Machine(SETTINGS, trace=True)
@@ -105,44 +86,16 @@ def cases() -> Iterator[Case]:
                 yield Case(call, kind, forever)
 
 
-class FaultRun:
+class WorkloadFault(FaultRun[Case, Machine]):
     """One case, run to its end."""
 
     def __init__(self, case: Case) -> None:
-        self.case = case
-        self.machine = Machine(SETTINGS)
-        self.counts = FaultCounts(planned=1)
-        self.source = random.Random(str(case))
+        super().__init__(case, Machine(SETTINGS))
 
-    def run(self) -> FaultCounts:
-        """The counts; Violation with the case in its text."""
-        try:
-            self._run()
-        except Violation as violation:
-            raise Violation(violation.rule, f"{violation.detail}; {self.case}") from violation
-        return self.counts
+    def calls(self) -> Iterable[Call]:
+        return WORKLOAD
 
-    def _run(self) -> None:
-        machine = self.machine
-        machine.set_up()
-        faults = machine.fs.faults
-        faults.at(faults.calls + self.case.call, self.case.kind, self.case.forever)
-        for call in WORKLOAD:
-            try:
-                with named_errors():
-                    machine.do(call)
-            except LogStoreError as error:
-                if not faults.fired:
-                    raise Violation(rules.NAMED_ERRORS, f"{call} failed without a fault: {error}") from error
-                self.counts.errors[type(error).__name__] += 1
-                self._after_error(call, error)
-                break
-        if faults.fired:
-            self.counts.fired[self.case.kind.value] += 1
-            self._crash()
-
-    def _after_error(self, call: Call, error: LogStoreError) -> None:
-        self.machine.fs.faults.clear()
+    def after_error(self, call: Call, error: LogStoreError) -> None:
         if isinstance(call, Reopen):
             self._reopened()
             return
@@ -184,34 +137,9 @@ class FaultRun:
         self.machine.lose_process(self.machine.fs.process_crash())
         self.machine.recover(power_loss=False)
 
-    def _crash(self) -> None:
-        """A kill, or a power loss, or a kill and then a power loss."""
-        machine = self.machine
-        machine.fs.faults.clear()
-        drawn = self.source.random()
-        if drawn < 0.6:
-            machine.lose_process(machine.fs.process_crash())
-            machine.recover(power_loss=False)
-        if drawn > 0.3:
-            machine.lose_power(machine.fs.crash(RandomChooser(self.source)))
-            machine.recover(power_loss=True)
-        machine.prove_usable()
-
-
-@contextmanager
-def goes_on(rule: str, error: LogStoreError, but: type[LogStoreError] | tuple[()] = ()) -> Iterator[None]:
-    """No error may come out after ``error``, but for the excused one."""
-    try:
-        with named_errors():
-            yield
-    except LogStoreError as refused:
-        if but and isinstance(refused, but):
-            raise
-        raise Violation(rule, f"{type(refused).__name__}: {refused}, after {error}") from refused
-
 
 def run_cases(chosen: Iterable[Case]) -> FaultCounts:
     totals = FaultCounts()
     for case in chosen:
-        totals.add(FaultRun(case).run())
+        totals.add(WorkloadFault(case).run())
     return totals

@@ -32,7 +32,7 @@ from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.topic import Topic
 from tests.sim.damage import run_flips
 from tests.sim.exhaustive import Workload
-from tests.sim.faults import FaultRun, cases
+from tests.sim.faults import WorkloadFault, cases
 from tests.sim.host import ROOT
 from tests.sim.mixed import CRITICAL, MixedSchedule, mixed_explorer, torn_tail
 from tests.sim.model import Violation
@@ -369,7 +369,7 @@ Run = Callable[[], "Violation | None"]
 
 HUNTERS: Final[dict[str, Callable[[], Iterable[Run]]]] = {
     "schedules": lambda: (partial(_scheduled, seed, Schedule) for seed in range(MOST_SEEDS)),
-    "faults": lambda: (partial(_raised, FaultRun(case).run) for case in cases()),
+    "faults": lambda: (partial(_raised, WorkloadFault(case).run) for case in cases()),
     "damage": lambda: (partial(_raised, check) for check in run_flips()),
     "mixed schedules": lambda: (partial(_scheduled, seed, MixedSchedule) for seed in range(MOST_SEEDS)),
     "sweep": lambda: (partial(_raised, SweepRun(case).run) for case in _shuffled(sweep_cases())),

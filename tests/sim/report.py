@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 from tests.sim.damage import run_flips, run_truncations
 from tests.sim.exhaustive import Counts, Explorer, Workload, workloads
-from tests.sim.faults import Case, FaultCounts, cases, run_cases
+from tests.sim.fault_run import FaultCounts
+from tests.sim.faults import Case, cases, run_cases
 from tests.sim.files import Check, FileCounts, run_file_checks, run_file_flips, run_file_lengths
 from tests.sim.ledger_plants import PLANTS
 from tests.sim.ledger_workload import ALPHABET as MIXED_ALPHABET

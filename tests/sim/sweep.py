@@ -7,7 +7,6 @@ sync has poisoned the log; after a kill, a power loss, or both, nothing that was
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,10 +14,8 @@ from typing import Final
 
 from logstore.errors import LogStoreError, PartitionPoisonedError
 from logstore.seams.faults import _APPLIES, FaultKind, Operation
-from logstore.seams.memory_crash import RandomChooser
 from tests.sim import model as rules
-from tests.sim.faults import FaultCounts, goes_on
-from tests.sim.host import named_errors
+from tests.sim.fault_run import FaultCounts, FaultRun, goes_on
 from tests.sim.ledger_machine import LedgerMachine
 from tests.sim.ledger_workload import (
     Clean,
@@ -32,7 +29,6 @@ from tests.sim.ledger_workload import (
     Send,
     Slice,
 )
-from tests.sim.model import Violation
 from tests.sim.workload import Flush, Read, Reopen, Tick, Trim
 
 KINDS: Final = (FaultKind.EIO, FaultKind.ENOSPC, FaultKind.SHORT_WRITE)
@@ -107,47 +103,19 @@ def sweep_cases() -> Iterator[SweepCase]:
                     yield SweepCase(name, call, kind, forever=True)
 
 
-class SweepRun:
+class SweepRun(FaultRun[SweepCase, LedgerMachine]):
     """One case, run to its end."""
 
     def __init__(self, case: SweepCase) -> None:
-        self.case = case
-        self.machine = LedgerMachine(SWEEPS[case.name].settings)
-        self.counts = FaultCounts(planned=1)
-        self.source = random.Random(str(case))
+        super().__init__(case, LedgerMachine(SWEEPS[case.name].settings))
 
-    def run(self) -> FaultCounts:
-        """The counts; Violation with the case in its text."""
-        try:
-            self._run()
-        except Violation as violation:
-            raise Violation(violation.rule, f"{violation.detail}; {self.case}") from violation
-        return self.counts
+    def calls(self) -> Iterable[object]:
+        return SWEEPS[self.case.name].calls
 
-    def _run(self) -> None:
-        machine, case = self.machine, self.case
-        machine.set_up()
-        faults = machine.fs.faults
-        faults.at(faults.calls + case.call, case.kind, case.forever)
-        for call in SWEEPS[case.name].calls:
-            try:
-                with named_errors():
-                    machine.do(call)
-            except LogStoreError as error:
-                if not faults.fired:
-                    raise Violation(rules.NAMED_ERRORS, f"{call} failed without a fault: {error}") from error
-                self.counts.errors[type(error).__name__] += 1
-                faults.clear()
-                if not isinstance(call, Reopen | Recreate):
-                    self._goes_on(error)
-                break
-        if faults.fired:
-            self.counts.fired[case.kind.value] += 1
-            faults.clear()
-            self._crash()
-
-    def _goes_on(self, error: LogStoreError) -> None:
-        """Reads do, and appends unless a sync failed."""
+    def after_error(self, call: object, error: LogStoreError) -> None:
+        """Reads go on, and appends unless a sync failed."""
+        if isinstance(call, Reopen | Recreate):
+            return
         machine = self.machine
         with goes_on(rules.READS_GO_ON, error):
             list(machine.log.records(machine.log.log_start_offset))
@@ -160,18 +128,9 @@ class SweepRun:
         except PartitionPoisonedError:
             self.counts.poisoned += 1
 
-    def _crash(self) -> None:
-        """A kill, or a power loss, or a kill and then a power loss."""
-        machine = self.machine
-        machine.ledger.unsettle()
-        drawn = self.source.random()
-        if drawn < 0.6:
-            machine.lose_process(machine.fs.process_crash())
-            machine.recover(power_loss=False)
-        if drawn > 0.3:
-            machine.lose_power(machine.fs.crash(RandomChooser(self.source)))
-            machine.recover(power_loss=True)
-        machine.prove_usable()
+    def crash(self) -> None:
+        self.machine.ledger.unsettle()
+        super().crash()
 
 
 def run_sweep(chosen: Iterable[SweepCase]) -> FaultCounts:

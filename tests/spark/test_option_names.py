@@ -59,7 +59,7 @@ def test_words_and_times() -> None:
     assert one_of({}, "mode", ("a", "b")) == "a"
     assert one_of({}, "mode", ("a", "b"), "b") == "b"
     assert one_of({"mode": " B "}, "Mode", ("a", "b")) == "b"
-    with pytest.raises(InvalidArgumentError, match="(?s)mode=alpa.*did you mean alpha"):
+    with pytest.raises(InvalidArgumentError, match=r"(?s)mode=alpa.*did you mean alpha"):
         one_of({"mode": "alpa"}, "mode", ("alpha", "beta"))
     assert [time_ms({}, "t", text) for text in ("7", "500ms", "30s", "2 M", "1h")] == [
         7,
