@@ -89,7 +89,7 @@ def quiet_excepts(text: str) -> Iterator[str]:
 def prints(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
-            yield f"{node.lineno}: print outside the command and the benches"
+            yield f"{node.lineno}: print outside the command, the examples and the benches"
 
 
 def unfinished(text: str) -> Iterator[str]:
