@@ -24,7 +24,6 @@ so that Python's own work per record stays small.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
 from operator import add, itemgetter
@@ -65,14 +64,13 @@ _DELTA_SIZES = [1] * ONE_BYTE_END + [2] * (TWO_BYTE_END - ONE_BYTE_END)
 _DELTAS_NULL_KEY = [varint + b"\x01" for varint in VARINTS]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRows:
+class EncodedRows(NamedTuple):
     """A records section, uncompressed, with what the batch header says about it. Timestamps in ms."""
 
     records: bytes
     base_timestamp: int
     max_timestamp: int
-    count: int
+    records_count: int
 
 
 class _Column(NamedTuple):
@@ -122,13 +120,16 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
 def _encode_one(row: Row, now_ms: int) -> EncodedRows | None:
     """The batch of one record that a durable send makes, without columns; None if it is not of the plain kind
     (headers, large or odd fields), which the general way encodes or refuses."""
-    if type(row) is not tuple or not 2 <= len(row) <= 4 or (len(row) > 2 and row[2]):
+    if type(row) is not tuple:
+        return None
+    width = len(row)
+    if width != 2 and (not 3 <= width <= 4 or row[2]):
         return None
     key, value = row[0], row[1]
-    stamp_ms = row[3] if len(row) > 3 and row[3] is not None else now_ms
+    stamp_ms = row[3] if width == 4 and row[3] is not None else now_ms  # type: ignore[misc]  # a row of four
     if type(stamp_ms) is not int or not INT64_MIN <= stamp_ms <= INT64_MAX:
         return None
-    if not {type(key), type(value)} <= _NULLABLE_BYTES:
+    if type(key) not in _NULLABLE_BYTES or type(value) not in _NULLABLE_BYTES:
         return None
     key_length = -1 if key is None else len(key)
     value_length = -1 if value is None else len(value)
