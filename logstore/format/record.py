@@ -117,7 +117,7 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     return EncodedRows(_join(sizes, fixed, columns, stamps, tails), base_ms, max_ms, count)
 
 
-def _encode_one(row: Row, now_ms: int) -> EncodedRows | None:
+def _encode_one(row: Any, now_ms: int) -> EncodedRows | None:
     """The batch of one record that a durable send makes, without columns; None if it is not of the plain kind
     (headers, large or odd fields), which the general way encodes or refuses."""
     if type(row) is not tuple:
@@ -126,7 +126,7 @@ def _encode_one(row: Row, now_ms: int) -> EncodedRows | None:
     if width != 2 and (not 3 <= width <= 4 or row[2]):
         return None
     key, value = row[0], row[1]
-    stamp_ms = row[3] if width == 4 and row[3] is not None else now_ms  # type: ignore[misc]  # a row of four
+    stamp_ms = row[3] if width == 4 and row[3] is not None else now_ms
     if type(stamp_ms) is not int or not INT64_MIN <= stamp_ms <= INT64_MAX:
         return None
     if type(key) not in _NULLABLE_BYTES or type(value) not in _NULLABLE_BYTES:

@@ -121,8 +121,9 @@ class PartitionLog:
         appended, stamped_ms = self.append_checked(batches, acks, expected_offset, now_ms)
         timestamp_ms = stamped_ms
         if stamped_ms < 0:
-            first = rows[0][3] if len(rows[0]) > 3 else None
-            timestamp_ms = now_ms if first is None else int(first)
+            first: Row = rows[0]
+            given = first[3] if len(first) > 3 else None
+            timestamp_ms = now_ms if given is None else int(given)
         return RecordMetadata(
             self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
         )
