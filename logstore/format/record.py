@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 from logstore.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTypeError
 from logstore.format.alike import join_alike, keys_alike, split_alike
+from logstore.format.headers import header_columns
 from logstore.format.varint import (
     INT64_MAX,
     INT64_MIN,
@@ -103,7 +104,7 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     if timestamps is not None:
         base_ms, max_ms, stamps = _timestamp_deltas(timestamps, now_ms)
     if headers is not None:
-        tails = _header_sections(headers)
+        tails = header_columns(headers)
 
     if keys[0] is None and keys.count(None) == count:
         sizes: Sequence[int] = list(map(add, value.sizes, delta_sizes))
@@ -144,12 +145,13 @@ def _join(
     fixed: int,
     columns: list[Sequence[bytes]],
     stamps: list[bytes] | None,
-    tails: list[bytes] | None,
+    tails: list[Sequence[bytes]] | None,
 ) -> bytes:
     """Put each record's length in front, its header section behind, and join all fields of all records.
 
     ``sizes``: bytes of each record's varying fields; ``fixed``: bytes of the one-byte fields of all.
-    ``stamps``: timestamp deltas; None if all are 0. ``tails``: header sections; None if all are empty.
+    ``stamps``: timestamp deltas; None if all are 0. ``tails``: columns that make the header sections; None if all
+    are empty.
     """
     count = len(sizes)
     if stamps is not None:
@@ -158,8 +160,9 @@ def _join(
         columns = [stamps, *columns]
     if tails is not None:
         fixed -= 1
-        sizes = list(map(add, sizes, map(len, tails)))
-        columns = [*columns, tails]
+        for tail in tails:
+            sizes = list(map(add, sizes, map(len, tail)))
+        columns = [*columns, *tails]
     lengths = [size + fixed for size in sizes]
     # The header count 0 of a record goes into the head of the next one: one field less to join.
     before, after = (b"\0", b"\0") if tails is None else (b"", b"")
@@ -287,44 +290,6 @@ def _timestamp_deltas(column: Sequence[Any], now_ms: int) -> tuple[int, int, lis
     if lowest - base_ms >= 0 and highest - base_ms < TWO_BYTE_END:
         return base_ms, highest, list(map(VARINTS.__getitem__, deltas))
     return base_ms, highest, list(map(encode_varlong, deltas))
-
-
-def _header_sections(column: Sequence[Headers | None]) -> list[bytes]:
-    names: dict[str, bytes] = {}
-    return [
-        _header_section(headers, index, names) if headers else b"\0" for index, headers in enumerate(column)
-    ]
-
-
-def _header_section(headers: Headers, index: int, names: dict[str, bytes]) -> bytes:
-    """Count and fields of one record's headers. ``names``: the names met so far in this batch, encoded."""
-    try:
-        parts = [encode_varint(len(headers))]
-        for name, value in headers:
-            field = names.get(name)
-            if field is None:
-                field = names[name] = _header_name(name)
-            parts.append(field)
-            if value is None:
-                parts.append(b"\x01")
-            elif isinstance(value, bytes):
-                parts.append(encode_varint(len(value)))
-                parts.append(value)
-            else:
-                raise TypeError(f"the value of header {name!r} is {type(value).__name__}, not bytes or None")
-        return b"".join(parts)
-    except (TypeError, ValueError) as error:
-        raise RecordTypeError(
-            f"the headers of row {index} are not pairs of (str, bytes or None): {error}",
-            hint='give headers as [("name", b"value")]',
-        ) from error
-
-
-def _header_name(name: Any) -> bytes:
-    if not isinstance(name, str):
-        raise TypeError(f"the header name {name!r} is {type(name).__name__}, not str")
-    encoded = name.encode("utf-8")
-    return encode_varint(len(encoded)) + encoded
 
 
 def decode_rows(
