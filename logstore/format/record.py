@@ -45,7 +45,7 @@ from logstore.format.varint import (
     read_raw,
     size_of_varint,
 )
-from logstore.types import Header, Headers, Record, Row
+from logstore.types import Header, Record, Row
 
 MIN_RECORD_BYTES = 7
 """The smallest record: a length and six fields of one byte. Bounds a count before anything is allocated."""

@@ -105,8 +105,7 @@ class PartitionLog:
         ``InvalidTimestampError``; nothing is appended then.
         """
         self._access.check_writable()
-        if acks != "all":
-            check_acks(acks)
+        check_acks(acks)
         if type(rows) is not list and (
             not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray | memoryview)
         ):
@@ -507,5 +506,7 @@ def limit_of(bounds: Bounds, isolation: Isolation) -> int:
 
 
 def check_acks(acks: object) -> None:
-    if isinstance(acks, bool) or not isinstance(acks, int | str) or acks not in (0, 1, "all"):
+    if type(acks) is str and acks == "all":
+        return
+    if isinstance(acks, bool) or not isinstance(acks, int) or acks not in (0, 1):
         raise InvalidArgumentError(f"acks={acks!r} is not known", hint="use 0, 1 or 'all'")

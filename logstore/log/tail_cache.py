@@ -13,7 +13,6 @@ from typing import TypeAlias
 
 from logstore.types import Buffer
 
-
 # (base offset, next offset, end position in the active segment, one whole batch in parts, its size). A plain
 # tuple: the garbage collector stops looking at those once it has seen that they hold nothing of its own, and of
 # these there are as many as batches that fit the tail.

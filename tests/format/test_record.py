@@ -23,7 +23,9 @@ from tests.format.batches import CALM, NOW_MS, records_of, row_lists
 def round_trip(rows: list[Any], now_ms: int = NOW_MS, base_offset: int = 0) -> list[Record]:
     encoded = encode_rows(rows, now_ms)
     assert encoded.records_count == len(rows)
-    return decode_rows(encoded.records, encoded.records_count, base_offset, encoded.base_timestamp, "t", 3, None)
+    return decode_rows(
+        encoded.records, encoded.records_count, base_offset, encoded.base_timestamp, "t", 3, None
+    )
 
 
 @CALM
