@@ -89,6 +89,7 @@ class Housekeeper:
 
     def step(self) -> float | None:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
+        self._next_wake_s = math.inf  # a log that becomes dirty from here on may not be seen by this step
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
         due.append(self._end_transactions())
@@ -104,11 +105,17 @@ class Housekeeper:
         wait: float | None = None
         for log in logs:
             with self._dirty_lock:
-                if not log.dirty or log.poisoned:
+                clean = not log.dirty
+                if clean or log.poisoned:
                     self._dirty.pop(log, None)
-                    continue
-            left = log.dirty_since_s + log.config.flush_ms / 1000 - now_s
-            if left <= 0:
+            if log.poisoned:
+                continue
+            left = log.config.flush_ms / 1000
+            if not clean:
+                left += log.dirty_since_s - now_s
+            # Clean again: somebody appends and syncs. It will be dirty again soon, and must not wake the
+            # thread each time, which would cost every durable record a change of threads.
+            if left <= 0 and not clean:
                 self._guarded(log.where, log.sync)
                 left = log.config.flush_ms / 1000  # appended to meanwhile, or it failed: looked at again
             wait = left if wait is None else min(wait, left)

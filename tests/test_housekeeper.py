@@ -51,6 +51,55 @@ def test_a_record_is_flushed_after_flush_ms_and_not_before() -> None:
     assert store.metrics()["logstore_unsynced_records"] == 0
 
 
+def test_a_log_that_is_synced_after_each_append_does_not_wake_the_thread_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, clock = make()
+    log = store.partition("t", 0)
+    store.step()
+    woken: list[float] = []
+    monkeypatch.setattr(store._housekeeper._thread, "wake", lambda: woken.append(clock.monotonic_s()))
+    log.append([(None, b"a")])
+    assert len(woken) == 1  # it slept for longer than flush.ms
+    for _ in range(3):
+        assert store.step() == 0.1  # as soon as the next record could be due
+        log.append([(None, b"a")])
+        clock.advance(50)
+        log.append([(None, b"a")])
+        clock.advance(50)
+    assert len(woken) == 1
+    log.append([(None, b"a")], acks=1)
+    store.step()
+    assert log.high_watermark == 7
+    clock.advance(100)
+    assert store.step() == 0.1
+    assert log.high_watermark == 8
+    clock.advance(100)
+    store.step()
+    assert store.step() > 0.1  # type: ignore[operator]  # nothing is dirty, and nothing was lately
+
+
+def test_a_record_that_comes_in_the_middle_of_a_step_is_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, clock = make()
+    log = store.partition("t", 0)
+    log.append([(None, b"a")])
+    store.step()
+    woken: list[int] = []
+    monkeypatch.setattr(store._housekeeper._thread, "wake", lambda: woken.append(1))
+    look = store._housekeeper._look_after_topics
+
+    def look_while_somebody_appends(now_s: float) -> float | None:
+        log.append([(None, b"b")], acks=1)
+        return look(now_s)
+
+    monkeypatch.setattr(store._housekeeper, "_look_after_topics", look_while_somebody_appends)
+    clock.advance(200)
+    store.step()
+    assert woken == [1]
+
+
 def test_each_topic_keeps_its_own_time() -> None:
     store, clock = make()
     store.partition("slow", 0).append([(None, b"a")], acks=1)

@@ -418,7 +418,7 @@ class Accumulator:
         batch.reserved = 0
         batch.parts = (parts[0], parts[1])
         batch.rows = []
-        batch.encoded = None
+        batch.encoded = batch.header = None
         for index, callback in batch.callbacks or ():
             part, place = batch.locate(index)
             part.callbacks = [*(part.callbacks or ()), (place, callback)]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from logstore.errors import LogStoreError
+from logstore.format.batch import BatchHeader
 from logstore.groups.assignors import Assignor
 from logstore.groups.views import GroupState, MemberDescription, MemberView
 from logstore.types import (
@@ -49,11 +50,13 @@ class TopicMetadata:
 
 
 class ProduceItem(NamedTuple):
-    """One encoded batch (record batch v2, base offset ignored) for one partition."""
+    """One encoded batch (record batch v2, base offset ignored) for one partition. ``header``: the batch's, of
+    who encoded it right here, so that a backend in this process need not parse and prove it; None: unknown."""
 
     topic: str
     partition: int
     batch: bytes
+    header: BatchHeader | None = None
 
 
 class ProduceResult(NamedTuple):

@@ -30,7 +30,8 @@ class Delivery:
 
     def done(self) -> bool:
         """Whether there is an outcome, good or bad. Never waits."""
-        return self._batch.locate(self._index)[0].done
+        batch = self._batch
+        return batch.done if batch.parts is None else batch.locate(self._index)[0].done
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Where the record is; sends its batch now if that is still open.

@@ -36,7 +36,7 @@ from logstore.errors import (
     LogStoreError,
     OffsetOutOfRangeError,
 )
-from logstore.log.append_validation import check_leader_append, split_checked
+from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog, check_acks, limit_of
 from logstore.producer_ids import ProducerIds
@@ -234,15 +234,18 @@ class EmbeddedBackend(EmbeddedTransactions):
         self, item: ProduceItem, acks: Acks, entered: list[Topic]
     ) -> tuple[ProduceResult, tuple[OwnedLog, int] | None]:
         """One batch into its log; (result, what must become durable for it)."""
-        where = f"{item.topic}-{item.partition}"
         try:
             topic = self._registry.get(item.topic)
             topic.enter()
             entered.append(topic)
             log = topic.log(item.partition)
             now_ms = self._context.clock.wall_ms()
-            batches = check_leader_append(split_checked(item.batch, where), topic.config, now_ms, where)
-            appended = log.append(batches)
+            header = item.header
+            if header is None:
+                batches = split_checked(item.batch, log.where)
+            else:
+                batches = [CheckedBatch(memoryview(item.batch), header)]
+            appended = log.append(check_leader_append(batches, topic.config, now_ms, log.where))
         except LogStoreError as error:
             return ProduceResult(-1, -1, error), None
         stamped_ms = now_ms if topic.config.timestamp_type == "LogAppendTime" else -1

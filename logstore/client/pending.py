@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from logstore.errors import LogStoreError
-from logstore.format.batch import HEADER_SIZE
+from logstore.format.batch import HEADER_SIZE, BatchHeader
 from logstore.types import Buffer
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class PendingBatch:
     attempts = 0
     refusal: LogStoreError | None = None  # what the last attempt came to
     encoded: bytes | None = None
+    header: BatchHeader | None = None  # of ``encoded``, if it was made here from rows
     ready: Buffer | None = None  # the records came as a batch: only its head is written anew
     identity: Identity | None = None  # of an idempotent producer, from the first flight on
     base_sequence = -1  # with it; kept for retries
@@ -113,6 +114,11 @@ class PendingBatch:
         self.room = -1
         self.overhead = RECORD_OVERHEAD + TIMESTAMP_OVERHEAD
 
+    @property
+    def landed(self) -> bool:
+        """Done, and not because it was cut in two. Needs no lock."""
+        return self.done and self.parts is None
+
     def locate(self, index: int) -> tuple[PendingBatch, int]:
         """The batch that the row at ``index`` went with, and its index there."""
         if self.parts is None:
@@ -139,7 +145,7 @@ class PendingBatch:
 
     def forget_sequence(self) -> None:
         """It was never stored, and what was before it is not either: it is numbered anew when it flies."""
-        self.encoded = None
+        self.encoded = self.header = None
         self.identity = None
         self.base_sequence = -1
 
@@ -161,7 +167,7 @@ class PendingBatch:
 
     def _finish(self) -> None:
         self.rows = []
-        self.encoded = self.ready = None
+        self.encoded = self.ready = self.header = None
         self.done = True
         self.driver = None
 

@@ -22,7 +22,13 @@ from logstore.client.partition_queue import PartitionQueue
 from logstore.client.pending import PendingBatch
 from logstore.client.sequences import Identity, Sequences
 from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
-from logstore.format.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, as_produced, encode_batch
+from logstore.format.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    as_produced,
+    encode_with_header,
+)
 from logstore.seams.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -142,19 +148,23 @@ class Sender:
 
     # --- flights ---
 
-    def _fly(self, batches: Sequence[PendingBatch], timeout_s: float | None) -> None:
-        """Encode, produce and land batches that were taken; those of one queue stand together."""
-        queues = dict.fromkeys(batch.queue for batch in batches)
+    def _fly(
+        self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None = None
+    ) -> None:
+        """Encode, produce and land batches that were taken; those of one queue stand together. ``now_s``: the
+        time if it has just been asked."""
+        taken = batches
         try:
             refusal = None
             if self._sequences is not None:
                 batches, refusal = self._number(self._sequences, batches)
             if refusal is None:
-                results = self._produce(batches, timeout_s)
+                results = self._produce(batches, timeout_s, now_s)
             else:
                 results = [ProduceResult(-1, error=refusal)] * len(batches)
         except BaseException as error:
             # An interrupt in a caller's thread: nobody knows how far the backend got.
+            queues = dict.fromkeys(batch.queue for batch in taken)
             batches = [batch for queue in queues for batch in queue.flying]
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
             raise
@@ -192,15 +202,21 @@ class Sender:
         stay = [first if other is batch else other for other in batches]
         return [other for other in stay if other.queue is not queue or other in queue.flying]
 
-    def _produce(self, batches: Sequence[PendingBatch], timeout_s: float | None) -> list[ProduceResult]:
+    def _produce(
+        self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None
+    ) -> list[ProduceResult]:
         asked = False
         try:
             items = self._encode(batches)
             asked = True
-            now_s = self._clock.monotonic_s()
-            left_s = max(0.001, min(batch.deadline_s for batch in batches) - now_s)
-            if timeout_s is not None:
-                left_s = min(left_s, max(0.001, timeout_s))
+            if now_s is None:
+                now_s = self._clock.monotonic_s()
+            left_s = batches[0].deadline_s - now_s
+            for batch in batches:
+                left_s = min(left_s, batch.deadline_s - now_s)
+            if timeout_s is not None and timeout_s < left_s:
+                left_s = timeout_s
+            left_s = max(0.001, left_s)
             results = self._backend.produce(items, self._settings.acks, left_s)
         except LogStoreError as error:
             for batch in batches:
@@ -223,11 +239,12 @@ class Sender:
                 if batch.now_ms < 0:
                     batch.now_ms = self._clock.wall_ms()
                 route = batch.queue.route
-                encoded = batch.encoded = _encoded(batch, route.codec)
+                encoded, batch.header = _encoded(batch, route.codec)
                 if len(encoded) > route.max_message_bytes and route.codec != "none" and not batch.ready:
                     # What does not compress grows a little; plain it fits, as send() has seen to.
-                    encoded = batch.encoded = _encoded(batch, "none")
-            items.append(ProduceItem(batch.queue.topic, batch.queue.partition, encoded))
+                    encoded, batch.header = _encoded(batch, "none")
+                batch.encoded = encoded
+            items.append(ProduceItem(batch.queue.topic, batch.queue.partition, encoded, batch.header))
         return items
 
     def _land(self, batches: Sequence[PendingBatch], results: Sequence[ProduceResult]) -> None:
@@ -235,7 +252,10 @@ class Sender:
         done: list[PendingBatch] = []
         more = self._stopping
         # Only errors ask for the time: retries are due later, and not for ever.
-        now_s = 0.0 if all(result.error is None for result in results) else self._clock.monotonic_s()
+        now_s = 0.0
+        for result in results:
+            if result.error is not None:
+                now_s = self._clock.monotonic_s()
         with accumulator.lock:
             accumulator.counters.produce_calls += 1
             start = 0
@@ -283,7 +303,9 @@ class Sender:
                 gate = None if flight else _gate_of(batch)
             left_s = None if end_s is None else end_s - now_s
             if gate is None:
-                self._fly(flight, left_s)
+                self._fly(flight, left_s, now_s)
+                if batch.landed:
+                    return batch, index
             elif left_s is not None and left_s <= 0:
                 return None
             else:
@@ -357,7 +379,7 @@ class Sender:
             raise ForkedStoreError("this producer was made before os.fork(), in the parent process")
 
 
-def _encoded(batch: PendingBatch, codec: str) -> bytes:
+def _encoded(batch: PendingBatch, codec: str) -> tuple[bytes, BatchHeader | None]:
     identity = batch.identity
     if batch.ready is not None:
         stands_for = identity if identity is not None else Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -367,13 +389,13 @@ def _encoded(batch: PendingBatch, codec: str) -> bytes:
             epoch=stands_for.epoch,
             base_sequence=batch.base_sequence,
             transactional=stands_for.transactional,
-        )
+        ), None
     if identity is None:
-        return encode_batch(batch.rows, now_ms=batch.now_ms, codec=codec)
-    return encode_batch(
+        return encode_with_header(batch.rows, batch.now_ms, codec)
+    return encode_with_header(
         batch.rows,
-        now_ms=batch.now_ms,
-        codec=codec,
+        batch.now_ms,
+        codec,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=batch.base_sequence,

@@ -57,6 +57,7 @@ __all__ = [
     "data_batches",
     "decode_batches",
     "encode_batch",
+    "encode_with_header",
     "first_offset",
     "iter_headers",
     "pack_batch",
@@ -330,25 +331,42 @@ def encode_batch(
     Errors: ``InvalidRecordError`` (no rows), ``RecordTypeError`` (names the row), ``InvalidTimestampError``,
     ``RecordTooLargeError`` (past the 2 GiB of the format), those of ``compression.compress``.
     """
-    encoded = encode_rows(rows, now_ms)
-    attributes = codec_id(codec) | (TRANSACTIONAL_BIT if transactional else 0)
-    header = BatchHeader(
-        base_offset=base_offset,
-        batch_length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=attributes,
-        last_offset_delta=encoded.count - 1,
-        base_timestamp=encoded.base_timestamp,
-        max_timestamp=encoded.max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        records_count=encoded.count,
-    )
-    records = encoded.records if codec == "none" else compress(codec, encoded.records, level)
-    return pack_batch(header, records)
+    return encode_with_header(
+        rows,
+        now_ms,
+        codec,
+        level,
+        base_offset,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        transactional,
+    )[0]
+
+
+def encode_with_header(
+    rows: Sequence[Row],
+    now_ms: int,
+    codec: str = "none",
+    level: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> tuple[bytes, BatchHeader]:
+    """``encode_batch``, and the header of what it made, for who would have to read it again at once."""
+    records, base_ms, max_ms, count = encode_rows(rows, now_ms)
+    attributes = 0
+    if codec != "none":
+        attributes = codec_id(codec)
+        records = compress(codec, records, level)
+    if transactional:
+        attributes |= TRANSACTIONAL_BIT
+    fields = (attributes, count - 1, base_ms, max_ms, producer_id, producer_epoch, base_sequence, count)
+    return _packed(base_offset, leader_epoch, fields, records)
 
 
 def pack_batch(header: BatchHeader, records: Buffer) -> bytes:
@@ -357,19 +375,28 @@ def pack_batch(header: BatchHeader, records: Buffer) -> bytes:
     ``batch_length``, ``magic`` and ``crc`` of ``header`` are not used but computed. ``InvalidArgumentError`` for
     a field that its width cannot hold.
     """
+    return _packed(header.base_offset, header.leader_epoch, header[5:], records)[0]
+
+
+def _packed(
+    base_offset: int, leader_epoch: int, fields: tuple[int, ...], records: Buffer
+) -> tuple[bytes, BatchHeader]:
+    """A batch of the header fields from ``attributes`` on and a records section, and its header."""
     size = MIN_BATCH_LENGTH + len(records)
     if size > INT32_MAX:
         raise RecordTooLargeError(f"a batch of {size} bytes does not fit the format's {INT32_MAX}")
     try:
-        checked = _FROM_ATTRIBUTES.pack(*header[5:])
+        checked = _FROM_ATTRIBUTES.pack(*fields)
         crc = crc32c(records, crc32c(checked))
-        head = _BEFORE_ATTRIBUTES.pack(header.base_offset, size, header.leader_epoch, MAGIC, crc)
+        head = _BEFORE_ATTRIBUTES.pack(base_offset, size, leader_epoch, MAGIC, crc)
     except (struct.error, TypeError) as error:
+        wrong = BatchHeader._make((base_offset, size, leader_epoch, MAGIC, 0, *fields))
         raise InvalidArgumentError(
-            f"a batch cannot say {shown(header)}: {error}",
+            f"a batch cannot say {shown(wrong)}: {error}",
             hint="offsets and producer ids are of 64 bits, sequences and leader epochs of 32, producer epochs of 16",
         ) from error
-    return b"".join((head, checked, records))
+    header = BatchHeader._make((base_offset, size, leader_epoch, MAGIC, crc, *fields))
+    return b"".join((head, checked, records)), header
 
 
 def records_section(

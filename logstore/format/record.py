@@ -24,7 +24,6 @@ so that Python's own work per record stays small.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import repeat
 from operator import add, itemgetter
@@ -32,6 +31,7 @@ from typing import Any, NamedTuple
 
 from logstore.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTypeError
 from logstore.format.alike import join_alike, keys_alike, split_alike
+from logstore.format.headers import header_columns
 from logstore.format.varint import (
     INT64_MAX,
     INT64_MIN,
@@ -45,7 +45,7 @@ from logstore.format.varint import (
     read_raw,
     size_of_varint,
 )
-from logstore.types import Header, Headers, Record, Row
+from logstore.types import Header, Record, Row
 
 MIN_RECORD_BYTES = 7
 """The smallest record: a length and six fields of one byte. Bounds a count before anything is allocated."""
@@ -65,14 +65,13 @@ _DELTA_SIZES = [1] * ONE_BYTE_END + [2] * (TWO_BYTE_END - ONE_BYTE_END)
 _DELTAS_NULL_KEY = [varint + b"\x01" for varint in VARINTS]
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRows:
+class EncodedRows(NamedTuple):
     """A records section, uncompressed, with what the batch header says about it. Timestamps in ms."""
 
     records: bytes
     base_timestamp: int
     max_timestamp: int
-    count: int
+    records_count: int
 
 
 class _Column(NamedTuple):
@@ -105,7 +104,7 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     if timestamps is not None:
         base_ms, max_ms, stamps = _timestamp_deltas(timestamps, now_ms)
     if headers is not None:
-        tails = _header_sections(headers)
+        tails = header_columns(headers)
 
     if keys[0] is None and keys.count(None) == count:
         sizes: Sequence[int] = list(map(add, value.sizes, delta_sizes))
@@ -119,16 +118,19 @@ def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     return EncodedRows(_join(sizes, fixed, columns, stamps, tails), base_ms, max_ms, count)
 
 
-def _encode_one(row: Row, now_ms: int) -> EncodedRows | None:
+def _encode_one(row: Any, now_ms: int) -> EncodedRows | None:
     """The batch of one record that a durable send makes, without columns; None if it is not of the plain kind
     (headers, large or odd fields), which the general way encodes or refuses."""
-    if type(row) is not tuple or not 2 <= len(row) <= 4 or (len(row) > 2 and row[2]):
+    if type(row) is not tuple:
+        return None
+    width = len(row)
+    if width != 2 and (not 3 <= width <= 4 or row[2]):
         return None
     key, value = row[0], row[1]
-    stamp_ms = row[3] if len(row) > 3 and row[3] is not None else now_ms
+    stamp_ms = row[3] if width == 4 and row[3] is not None else now_ms
     if type(stamp_ms) is not int or not INT64_MIN <= stamp_ms <= INT64_MAX:
         return None
-    if not {type(key), type(value)} <= _NULLABLE_BYTES:
+    if type(key) not in _NULLABLE_BYTES or type(value) not in _NULLABLE_BYTES:
         return None
     key_length = -1 if key is None else len(key)
     value_length = -1 if value is None else len(value)
@@ -143,12 +145,13 @@ def _join(
     fixed: int,
     columns: list[Sequence[bytes]],
     stamps: list[bytes] | None,
-    tails: list[bytes] | None,
+    tails: list[Sequence[bytes]] | None,
 ) -> bytes:
     """Put each record's length in front, its header section behind, and join all fields of all records.
 
     ``sizes``: bytes of each record's varying fields; ``fixed``: bytes of the one-byte fields of all.
-    ``stamps``: timestamp deltas; None if all are 0. ``tails``: header sections; None if all are empty.
+    ``stamps``: timestamp deltas; None if all are 0. ``tails``: columns that make the header sections; None if all
+    are empty.
     """
     count = len(sizes)
     if stamps is not None:
@@ -157,8 +160,9 @@ def _join(
         columns = [stamps, *columns]
     if tails is not None:
         fixed -= 1
-        sizes = list(map(add, sizes, map(len, tails)))
-        columns = [*columns, tails]
+        for tail in tails:
+            sizes = list(map(add, sizes, map(len, tail)))
+        columns = [*columns, *tails]
     lengths = [size + fixed for size in sizes]
     # The header count 0 of a record goes into the head of the next one: one field less to join.
     before, after = (b"\0", b"\0") if tails is None else (b"", b"")
@@ -286,44 +290,6 @@ def _timestamp_deltas(column: Sequence[Any], now_ms: int) -> tuple[int, int, lis
     if lowest - base_ms >= 0 and highest - base_ms < TWO_BYTE_END:
         return base_ms, highest, list(map(VARINTS.__getitem__, deltas))
     return base_ms, highest, list(map(encode_varlong, deltas))
-
-
-def _header_sections(column: Sequence[Headers | None]) -> list[bytes]:
-    names: dict[str, bytes] = {}
-    return [
-        _header_section(headers, index, names) if headers else b"\0" for index, headers in enumerate(column)
-    ]
-
-
-def _header_section(headers: Headers, index: int, names: dict[str, bytes]) -> bytes:
-    """Count and fields of one record's headers. ``names``: the names met so far in this batch, encoded."""
-    try:
-        parts = [encode_varint(len(headers))]
-        for name, value in headers:
-            field = names.get(name)
-            if field is None:
-                field = names[name] = _header_name(name)
-            parts.append(field)
-            if value is None:
-                parts.append(b"\x01")
-            elif isinstance(value, bytes):
-                parts.append(encode_varint(len(value)))
-                parts.append(value)
-            else:
-                raise TypeError(f"the value of header {name!r} is {type(value).__name__}, not bytes or None")
-        return b"".join(parts)
-    except (TypeError, ValueError) as error:
-        raise RecordTypeError(
-            f"the headers of row {index} are not pairs of (str, bytes or None): {error}",
-            hint='give headers as [("name", b"value")]',
-        ) from error
-
-
-def _header_name(name: Any) -> bytes:
-    if not isinstance(name, str):
-        raise TypeError(f"the header name {name!r} is {type(name).__name__}, not str")
-    encoded = name.encode("utf-8")
-    return encode_varint(len(encoded)) + encoded
 
 
 def decode_rows(

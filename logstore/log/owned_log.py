@@ -18,7 +18,7 @@ from logstore.errors import (
     StorageError,
     from_os_error,
 )
-from logstore.format.batch import LOG_OVERHEAD, STAMP_SIZE, read_header, stamp
+from logstore.format.batch import STAMP_SIZE, read_header, stamp
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch, check_follower_append
@@ -41,6 +41,7 @@ from logstore.log.synced_log import SyncedLog
 from logstore.seams.fs import replace_file, write_all
 from logstore.types import Buffer
 
+_COPIED_BYTES = 2048  # a batch up to this is written as one buffer
 _STORE_ROWS = 256  # index rows kept back before they are written to the file
 
 
@@ -61,11 +62,12 @@ class OwnedLog(SyncedLog):
             if self._failure is not None:
                 self._check_usable()
             base = self.next_offset
-            if len(batches) == 1 and expected_offset in (None, base):
+            if len(batches) == 1 and (expected_offset is None or expected_offset == base):
                 lone = batches[0]
-                if lone.header.producer_id < 0 or self.producers.repeated(batches) is None:
+                if lone.header.producer_id < 0 or (known := self.producers.repeated_one(lone.header)) is None:
                     self._append_one(lone)
                     return Appended(base, self.next_offset)
+                return known  # it was stored before, and only the answer got lost
             repeated = self.producers.repeated(batches)
             if repeated is not None:
                 if repeated[0] == len(batches):
@@ -100,14 +102,19 @@ class OwnedLog(SyncedLog):
             epoch = self._writing_epoch()
         segment = self._segment_for(batch)
         data, header = batch
+        size = len(data)
         offset, position, was_dirty = self.next_offset, segment.size, self.synced_offset < self.next_offset
-        parts: tuple[Buffer, Buffer] = (stamp(data, offset, epoch), data[STAMP_SIZE:])
+        head = stamp(data, offset, epoch)
+        # One buffer is written faster than two, and is one object in the tail cache instead of four.
+        parts: tuple[Buffer, ...] = (head, data[STAMP_SIZE:])
+        if size <= _COPIED_BYTES:
+            parts = (b"".join(parts),)
         self._write(segment, parts)
-        last, size = offset + header.last_offset_delta, header.batch_length + LOG_OVERHEAD
+        last = offset + header.last_offset_delta
         if header.producer_id >= 0:
             self.producers.note(header, data, offset)
         entered = segment.note_appended(position, size, last, header.max_timestamp)
-        self.tail.add(offset, last + 1, position + size, parts)
+        self.tail.add(offset, last + 1, position + size, parts, size)
         self._count(segment, last + 1, was_dirty, entered)
 
     def append_marker(self, marker: Marker, *, once: bool = False, open_since: int = -1) -> Appended:
@@ -238,7 +245,8 @@ class OwnedLog(SyncedLog):
                 self.producers.note(header, data, offset)
             entered = segment.note_appended(position, header.size, last, header.max_timestamp) or entered
             position += header.size
-            self.tail.add(offset, last + 1, position, buffers[2 * number : 2 * number + 2])
+            parts = tuple(buffers[2 * number : 2 * number + 2])
+            self.tail.add(offset, last + 1, position, parts, header.size)
             offset = last + 1
         self._count(segment, offset, was_dirty, entered)
 

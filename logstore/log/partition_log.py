@@ -18,12 +18,11 @@ from logstore.errors import (
     RecordTypeError,
     from_os_error,
 )
-from logstore.format.batch import decode_batches, encode_batch, first_offset
+from logstore.format.batch import decode_batches, encode_with_header, first_offset
 from logstore.log.append_validation import (
     CheckedBatch,
     check_leader_append,
     codec_level,
-    own_batch,
     split_checked,
 )
 from logstore.log.bounds import Appended, Bounds
@@ -32,7 +31,7 @@ from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
 from logstore.log.position_check import check_position
 from logstore.log.producer_state import Marker
-from logstore.log.row_chunks import row_chunks
+from logstore.log.row_chunks import RECORD_OVERHEAD, row_chunks
 from logstore.log.segment import Chunk
 from logstore.log.segment_list import SegmentList
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
@@ -107,7 +106,9 @@ class PartitionLog:
         """
         self._access.check_writable()
         check_acks(acks)
-        if not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray | memoryview):
+        if type(rows) is not list and (
+            not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray | memoryview)
+        ):
             raise RecordTypeError(
                 f"append to {self.where}: rows are {type(rows).__name__}",
                 hint="pass a list of (key, value) rows",
@@ -115,20 +116,35 @@ class PartitionLog:
         if expected_offset is not None:
             expected_offset = whole(expected_offset, "expected_offset")
         now_ms = self._access.now_ms()
-        config = self._topic.config
-        codec = config.compression_type if config.compression_type != "producer" else "none"
-        level = None if codec == "none" else codec_level(config)
-        limit = min(config.max_message_bytes, config.segment_bytes)
-        batches = [
-            own_batch(encode_batch(chunk, now_ms=now_ms, codec=codec, level=level))
-            for chunk in row_chunks(rows, limit, self.where)
-        ]
-        first = rows[0][3] if len(rows[0]) > 3 else None
-        appended, stamped_ms = self.append_checked(batches, acks, expected_offset)
-        timestamp_ms = stamped_ms if stamped_ms >= 0 else (now_ms if first is None else int(first))
+        batches = self._encoded(rows, now_ms)
+        appended, stamped_ms = self.append_checked(batches, acks, expected_offset, now_ms)
+        timestamp_ms = stamped_ms
+        if stamped_ms < 0:
+            first: Row = rows[0]
+            given = first[3] if len(first) > 3 else None
+            timestamp_ms = now_ms if given is None else int(given)
         return RecordMetadata(
             self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
         )
+
+    def _encoded(self, rows: Sequence[Row], now_ms: int) -> list[CheckedBatch]:
+        """Rows as batches; nothing of what was made right here has to be read or proved again."""
+        config = self._topic.config
+        codec, level = config.compression_type, None
+        if codec == "producer":
+            codec = "none"
+        elif codec != "none":
+            level = codec_level(config)
+        limit = min(config.max_message_bytes, config.segment_bytes)
+        if len(rows) == 1 and codec == "none":
+            data, header = encode_with_header(rows, now_ms)
+            if len(data) <= limit - RECORD_OVERHEAD:
+                return [CheckedBatch(memoryview(data), header)]
+        batches = []
+        for chunk in row_chunks(rows, limit, self.where):
+            data, header = encode_with_header(chunk, now_ms, codec, level)
+            batches.append(CheckedBatch(memoryview(data), header))
+        return batches
 
     def append_batch(self, buffer: Buffer, *, acks: Acks = "all") -> RecordMetadata:
         """Append encoded batches (record batch v2) as they are, compressed ones undecoded; metadata of the
@@ -149,10 +165,17 @@ class PartitionLog:
         )
 
     def append_checked(
-        self, batches: Sequence[CheckedBatch], acks: Acks, expected_offset: int | None = None
+        self,
+        batches: Sequence[CheckedBatch],
+        acks: Acks,
+        expected_offset: int | None = None,
+        now_ms: int | None = None,
     ) -> tuple[Appended, int]:
-        """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1)."""
-        config, now_ms = self._topic.config, self._access.now_ms()
+        """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1). ``now_ms``: the time
+        if it has been asked already."""
+        config = self._topic.config
+        if now_ms is None:
+            now_ms = self._access.now_ms()
         checked = check_leader_append(batches, config, now_ms, self.where)
         topic = self._topic
         topic.enter()
@@ -483,5 +506,7 @@ def limit_of(bounds: Bounds, isolation: Isolation) -> int:
 
 
 def check_acks(acks: object) -> None:
-    if isinstance(acks, bool) or not isinstance(acks, int | str) or acks not in (0, 1, "all"):
+    if type(acks) is str and acks == "all":
+        return
+    if isinstance(acks, bool) or not isinstance(acks, int) or acks not in (0, 1):
         raise InvalidArgumentError(f"acks={acks!r} is not known", hint="use 0, 1 or 'all'")

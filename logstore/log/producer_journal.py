@@ -84,12 +84,15 @@ class ProducerJournal:
 
         Errors: see ``ProducerStates.repeated``; nothing may be appended then.
         """
-        if len(batches) == 1 and batches[0].header.producer_id < 0:
-            return None
         found = self.states.repeated([batch.header for batch in batches], self._where)
         if not found:
             return None
         return len(found), Appended(found[0].base_offset, found[-1].last_offset + 1)
+
+    def repeated_one(self, header: BatchHeader) -> Appended | None:
+        """``repeated`` for a producer's batch that comes alone: where it is stored already."""
+        found = self.states.repeated_one(header, self._where)
+        return None if found is None else Appended(found.base_offset, found.last_offset + 1)
 
     def aborted_by(self, batch: CheckedBatch, offset: int) -> AbortedTransaction | None:
         """The row that a control batch, next at ``offset``, adds to the transaction index."""

@@ -132,7 +132,7 @@ class ProducerStates:
             if header.producer_id in ahead:
                 _check_follows(header, *ahead[header.producer_id], where)
             else:
-                known = self._check(header, where)
+                known = self.repeated_one(header, where)
             if known is not None and len(found) == number:
                 found.append(known)
             elif known is not None:
@@ -146,7 +146,8 @@ class ProducerStates:
                 ahead[header.producer_id] = (header.producer_epoch, _last_sequence(header))
         return found
 
-    def _check(self, header: BatchHeader, where: str) -> RememberedBatch | None:
+    def repeated_one(self, header: BatchHeader, where: str) -> RememberedBatch | None:
+        """The same for one batch of a producer: the stored one if it is a repetition. Errors as ``repeated``."""
         _check_numbers(header, where)
         entry = self._entries.get(header.producer_id)
         if entry is None:

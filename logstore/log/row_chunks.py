@@ -8,13 +8,13 @@ from logstore.errors import InvalidRecordError, RecordTooLargeError
 from logstore.format.batch import HEADER_SIZE
 from logstore.types import Row
 
-_RECORD_OVERHEAD = 40  # no record's lengths, deltas and attributes take more (five varints and a varlong)
+RECORD_OVERHEAD = 40  # no record's lengths, deltas and attributes take more (five varints and a varlong)
 _ROWS_A_BATCH = 10_000
 
 
 def row_size_bound(row: Row) -> int:
     """At least the bytes that the row takes in a batch."""
-    size = _RECORD_OVERHEAD + len(row[0] or b"") + len(row[1] or b"")
+    size = RECORD_OVERHEAD + len(row[0] or b"") + len(row[1] or b"")
     headers = row[2] if len(row) > 2 else None
     if headers:
         size += sum(10 + 4 * len(name) + len(value or b"") for name, value in headers)

@@ -9,18 +9,14 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 from logstore.types import Buffer
 
-
-class CachedBatches(NamedTuple):
-    base_offset: int
-    next_offset: int
-    end_position: int  # in the active segment, behind these bytes
-    parts: tuple[Buffer, ...]  # one whole batch
-    size: int
+# (base offset, next offset, end position in the active segment, one whole batch in parts, its size). A plain
+# tuple: the garbage collector stops looking at those once it has seen that they hold nothing of its own, and of
+# these there are as many as batches that fit the tail.
+CachedBatch: TypeAlias = tuple[int, int, int, tuple[Buffer, ...], int]
 
 
 class TailBudget:
@@ -57,16 +53,18 @@ class TailCache:
         self.first_number = 0  # entries are numbered for ever; this one is at `_head`
         # Replaced, never cut in place, so that a reader that took the tuple sees whole lists; the writer
         # only appends to them (entries first: a base that is seen has its entry).
-        self._state: tuple[list[int], list[CachedBatches], int] = ([], [], 0)
+        self._state: tuple[list[int], list[CachedBatch], int] = ([], [], 0)
 
-    def add(self, base_offset: int, next_offset: int, end_position: int, parts: Sequence[Buffer]) -> None:
-        size = sum(map(len, parts))
+    def add(
+        self, base_offset: int, next_offset: int, end_position: int, parts: tuple[Buffer, ...], size: int
+    ) -> None:
+        """``parts``: one whole batch of ``size`` bytes, which ends at byte ``end_position``."""
         if size > self.limit_bytes:
             self.clear()  # the tail must not have a hole
             return
         with self._budget.lock:
             bases, entries, head = self._state
-            entries.append(CachedBatches(base_offset, next_offset, end_position, tuple(parts), size))
+            entries.append((base_offset, next_offset, end_position, parts, size))
             bases.append(base_offset)
             self.used_bytes += size
             self._budget.added(self, self.first_number + len(bases) - 1 - head, size)
@@ -76,7 +74,7 @@ class TailCache:
     def drop_first(self) -> None:
         """Forget the oldest entry; the budget's lock is held."""
         bases, entries, head = self._state
-        size = entries[head].size
+        size = entries[head][4]
         self.used_bytes -= size
         self._budget.used_bytes -= size
         self._budget.entries -= 1
@@ -104,20 +102,21 @@ class TailCache:
         if number < head:
             return None
         parts: list[Buffer] = []
-        size, last = 0, entries[number]
-        if offset >= last.next_offset:
+        size = 0
+        _, next_offset, end_position, _, _ = entries[number]
+        if offset >= next_offset:
             return None
         while number < len(bases):
             entry = entries[number]
             if entry is _DROPPED:
                 return None  # dropped while we looked: the file has the same bytes
-            if entry.base_offset >= limit_offset or (parts and size + entry.size > max_bytes):
+            if entry[0] >= limit_offset or (parts and size + entry[4] > max_bytes):
                 break
-            parts.extend(entry.parts)
-            size += entry.size
-            last = entry
+            _, next_offset, end_position, more, more_bytes = entry
+            parts.extend(more)
+            size += more_bytes
             number += 1
-        return (b"".join(parts), last.next_offset, last.end_position) if parts else None
+        return (b"".join(parts), next_offset, end_position) if parts else None
 
 
-_DROPPED = CachedBatches(-1, -1, -1, (), 0)
+_DROPPED: CachedBatch = (-1, -1, -1, (), 0)

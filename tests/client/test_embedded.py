@@ -26,6 +26,7 @@ from logstore.errors import (
     GroupBusyError,
     InvalidArgumentError,
     InvalidGroupError,
+    InvalidRecordError,
     InvalidTimestampError,
     LogStoreError,
     OffsetOutOfRangeError,
@@ -35,7 +36,7 @@ from logstore.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from logstore.format.batch import decode_batches, encode_batch
+from logstore.format.batch import decode_batches, encode_batch, encode_with_header
 from logstore.live import LiveSlot, MemoryLive
 from logstore.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
@@ -56,6 +57,18 @@ def batch(*found: bytes, at_ms: int = NOW_MS) -> bytes:
 
 def item(partition: int, *found: bytes, topic: str = "t", at_ms: int = NOW_MS) -> ProduceItem:
     return ProduceItem(topic, partition, batch(*found, at_ms=at_ms))
+
+
+def test_a_batch_with_its_header_is_stored_as_one_without() -> None:
+    store = LogStore(ROOT, fs=MemoryFileSystem(), clock=ManualClock(NOW_MS), threads=False)
+    store.create_topic("t", partitions=2)
+    store.create_topic("c", config={"cleanup.policy": "compact"})
+    data, header = encode_with_header([(None, b"a"), (None, b"b")], NOW_MS)
+    items = [ProduceItem("t", 0, data, header), ProduceItem("t", 1, data), ProduceItem("c", 0, data, header)]
+    first, second, refused = store.backend.produce(items, "all", 5)
+    assert first == second
+    assert store.partition("t", 0).read(0) == store.partition("t", 1).read(0)
+    assert isinstance(refused.error, InvalidRecordError)  # the topic's rules hold for it all the same
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from logstore.format.batch import (
     data_batches,
     decode_batches,
     encode_batch,
+    encode_with_header,
     iter_headers,
     pack_batch,
     read_header,
@@ -76,6 +77,33 @@ def test_round_trip(codec: str, rows: list[Any], base_offset: int) -> None:
     assert header.max_timestamp == max(record.timestamp_ms for record in expected)
     for buffer in (batch, bytearray(batch), memoryview(batch)):
         assert decode_batches(buffer, "t", 3) == expected
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:1], [(None, None, [("h", b"v")], 5)]])
+def test_the_header_that_comes_with_a_batch_is_the_one_in_it(codec: str, rows: list[Any]) -> None:
+    data, header = encode_with_header(
+        rows,
+        NOW_MS,
+        codec,
+        base_offset=3,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=9,
+        transactional=True,
+    )
+    assert header == read_header(data)
+    check_crc(data, 0, header)
+    assert data == encode_batch(
+        rows,
+        now_ms=NOW_MS,
+        codec=codec,
+        base_offset=3,
+        producer_id=7,
+        producer_epoch=1,
+        base_sequence=9,
+        transactional=True,
+    )
 
 
 def test_header_of_a_new_batch() -> None:

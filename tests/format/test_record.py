@@ -22,8 +22,10 @@ from tests.format.batches import CALM, NOW_MS, records_of, row_lists
 
 def round_trip(rows: list[Any], now_ms: int = NOW_MS, base_offset: int = 0) -> list[Record]:
     encoded = encode_rows(rows, now_ms)
-    assert encoded.count == len(rows)
-    return decode_rows(encoded.records, encoded.count, base_offset, encoded.base_timestamp, "t", 3, None)
+    assert encoded.records_count == len(rows)
+    return decode_rows(
+        encoded.records, encoded.records_count, base_offset, encoded.base_timestamp, "t", 3, None
+    )
 
 
 @CALM
@@ -39,7 +41,7 @@ def test_round_trip(rows: list[Any], base_offset: int) -> None:
 def test_one_record_byte_by_byte() -> None:
     encoded = encode_rows([(b"k", b"vv", [("h", None)], 5)], NOW_MS)
     assert encoded.records.hex(" ") == "18 00 00 00 02 6b 04 76 76 02 02 68 01"
-    assert (encoded.base_timestamp, encoded.max_timestamp, encoded.count) == (5, 5, 1)
+    assert (encoded.base_timestamp, encoded.max_timestamp, encoded.records_count) == (5, 5, 1)
 
 
 def test_smallest_record() -> None:
@@ -194,4 +196,4 @@ def test_a_batch_of_one_is_encoded_as_the_general_way_would(
     one = encode_rows([(key, value, *more)], 99)  # type: ignore[list-item]
     two = encode_rows([(key, value, *more), (None, None)], 99)  # type: ignore[list-item]
     assert two.records.startswith(one.records)
-    assert (one.count, one.base_timestamp) == (1, two.base_timestamp)
+    assert (one.records_count, one.base_timestamp) == (1, two.base_timestamp)

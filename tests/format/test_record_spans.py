@@ -36,7 +36,7 @@ ROWS = st.lists(
 @given(rows=ROWS, data=st.data())
 def test_it_agrees_with_the_decoder(rows: list[tuple[object, ...]], data: st.DataObject) -> None:
     encoded = encode_rows(rows, 0)  # type: ignore[arg-type]
-    section, count, base_ms = encoded.records, encoded.count, encoded.base_timestamp
+    section, count, base_ms = encoded.records, encoded.records_count, encoded.base_timestamp
     records = decode_rows(section, count, 0, base_ms, "", 0, None)
     column = key_column(section, count)
     assert list(column.keys) == [record.key for record in records]

@@ -18,7 +18,7 @@ def filled(count: int, *, limit: int = 10_000, budget: TailBudget | None = None,
 
 def add(cache: TailCache, number: int, size: int = 10) -> None:
     text = b"%04d" % number + b"." * (size - 4)
-    cache.add(2 * number, 2 * number + 2, 10 * (number + 1), (text[:4], text[4:]))
+    cache.add(2 * number, 2 * number + 2, 10 * (number + 1), (text[:4], text[4:]), size)
 
 
 def test_reads_from_the_batch_that_holds_the_offset() -> None:
