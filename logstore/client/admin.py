@@ -183,6 +183,7 @@ class Admin:
 
         The active segment is left alone unless ``roll`` closes it first. ``on_progress(partition, progress)``
         is called about twenty times a second, on this thread. A partition that had failed is tried at once.
+        An open transaction holds back what follows its first record: ``held_by`` of the row names it.
         Errors: ``InvalidArgumentError`` if the topic does not compact; ``TopicLockedError`` names another
         process that owns it; ``CorruptBatchError``, ``DiskFullError``, ``StorageError``: that partition is as
         it was before."""

@@ -314,7 +314,6 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
         ``CompactedAwayError`` where compaction has removed records that may have been the latest then; its
         ``exact_from`` says from which offset on states are exact (the end of what was compacted, and anything
         while a partition has lost nothing). Retention counts as it does today: what it took is in no state.
-        After a crash between a cleaning and the note of how far it went, the note lags behind until the next one.
         ``OffsetOutOfRangeError`` past the end that readers see.
         """
         with self._lock:
