@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logstore.errors import DamagedStoreError, from_os_error
+from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
 from logstore.log.checkpoints import decode_pairs, encode_pairs
 from logstore.seams.fs import FileSystem, read_file, replace_file
 
@@ -44,3 +44,13 @@ def raise_mark(fs: FileSystem, directory: str, offset: int) -> None:
         replace_file(fs, path, encode_pairs([(0, offset)]))
     except OSError as error:
         raise from_os_error(error, "write", path) from error
+
+
+def copy_mark(fs: FileSystem, source: str, target: str, *, cleaned_to: int, end: int) -> None:
+    """For a copy of the partition's log up to ``end``, whose state has the cleaner point ``cleaned_to``. A mark
+    that cannot be read says that anything may be gone. Errors of writing as ``raise_mark``."""
+    try:
+        mark = read_mark(fs, source)
+    except LogStoreError:
+        mark = end
+    raise_mark(fs, target, min(max(mark, cleaned_to), end))
