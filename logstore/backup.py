@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from logstore import topic_state
+from logstore.arguments import truth
 from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry
 from logstore.config import parse_topic_config
 from logstore.directory import make_root
@@ -82,6 +83,7 @@ def backup(
     target is not empty), InvalidArgumentError (it lies inside the store), DamagedStoreError (a batch to be
     copied is bad: salvage first), StorageError, DiskFullError.
     """
+    truth(link, "link")
     require_outside(target, root)
     require_new(fs, target)
     return _Backup(fs, root, target, clock, partition_of, link, progress).run()

@@ -263,6 +263,14 @@ class GroupRoom:
     def _expire(self, group: str, ids: list[str], machine: GroupCoordinator) -> Decision[list[str]]:
         return machine.decide_expire(group, ids, self.clock.wall_ms())
 
+    def note_looking(self, regularly: bool) -> None:
+        """The keeper looks, and does so ``regularly``, or from now on only when it has something to look after."""
+        with self._watch_guard:
+            if regularly:
+                self.watch.runs(self.slots.now_ms())
+            else:
+                self.watch.rests()
+
     def find_dead(self, topic: GroupTopic, groups: Collection[str]) -> dict[str, list[str]]:
         """Member ids by group; those that live here are not asked about."""
         members = topic.look(lambda machine: machine.members_with_slots())

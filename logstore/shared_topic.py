@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from logstore.catalogue import TopicEntry
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, OutcomeUnknownError, StorageError, from_os_error
+from logstore.errors import CorruptBatchError, LogStoreError, OutcomeUnknownError, StorageError, from_os_error
 from logstore.followed_machine import FollowedMachine
 from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
@@ -24,7 +24,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.producer_state import SEQUENCE_MASK, Marker
 from logstore.machine import Decision, StateMachine, TransactionalWriter
 from logstore.request_line import Request, RequestLine
-from logstore.shared_log import SharedLog, shared_log
+from logstore.shared_log import SharedLog, damaged, shared_log
 
 Reply = TypeVar("Reply")
 Machine = TypeVar("Machine", bound=StateMachine)
@@ -233,11 +233,14 @@ class SharedTopic(Generic[Machine]):
         """Up to ``end``, which is synced. The mutex is held."""
         followed = self._followed
         while followed.applied < end:
-            chunk = self._log.read(followed.applied, _READ_BYTES, end)
-            if chunk is None:
-                return
             try:
+                chunk = self._log.read(followed.applied, _READ_BYTES, end)
+                if chunk is None:
+                    return
                 followed.follow(chunk)
+            except CorruptBatchError as error:
+                followed.start_over()
+                raise damaged(self._log.where, error) from error
             except BaseException:
                 followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
                 raise
