@@ -12,7 +12,8 @@ from bench import ours
 from bench.group_commit import together
 from bench.harness import Bench, Row, alone
 from logstore.format.batch import encode_batch
-from logstore.groups.offsets import OffsetStore, OffsetValue, encode_key, encode_value
+from logstore.groups.offset_values import OffsetValue, encode_value
+from logstore.groups.offsets import OffsetStore, encode_key
 from logstore.log.append_validation import own_batch
 from logstore.log.segment import Segment
 from logstore.shared_log import shared_log
