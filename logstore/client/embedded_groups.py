@@ -16,6 +16,7 @@ from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.log.partition_log import PartitionLog
 from logstore.shared_topic import SharedTopic
+from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
@@ -65,9 +66,21 @@ class EmbeddedGroups:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
 
     def _end_offsets(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return {
-            place: self._partition(*place).log_end_offset for place in places if place.topic != COUNTER_TOPIC
-        }
+        self._context.check_usable()
+        ends: dict[TopicPartition, int] = {}
+        topics: dict[str, Topic] = {}
+        for place in places:
+            name, partition = place
+            if name == COUNTER_TOPIC:
+                continue
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = self._registry.get(name)
+            if type(partition) is int and 0 <= partition < topic.entry.partitions:
+                ends[place] = topic.reader(partition).bounds().log_end_offset
+            else:
+                ends[place] = self._partition(name, partition).log_end_offset  # just added, or refused there
+        return ends
 
     # --- members ---
 

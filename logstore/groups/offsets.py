@@ -102,6 +102,8 @@ def checked_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What is to be committed, by kind: partitions as (topic, partition), positions as ``OffsetAndMetadata``
     (or just offsets). InvalidArgumentError."""
+    if type(offsets) is dict and offsets and _are_of_kind(offsets):
+        return dict(offsets)
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for place, position in mapping(offsets, "offsets", "(topic, partition) -> OffsetAndMetadata").items():
         if not isinstance(position, tuple) or len(position) != 3:
@@ -361,20 +363,31 @@ class OffsetStore:
         return sorted({*self._groups.names(), *self._pending})
 
 
+def _are_of_kind(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    """Whether partitions and positions are what they claim to be, whatever the positions' numbers are; at least
+    one."""
+    if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
+        return False
+    topics, partitions = zip(*offsets, strict=True)
+    if set(map(type, topics)) != {str} or set(map(type, partitions)) != {int}:
+        return False
+    return bool(min(partitions) >= 0 and max(partitions) <= INT32_MAX)
+
+
 def _are_plain(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int] | None
 ) -> bool:
     """Whether all are of the usual kind, without metadata, and not past their ends: told without a look at each in
     Python. False: one is not, and is to be found."""
-    if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
+    if not _are_of_kind(offsets):
         return False
-    topics, partitions = zip(*offsets, strict=True)
+    topics = {topic for topic, _ in offsets}
     numbers, leader_epochs, metadata = zip(*offsets.values(), strict=True)
     if set(map(type, metadata)) != {str} or any(metadata):
         return False
-    if set(map(type, chain(partitions, numbers, leader_epochs))) != {int}:
+    if set(map(type, chain(numbers, leader_epochs))) != {int}:
         return False
-    if min(partitions) < 0 or max(partitions) > INT32_MAX or min(numbers) < 0 or max(numbers) > INT64_MAX:
+    if min(numbers) < 0 or max(numbers) > INT64_MAX:
         return False
     if min(leader_epochs) < -1 or max(leader_epochs) > INT32_MAX:
         return False
