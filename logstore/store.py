@@ -162,6 +162,7 @@ class LogStore:
             lambda: self._keeper,
             lambda: self._cleaning.cleaner,
             lambda: self._backend.transactions.keeper,
+            lambda: self._backend.groups.expiry,
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,

@@ -15,6 +15,7 @@ from logstore.group_room import GroupRoom, GroupTopic
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.log.partition_log import PartitionLog
+from logstore.offset_expiry import OffsetExpiry
 from logstore.shared_topic import SharedTopic
 from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
@@ -44,6 +45,19 @@ class EmbeddedGroups:
             self._partition_counts,
             self._end_offsets,
             self._keeper.note_member,
+        )
+        self.expiry = self._make_expiry(context)
+
+    def _make_expiry(self, context: StoreContext) -> OffsetExpiry:
+        def fresh() -> GroupTopic:
+            return SharedTopic(context, self._registry.entry(OFFSETS_TOPIC), GroupCoordinator)
+
+        return OffsetExpiry(
+            context,
+            lambda: self._registry.has_seen(OFFSETS_TOPIC),
+            lambda: self._topic,
+            fresh,
+            lambda: bool(self._room.members()),
         )
 
     def topic(self, *, create: bool) -> GroupTopic | None:
@@ -158,6 +172,7 @@ class EmbeddedGroups:
 
     def close(self) -> None:
         self._keeper.close()
+        self.expiry.close()
         self._room.close()
         with self._guard:
             topic = self._topic
@@ -166,4 +181,5 @@ class EmbeddedGroups:
 
     def abandon(self) -> None:
         """As if the process had been killed: the members' locks are free."""
+        self.expiry.close()
         self._room.close()

@@ -102,7 +102,7 @@ def decode_value(value: bytes) -> OffsetValue:
 class CommittedOffsets:
     """What is committed, by group, topic and partition; no group or topic is empty.
 
-    Values are kept as bytes that ``decode_value`` takes: most are replaced before anybody looks at them, and a
+    Values are kept as the bytes that ``encode_value`` makes: most are replaced before anybody looks at them, and a
     million tuples would be a million objects for every collection of garbage to go through.
     """
 
@@ -142,6 +142,15 @@ class CommittedOffsets:
             for topic, partitions in found.items()
             for partition in partitions
         }
+
+    def committed_until(self, group: str, commit_ms: int) -> list[TopicPartition]:
+        """Those committed then or before. The time is at the end of what ``encode_value`` makes."""
+        return [
+            TopicPartition(topic, partition)
+            for topic, partitions in self._groups.get(group, {}).items()
+            for partition, value in partitions.items()
+            if int.from_bytes(value[-8:], signed=True) <= commit_ms
+        ]
 
     def of_group(self, group: str) -> Mapping[TopicPartition, OffsetValue]:
         return {

@@ -204,12 +204,12 @@ class OffsetStore:
     def expired(self, group: str, now_ms: int, retention_ms: int, since_ms: int = -1) -> list[TopicPartition]:
         """Partitions whose offset was committed, and the group empty, for ``retention_ms``. ``since_ms``: when
         the group became empty, -1 if it never had members. What is pending stays."""
+        limit_ms = now_ms - retention_ms
+        if since_ms > limit_ms:
+            return []
         pending = self._pending.get(group, {})
-        limit = now_ms - retention_ms
         return sorted(
-            place
-            for place, value in self._groups.of_group(group).items()
-            if max(value.commit_ms, since_ms) <= limit and place not in pending
+            place for place in self._groups.committed_until(group, limit_ms) if place not in pending
         )
 
     # --- replay ---
