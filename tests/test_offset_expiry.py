@@ -55,8 +55,8 @@ def work(store: LogStore) -> None:
 
 
 def test_a_process_without_members_forgets_them_and_what_it_read_for_it(world: GroupWorld) -> None:
-    store = bystander(world)
     commit(world.first, "old")
+    store = bystander(world)
     pass_time(world, RETENTION_S - 100, store)
     commit(world.first, "new")
     assert groups(world.first) == ["new", "old"]
@@ -89,8 +89,8 @@ def test_members_look_for_themselves(world: GroupWorld) -> None:
 
 
 def test_one_process_looks_at_a_time(world: GroupWorld) -> None:
-    one, other = bystander(world), bystander(world)
     commit(world.first, "old")
+    one, other = bystander(world), bystander(world)
     expiry = one._backend.groups.expiry
     pieces = SharedTopic.follow_some
     world.clock.advance(round(RETENTION_S * 1000))
@@ -108,8 +108,8 @@ def test_one_process_looks_at_a_time(world: GroupWorld) -> None:
 
 
 def test_a_busy_topic_is_left_alone_until_the_next_look(world: GroupWorld) -> None:
-    store = bystander(world)
     commit(world.first, "old")
+    store = bystander(world)
     work(store)
     world.clock.advance(round((RETENTION_S + EXPIRY_S) * 1000))
     slot = world.first._registry.entry("__consumer_offsets").lock_slot
@@ -124,8 +124,8 @@ def test_a_busy_topic_is_left_alone_until_the_next_look(world: GroupWorld) -> No
 
 
 def test_an_error_ends_the_look_and_the_lock_is_free(world: GroupWorld) -> None:
-    store = bystander(world)
     commit(world.first, "old")
+    store = bystander(world)
     expiry = store._backend.groups.expiry
     expiry.step()
     world.clock.advance(round(EXPIRY_S * 1000))
