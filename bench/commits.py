@@ -12,9 +12,10 @@ from bench import ours
 from bench.group_commit import together
 from bench.harness import Bench, Row, alone
 from logstore.format.batch import encode_batch
-from logstore.groups.offsets import OffsetStore, OffsetValue, encode_key, encode_value
+from logstore.groups.offset_values import OffsetValue, encode_value
+from logstore.groups.offsets import OffsetStore, encode_key
 from logstore.log.append_validation import own_batch
-from logstore.log.segment import Segment
+from logstore.seams.fs import OsFile
 from logstore.shared_log import shared_log
 from logstore.shared_topic import SharedTopic
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -95,20 +96,20 @@ def _one_commit(bench: Bench) -> Iterator[Row]:
     """A commit of many partitions with the sync left out: decide, encode, write, replay, lock and unlock."""
     places = {TopicPartition(ours.TOPIC, number): OffsetAndMetadata(0) for number in range(PARTITIONS)}
     figures: list[float] = []
-    sync = Segment.sync
+    sync = OsFile.sync
     with bench.scratch() as folder, logstore.open(folder) as store:
         store.create_topic(ours.TOPIC, PARTITIONS)
         store.commit_offsets("g", places)
         entry = store._registry.entry(OFFSETS)
         topic = SharedTopic(store._context, entry, OffsetStore)
-        Segment.sync = lambda _: None  # type: ignore[method-assign, assignment]
+        OsFile.sync = lambda _: None  # type: ignore[method-assign, assignment]
         try:
             for _ in range(bench.size(1000, 200)):
                 began = time.perf_counter()
                 topic.decide(lambda machine: machine.decide_commit("g", places, 0))
                 figures.append((time.perf_counter() - began) * 1000)
         finally:
-            Segment.sync = sync  # type: ignore[method-assign]
+            OsFile.sync = sync  # type: ignore[method-assign]
     note = "without the sync; the median of single commits"
     yield alone(QUESTION, f"{PARTITIONS} partitions", figures, unit="ms", at_most=MOST_COMMIT_MS, note=note)
 

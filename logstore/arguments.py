@@ -28,6 +28,13 @@ def whole(value: object, name: str, low: int = 0, high: int = INT64_MAX) -> int:
     return number
 
 
+def truth(value: object, name: str) -> bool:
+    """``value`` if it is a bool: a text like "no" would count as yes."""
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(f"{name}={shown(value)}", hint="it is True or False")
+    return value
+
+
 def seconds(value: object, name: str = "timeout_s") -> float:
     """``value`` if it is a number; what is negative counts as no time."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from logstore import topic_state
+from logstore.arguments import truth
 from logstore.catalogue import Catalogue, CatalogueFile, TopicEntry
 from logstore.config import parse_topic_config
 from logstore.directory import make_root
@@ -28,6 +29,7 @@ from logstore.errors import (
     from_os_error,
 )
 from logstore.log import checkpoints, offset_index, time_index, transaction_index
+from logstore.log.cleaner_mark import copy_mark
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.inspect import LOG_SUFFIX, BadSpan, scan_segment, segment_base_offsets, segment_path
@@ -81,6 +83,7 @@ def backup(
     target is not empty), InvalidArgumentError (it lies inside the store), DamagedStoreError (a batch to be
     copied is bad: salvage first), StorageError, DiskFullError.
     """
+    truth(link, "link")
     require_outside(target, root)
     require_new(fs, target)
     return _Backup(fs, root, target, clock, partition_of, link, progress).run()
@@ -156,7 +159,10 @@ class _Backup:
         for partition in range(entry.partitions):
             known = saved.partitions.get(partition) if saved is not None else None
             durable = known.recovery_point if known is not None else 0
-            rows[partition] = self._copy_partition(entry, partition, interval_bytes, durable)
+            row = rows[partition] = self._copy_partition(entry, partition, interval_bytes, durable)
+            cleaned_to = known.cleaner_point if known is not None else 0
+            source, target = (f"{root}/{entry.name}-{partition}" for root in (self._root, self._target))
+            copy_mark(self._fs, source, target, cleaned_to=cleaned_to, end=row.log_end_offset)
         self.report.topics += 1
         self.report.partitions += entry.partitions
         state = TopicState(entry.topic_id, self._clock.boot_id(), True, rows)

@@ -23,6 +23,7 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.log.cleanable import Cleanable
+from logstore.log.cleaner_mark import read_mark
 from logstore.types import PartitionCompaction
 
 logger = logging.getLogger(__name__)
@@ -228,10 +229,13 @@ class Cleaner:
         found = CleaningFacts(kit.ledger).decide(topic, partition, point, at=at, by_time=True, watch=False)
         run, trouble = topic.guest, kit.ledger.trouble(place)
         mine = isinstance(run, CleaningRun) and run.partition == partition and not run.ended
+        mark = read_mark(kit.context.fs, topic.reader(partition).directory)
+        clean_to = min(point, found.start_offset)
         return PartitionCompaction(
-            cleaner_point=min(point, found.start_offset),
+            cleaner_point=clean_to,
             dirty_bytes=found.dirty_bytes,
             dirty_ratio=found.dirty_ratio,
+            exact_from=max(clean_to, mark),
             running=run.progress if mine and isinstance(run, CleaningRun) else None,
             last=kit.ledger.last(place),
             error=None if trouble is None else trouble.message,

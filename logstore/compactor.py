@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from logstore.cleaned_topic import CleanedTopic
@@ -13,14 +14,21 @@ from logstore.errors import (
     ClientClosedError,
     InvalidArgumentError,
     LogStoreError,
+    TopicLockedError,
     UnknownPartitionError,
 )
 from logstore.log.cleanable import Cleanable
 from logstore.log.cleaning import CleanResult
+from logstore.log.owned_log import OwnedLog
 from logstore.partition_folder import folder_is_mine
-from logstore.types import CompactedPartition, TopicPartition
+from logstore.types import CompactedPartition, OpenTransaction, TopicPartition
 
+_MOST_ENDED_EARLY: Final = 20  # one after the other, in an internal topic that others write meanwhile
 SLICE_S: Final = 0.05  # how often progress is told, and a closing store noticed
+
+
+class _EndedEarlyError(Exception):
+    """The log of an internal topic is another one now: another process rolled or recovered it."""
 
 
 class Compactor:
@@ -38,11 +46,12 @@ class Compactor:
         on_progress: OnProgress | None = None,
     ) -> list[CompactedPartition]:
         """Clean what is dirty, whatever its ratio; wait for no quarantine. ``roll``: close the active segment
-        first, so that all that is stable is cleaned.
+        first, so that all that is stable is cleaned. The rows name no transactional ids.
 
         Errors: ``TopicLockedError`` with the holder; ``InvalidArgumentError`` if the topic does not compact;
         those of a cleaning (``CorruptBatchError``, ``DiskFullError``, ``StorageError``), the partition is then
-        as before; ``ClientClosedError`` if the topic was deleted or given up meanwhile.
+        as before; ``ClientClosedError`` if the topic was deleted or given up meanwhile; ``TopicLockedError`` too
+        if other processes rolled an internal topic's log again and again meanwhile.
         """
         if not topic.config.cleanup_policy.compact:
             raise InvalidArgumentError(
@@ -72,16 +81,29 @@ class Compactor:
         if roll:
             log.roll_idle()
         done = CompactedPartition(partition=partition, cleaned_to=log.cleaner_point)
+        ended_early = 0
         while True:
+            log = topic.log(partition)  # of an internal topic: another one, if other processes rolled it
             found = self._look(topic, partition, log.cleaner_point)
             # Where nothing is dirty, one round all the same: tombstones may have come of age.
             if found.end_offset <= found.start_offset and (done.segments_before or not found.clean_bytes):
-                return done
+                break
             run = self.begin(topic, partition, (found.start_offset, found.end_offset))
-            result = self.drive(run, on_progress)
+            try:
+                result = self.drive(run, on_progress)
+            except _EndedEarlyError:
+                ended_early += 1
+                if ended_early < _MOST_ENDED_EARLY:
+                    continue
+                raise TopicLockedError(
+                    f"compacting {run.where}: other processes rolled its log {ended_early} times meanwhile, and "
+                    "each time it had to begin anew",
+                    hint="try again when less is written; what was cleaned stays so",
+                ) from None
             done = _joined(done, result)
             if result.cleaned_to >= found.end_offset:
-                return done  # else the key map was full: the rest is the next round's
+                break  # else the key map was full: the rest is the next round's
+        return replace(done, held_by=_held_by(topic.log(partition)))
 
     def _look(self, topic: CleanedTopic, partition: int, point: int) -> Cleanable:
         at = (self._kit.believed_ms(), self._kit.context.clock.monotonic_s())
@@ -117,6 +139,8 @@ class Compactor:
                 if result is not None:
                     return result
                 run.topic.breathe()
+                if run.ended and run.topic.shared:
+                    raise _EndedEarlyError
                 if run.ended:
                     raise ClientClosedError(
                         f"cleaning {run.where} was ended early: the topic was deleted or given up",
@@ -128,6 +152,16 @@ class Compactor:
             raise
         finally:
             run.evict()  # of an error, or an exception out of on_progress
+
+
+def _held_by(log: OwnedLog) -> OpenTransaction | None:
+    """The oldest open transaction, if closed segments at its offset or behind it had to be left alone for it."""
+    stable = log.bounds().last_stable_offset
+    open_ones = log.producers.states.open_transactions()
+    if not open_ones or not any(one.closed and one.next_offset > stable for one in log.segments.segments):
+        return None
+    producer_id, first = min(open_ones.items(), key=lambda item: item[1])
+    return OpenTransaction(first, producer_id)
 
 
 def _joined(done: CompactedPartition, result: CleanResult) -> CompactedPartition:

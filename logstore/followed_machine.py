@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from logstore.format.batch import BatchHeader, check_crc, read_header, records_section
@@ -51,8 +51,8 @@ class FollowedMachine(Generic[Machine]):
                 at += header.size
         self.applied = max(self.applied, chunk.next_offset)
 
-    def _replay_run(self, run: list[Payload]) -> None:
-        if self._replay_many is not None:
+    def _replay_run(self, run: Sequence[Payload]) -> None:
+        if self._replay_many is not None and len(run) > 1:
             self._replay_many(run)
             return
         replay = self.machine.replay
@@ -80,8 +80,7 @@ class FollowedMachine(Generic[Machine]):
         """The records of a decision are in the log, right behind ``applied``."""
         machine, writer = self.machine, decision.producer
         if writer is None:
-            for key, value in decision.records:
-                machine.replay(key, value)
+            self._replay_run(decision.records)
         else:
             for key, value in decision.records:
                 machine.replay_pending(writer.producer_id, writer.epoch, key, value)

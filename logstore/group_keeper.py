@@ -48,9 +48,9 @@ class GroupKeeper:
         """Do all that is due; seconds until the next look, None while there are no members."""
         room = self._room()
         members = room.members()
+        room.note_looking(bool(members))
         if not members:
             return None
-        room.watch.runs(room.slots.now_ms())
         now_s = room.clock.monotonic_s()
         for member in members:
             self._guarded(member.group, lambda member=member: self._look_after(room, member, now_s))  # type: ignore[misc]

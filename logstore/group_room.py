@@ -29,6 +29,7 @@ from logstore.locks import this_process
 from logstore.machine import Decision
 from logstore.member_slots import MemberSlots
 from logstore.member_watch import MemberWatch
+from logstore.offset_expiry import expire_offsets
 from logstore.shared_topic import SharedTopic
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -251,17 +252,19 @@ class GroupRoom:
     def expire_offsets(self) -> None:
         """Forget the offsets of groups that have long been without members, and these groups."""
         topic = self._topic(False)
-        retention_ms = int(self._context.offsets_retention_s * 1000)
-
-        def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
-            return machine.decide_expire_offsets(self.clock.wall_ms(), retention_ms)
-
-        while topic is not None and topic.look(lambda machine: decide(machine).records):
-            for group, places in topic.decide(decide).items():
-                logger.info("group %r: %d offsets have expired", group, len(places))
+        if topic is not None:
+            expire_offsets(topic, self._context)
 
     def _expire(self, group: str, ids: list[str], machine: GroupCoordinator) -> Decision[list[str]]:
         return machine.decide_expire(group, ids, self.clock.wall_ms())
+
+    def note_looking(self, regularly: bool) -> None:
+        """The keeper looks, and does so ``regularly``, or from now on only when it has something to look after."""
+        with self._watch_guard:
+            if regularly:
+                self.watch.runs(self.slots.now_ms())
+            else:
+                self.watch.rests()
 
     def find_dead(self, topic: GroupTopic, groups: Collection[str]) -> dict[str, list[str]]:
         """Member ids by group; those that live here are not asked about."""

@@ -27,10 +27,15 @@ CHECKPOINT_S = 5.0
 LOOK_S = 1.0  # how soon settings changed by another process reach an owner
 
 
-class TransactionChores(Protocol):
-    """What the housekeeper knows of transactions."""
+class Chore(Protocol):
+    """``step``: what is due; seconds until the next step is, None: nothing will be by itself."""
 
     def step(self) -> float | None: ...
+
+
+class TransactionChores(Chore, Protocol):
+    """What the housekeeper knows of transactions."""
+
     def holds(self, topic: str) -> bool:
         """Whether an open transaction is in the topic, so that it is not idle."""
         ...
@@ -50,6 +55,7 @@ class Housekeeper:
         keeper: Callable[[], RetentionKeeper],
         cleaner: Callable[[], Cleaner],
         transactions: Callable[[], TransactionChores],
+        offsets: Callable[[], Chore],
         *,
         threads: bool,
         idle_release_s: float,
@@ -59,6 +65,7 @@ class Housekeeper:
         self._keeper = keeper
         self._cleaner = cleaner
         self._transactions = transactions
+        self._offsets = offsets
         self._retention_check_s = retention_check_s
         self._next_retention_s = 0.0
         self._clock = clock
@@ -92,7 +99,7 @@ class Housekeeper:
         self._next_wake_s = math.inf  # a log that becomes dirty from here on may not be seen by this step
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
-        due.append(self._end_transactions())
+        due += [self._end_transactions(), self._expire_offsets()]
         due.append(self._clean(due[0]))
         waits = [wait for wait in due if wait is not None]
         wait = min(waits) if waits else None
@@ -176,6 +183,11 @@ class Housekeeper:
     def _end_transactions(self) -> float | None:
         """What nobody else ends."""
         wait = self._guarded("transactions", lambda: self._transactions().step())
+        return wait if isinstance(wait, float) else None
+
+    def _expire_offsets(self) -> float | None:
+        """Those of groups that have long been without members."""
+        wait = self._guarded("expired offsets", lambda: self._offsets().step())
         return wait if isinstance(wait, float) else None
 
     def _clean(self, flush_in_s: float | None) -> float | None:

@@ -5,21 +5,29 @@
 - A member that holds its lock and does not beat (its process is stopped, or the machine is out of breath) is dead
   when its session ends: ``session_timeout_ms`` after its last beat.
 - In a new boot nobody has beaten yet: sessions of members of the boot before are counted from its start.
-- When this process itself was stopped, what it finds on waking is as old as its sleep. It counts everybody's time
-  from its waking.
+- When this process itself was stopped, what it finds on waking is as old as its sleep, and others may have slept
+  as well. A sleep of half a session is enough for that session to seem over: there belong two heartbeats in it. So
+  those sessions are counted from the waking.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from logstore.groups.views import MemberSlot
 from logstore.heartbeats import TORN
 from logstore.member_slots import MemberSlots
 
-# A keeper that has not looked for this long was not running.
-STOPPED_MS: Final = 5_000
+# No session is twice as short as that. A keeper looks more often.
+SHORTEST_STOP_MS: Final = 100
+
+
+class _Stop(NamedTuple):
+    """This process did not look for ``gap_ms``, and does again since ``woke_ms``."""
+
+    gap_ms: int
+    woke_ms: int
 
 
 class MemberWatch:
@@ -28,20 +36,35 @@ class MemberWatch:
     def __init__(self, slots: MemberSlots) -> None:
         self._slots = slots
         self._looked_ms: int | None = None
-        self._woke_ms = 0
+        self._stops: list[_Stop] = []  # oldest first: none with a longer one behind it
         self._unseen: dict[str, int] = {}  # member id -> since when nothing is known of its beats
 
     def runs(self, now_ms: int) -> None:
         """Called at every step of who judges regularly: a long pause between two was a stop."""
-        if self._looked_ms is not None and now_ms - self._looked_ms > STOPPED_MS:
-            self._woke_ms = now_ms
+        gap_ms = 0 if self._looked_ms is None else now_ms - self._looked_ms
+        if gap_ms >= SHORTEST_STOP_MS:
+            # One that was longer goes on counting for longer sessions, until those are over.
+            left = [
+                one for one in self._stops if one.gap_ms > gap_ms and now_ms - one.woke_ms <= 2 * one.gap_ms
+            ]
+            self._stops = [*left, _Stop(gap_ms, now_ms)]
         self._looked_ms = now_ms
+
+    def rests(self) -> None:
+        """There is nothing to judge regularly for now: no pause from here on was a stop."""
+        self._looked_ms = None
+
+    def _woke_ms(self, timeout_ms: int) -> int:
+        """Since when this process has been there, as sessions of that length count; 0: since the boot's start."""
+        return max((one.woke_ms for one in self._stops if 2 * one.gap_ms >= timeout_ms), default=0)
 
     def dead(
         self, members: Iterable[MemberSlot], groups: Collection[str], now_ms: int, wall_ms: int
     ) -> dict[str, list[str]]:
         """Member ids by group, of ``groups``. ``members``: of all groups, whose times are to be remembered;
         ``wall_ms``: ms since 1970 UTC."""
+        if self._looked_ms is not None:
+            self.runs(now_ms)  # asked in between, perhaps before the regular step after a stop
         before, self._unseen = self._unseen, {}
         found: dict[str, list[str]] = {}
         for member in members:
@@ -65,7 +88,7 @@ class MemberWatch:
         if beat is None:
             last_ms = 0  # the boot's start
         elif beat.member_id == member.member_id:
-            last_ms = max(beat.boot_ms, self._woke_ms)
+            last_ms = max(beat.boot_ms, self._woke_ms(timeout_ms))
         else:
             last_ms = self._unseen[member.member_id] = unseen_since_ms
         return now_ms - last_ms > timeout_ms

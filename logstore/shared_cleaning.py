@@ -42,6 +42,7 @@ class SharedCleaning:
         self.guest: Guest | None = None
         self._guard = threading.Lock()
         self._hold: CleanerHold | None = None
+        self._by_hand = False  # somebody cleans by hand: the hold outlives a cleaning that was ended early
         self._inside: ExitStack | None = None  # guarded by the log's own lock, which it holds
         self._entered: OwnedLog | None = None
         log.before_drop = self.evict_guest
@@ -72,7 +73,7 @@ class SharedCleaning:
 
     def _release_if_unused(self) -> bool:
         with self._guard:
-            if self.guest is not None or self._inside is not None or self._hold is None:
+            if self.guest is not None or self._inside is not None or self._hold is None or self._by_hand:
                 return False
             hold, self._hold = self._hold, None
             hold.release()
@@ -118,10 +119,12 @@ class SharedCleaning:
             holder = cleaner_of(self._context, self.name)
             who = "another process" if holder is None else holder.describe()
             raise TopicLockedError(f"internal topic {self.name!r} is being cleaned by {who}")
+        self._by_hand = True
         try:
             self._enter(self._context.lock_timeout_s)
             yield self
         finally:
+            self._by_hand = False
             self._leave()
             self._release_if_unused()
 

@@ -22,7 +22,7 @@ from logstore.catalogue import TopicEntry
 from logstore.cleaner_hold import cleaner_of
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, TopicLockedError, from_os_error
+from logstore.errors import CorruptBatchError, LogStoreError, TopicLockedError, from_os_error
 from logstore.live import LiveSlot
 from logstore.log.observed_log import ObservedLog
 from logstore.log.owned_log import OwnedLog
@@ -92,6 +92,12 @@ class SharedLog:
             self._holding.release()
 
     def _caught_up(self, fresh: bool) -> OwnedLog:
+        try:
+            return self._newest(fresh)
+        except CorruptBatchError as error:
+            raise damaged(self.where, error) from error
+
+    def _newest(self, fresh: bool) -> OwnedLog:
         slot = self._context.live.read(self._slot)
         log = self._log
         usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
@@ -306,6 +312,19 @@ def shared_log(context: StoreContext, entry: TopicEntry) -> SharedLog:
         if found is None:
             found = context.shared_logs[entry.topic_id] = SharedLog(context, entry)
         return found
+
+
+def damaged(topic: str, error: CorruptBatchError) -> CorruptBatchError:
+    """What a damaged batch of an internal topic means for whoever meets it, which may be any call."""
+    if error.advice:
+        return error
+    return CorruptBatchError(
+        f"internal topic {topic!r} is damaged: {error.message}",
+        hint="`logstore log verify` says what else is; `logstore log salvage` copies all that is readable into a new "
+        "store",
+        path=error.path,
+        position=error.position,
+    )
 
 
 def _nothing() -> None:

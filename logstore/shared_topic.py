@@ -15,16 +15,17 @@ from typing import Any, Final, Generic, TypeVar
 
 from logstore.catalogue import TopicEntry
 from logstore.context import StoreContext
-from logstore.errors import LogStoreError, OutcomeUnknownError, StorageError, from_os_error
+from logstore.errors import CorruptBatchError, LogStoreError, OutcomeUnknownError, StorageError, from_os_error
 from logstore.followed_machine import FollowedMachine
 from logstore.format.batch import encode_batch
+from logstore.format.varint import INT32_MAX
 from logstore.log.append_validation import own_batch
 from logstore.log.bounds import Waiter
 from logstore.log.owned_log import OwnedLog
 from logstore.log.producer_state import SEQUENCE_MASK, Marker
 from logstore.machine import Decision, StateMachine, TransactionalWriter
 from logstore.request_line import Request, RequestLine
-from logstore.shared_log import SharedLog, shared_log
+from logstore.shared_log import SharedLog, damaged, shared_log
 
 Reply = TypeVar("Reply")
 Machine = TypeVar("Machine", bound=StateMachine)
@@ -51,11 +52,14 @@ class SharedTopic(Generic[Machine]):
 
     # --- writing ---
 
-    def decide(self, decide: Callable[[Machine], Decision[Reply]]) -> Reply:
+    def decide(
+        self, decide: Callable[[Machine], Decision[Reply]], *, patience_s: float | None = None
+    ) -> Reply:
         """Run ``decide`` on the newest state, make its records durable, replay them, give its reply.
 
         ``decide`` may be called by another thread that waits for the same; it must not wait for anything, nor
-        use this topic. Errors: those of ``decide``, ``TopicLockedError``, ``DiskFullError``, ``StorageError``,
+        use this topic. ``patience_s``: how long to wait for the topic's lock, else ``lock_timeout_s``.
+        Errors: those of ``decide``, ``TopicLockedError``, ``DiskFullError``, ``StorageError``,
         ``OutcomeUnknownError``; ``ProducerFencedError``, ``TransactionStateError`` for a producer's records.
         """
 
@@ -72,7 +76,7 @@ class SharedTopic(Generic[Machine]):
                 self._followed.took(decision, log.next_offset)
             return decision.reply
 
-        reply: Reply = self._submit(work)
+        reply: Reply = self._submit(work, patience_s)
         return reply
 
     def end_transaction(
@@ -109,19 +113,21 @@ class SharedTopic(Generic[Machine]):
     def _now_ms(self) -> int:
         return self._context.clock.wall_ms()
 
-    def _submit(self, work: Callable[[OwnedLog, Request[OwnedLog]], Any]) -> Any:
+    def _submit(
+        self, work: Callable[[OwnedLog, Request[OwnedLog]], Any], patience_s: float | None = None
+    ) -> Any:
         self._context.check_writable()
         request = Request(work, self._context.clock.monotonic_s())
         if self._line.join(request):
-            self._lead(request)
+            self._lead(request, self._context.lock_timeout_s if patience_s is None else patience_s)
         if request.error is not None:
             raise request.error
         return request.reply
 
-    def _lead(self, mine: Request[OwnedLog]) -> None:
+    def _lead(self, mine: Request[OwnedLog], patience_s: float) -> None:
         group: list[Request[OwnedLog]] = []
         try:
-            self._serve_group(mine, group)
+            self._serve_group(mine, group, patience_s)
         except BaseException as error:
             if not group:  # the log could not be had: the next in line tries for itself
                 self._line.take()
@@ -139,10 +145,11 @@ class SharedTopic(Generic[Machine]):
         if any(request.wrote for request in group):
             self._tell_waiters()
 
-    def _serve_group(self, mine: Request[OwnedLog], group: list[Request[OwnedLog]]) -> None:
-        context = self._context
-        waited_s = context.clock.monotonic_s() - mine.since_s
-        with self._log.held(context.lock_timeout_s - waited_s) as log, self._mutex:
+    def _serve_group(
+        self, mine: Request[OwnedLog], group: list[Request[OwnedLog]], patience_s: float
+    ) -> None:
+        waited_s = self._context.clock.monotonic_s() - mine.since_s
+        with self._log.held(patience_s - waited_s) as log, self._mutex:
             self._catch_up(log)
             try:
                 while len(group) < _LARGEST_GROUP and (request := self._line.take()) is not None:
@@ -208,6 +215,16 @@ class SharedTopic(Generic[Machine]):
             self._tell_waiters()
         return answer
 
+    def follow_some(self) -> bool:
+        """Replay a piece of what there is, of a megabyte or so; True: nothing is left. Errors as ``look``."""
+        with self._mutex:
+            self._context.check_usable()
+            end = self._log.observed.bounds().high_watermark
+            if end < self._followed.applied:
+                self._followed.start_over()
+            self._replay(end, most=1)
+            return self._followed.applied >= end
+
     def changed(self) -> bool:
         """Whether there is anything that was not replayed yet: a look at `.live`, for who polls."""
         slot = self._context.live.read(self._slot)
@@ -229,15 +246,19 @@ class SharedTopic(Generic[Machine]):
         for waiter in tuple(self._waiters):
             waiter.set()
 
-    def _replay(self, end: int) -> None:
-        """Up to ``end``, which is synced. The mutex is held."""
+    def _replay(self, end: int, most: int = INT32_MAX) -> None:
+        """Up to ``end``, which is synced, or so many pieces. The mutex is held."""
         followed = self._followed
-        while followed.applied < end:
-            chunk = self._log.read(followed.applied, _READ_BYTES, end)
-            if chunk is None:
-                return
+        while followed.applied < end and most > 0:
+            most -= 1
             try:
+                chunk = self._log.read(followed.applied, _READ_BYTES, end)
+                if chunk is None:
+                    return
                 followed.follow(chunk)
+            except CorruptBatchError as error:
+                followed.start_over()
+                raise damaged(self._log.where, error) from error
             except BaseException:
                 followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
                 raise

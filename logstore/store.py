@@ -97,6 +97,7 @@ class LogStore:
         if not isinstance(mode, str) or mode not in ("r", "rw"):
             raise InvalidArgumentError(f"mode={arguments.shown(mode)} is not known", hint="use 'r' or 'rw'")
         path = arguments.directory(path)
+        arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
         _check_settings(*intervals_s, mode_bits, max_open_files, tail_cache_bytes)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
@@ -161,6 +162,7 @@ class LogStore:
             lambda: self._keeper,
             lambda: self._cleaning.cleaner,
             lambda: self._backend.transactions.keeper,
+            lambda: self._backend.groups.expiry,
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,
@@ -278,6 +280,7 @@ class LogStore:
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """Names, sorted; with ``internal`` also the store's own topics."""
+        arguments.truth(internal, "internal")
         topics = self._registry.catalogue.topics
         return sorted(name for name, entry in topics.items() if internal or not entry.internal)
 

@@ -124,6 +124,10 @@ class TopicRegistry:
         cleaned, too, and transactions may have to be ended for a process that died."""
         return bool(self._retained or self._compacted or self._internal_names())
 
+    def has_seen(self, name: str) -> bool:
+        """Whether there is such a topic, as far as this process knows: no look at the file."""
+        return name in self._catalogue.topics
+
     def retained(self) -> list[Topic]:
         """Topics whose settings let segments go."""
         return self._found(self._retained)

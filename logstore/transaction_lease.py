@@ -16,6 +16,7 @@ from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
     ProducerFencedError,
+    TransactionAbortedError,
     TransactionStateError,
     TransactionTimedOutError,
 )
@@ -57,6 +58,7 @@ class EmbeddedTransactionLease:
         self._marked: EndedTransaction | None = None  # they are, and the coordinator has not been told
         self._ended_by: LogStoreError | None = None
         self._fenced = False
+        self._doubted: tuple[int, int] | None = None  # producer id and epoch of a commit that got no answer
 
     # --- for the producer ---
 
@@ -109,27 +111,49 @@ class EmbeddedTransactionLease:
 
     def end(self, *, commit: bool) -> None:
         with self._guard:
-            if self.unfinished is not None and self.unfinished.commit == commit:
-                self._finish_decided(self.unfinished)
-                return
-            self._check_fenced()
-            if self.unfinished is not None and self.unfinished.commit:
-                raise TransactionStateError(
-                    f"abort a transaction of {self.transactional_id!r}: it is committed already",
-                    hint="call commit() again: it is not everywhere to be seen yet",
-                )
-            if self._ended_by is not None:
-                if commit:
-                    raise copy.copy(self._ended_by)
-                self._ended_by = None
-                return
-            if self.begun:
-                self._finish_decided(self._decide(commit))
+            try:
+                self._end(commit)
+            except ProducerFencedError:
+                if not commit or not self._was_committed():
+                    raise
+
+    def _end(self, commit: bool) -> None:
+        if self.unfinished is not None and self.unfinished.commit == commit:
+            self._finish_decided(self.unfinished)
+            return
+        self._check_fenced()
+        if self.unfinished is not None and self.unfinished.commit:
+            raise TransactionStateError(
+                f"abort a transaction of {self.transactional_id!r}: it is committed already",
+                hint="call commit() again: it is not everywhere to be seen yet",
+            )
+        if self._ended_by is not None:
+            if commit:
+                raise copy.copy(self._ended_by)
+            self._ended_by = None
+            return
+        if self.begun:
+            self._finish_decided(self._decide(commit))
+
+    def _was_committed(self) -> bool:
+        """Of a commit that got no answer, once the id is open elsewhere: who opened it there has finished it.
+        TransactionAbortedError: it had not been decided. False: nothing was asked, or the log tells no more."""
+        if self._doubted is None:
+            return False
+        outcome = self._room.outcome_of(self.transactional_id, *self._doubted)
+        if outcome is False:
+            raise TransactionAbortedError(
+                f"the transaction of {self.transactional_id!r} whose commit got no answer was aborted, by a newer "
+                "producer that has the id now",
+                hint="open the id again, and send its records in another transaction",
+            )
+        return outcome is True
 
     def _decide(self, commit: bool) -> EndedTransaction:
         try:
             ended = self._ask(commit)
         except OutcomeUnknownError:
+            self._doubted = (self.producer_id, self.epoch) if commit else None
             # Once more: the coordinator's log is recovered first, and says whether it was decided.
             ended = self._ask_again(commit)
         except (ProducerFencedError, TransactionStateError) as error:
@@ -157,7 +181,7 @@ class EmbeddedTransactionLease:
             ) from error
 
     def _note_ended(self, ended: EndedTransaction) -> None:
-        self.unfinished, self._marked = ended, None
+        self.unfinished, self._marked, self._doubted = ended, None, None
         self.producer_id, self.epoch = ended.producer_id, ended.marker_epoch
         self.begun = False
         self.places.clear()
@@ -259,7 +283,7 @@ class EmbeddedTransactionLease:
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
         """Somebody else decided that; the next transaction runs under the epoch that the abort left."""
         self.producer_id, self.epoch = state.producer_id, state.epoch
-        self.unfinished, self._marked = state.ended, None
+        self.unfinished, self._marked, self._doubted = state.ended, None, None
         self.begun = False
         self.places.clear()
         self._ended_by = reason

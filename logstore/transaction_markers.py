@@ -127,7 +127,7 @@ class MarkerWriter:
         failure: LogStoreError | None = None
         for place in places:
             try:
-                log = topic.log(place.partition)
+                log = self._log_of(topic, place.partition)
                 log.append_marker(marker, once=True)
                 wants.append((log, log.next_offset, place))
             except ProducerFencedError:
@@ -137,6 +137,14 @@ class MarkerWriter:
             except LogStoreError as error:
                 failure = error
         return failure
+
+    def _log_of(self, topic: Topic, partition: int) -> OwnedLog:
+        """``UnknownPartitionError``: it is in no catalogue, also not in the newest one."""
+        try:
+            return topic.log(partition)
+        except UnknownPartitionError:
+            self._registry.look_for_changes()  # another process may have added it to what we own
+            return topic.log(partition)
 
     def _sync(
         self, wants: list[tuple[OwnedLog, int, TopicPartition]], done: list[TopicPartition]

@@ -7,6 +7,7 @@ from outside, or the coordinator's log was lost. Readers of committed records wa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final
 
 from logstore.client.backend import HangingTransaction, TransactionSummary
@@ -30,7 +31,7 @@ from logstore.transactions.coordinator import (
     TransactionState,
     validate_transactional_id,
 )
-from logstore.types import TopicPartition
+from logstore.types import CompactedPartition, TopicPartition
 
 _READ_BYTES: Final = 1  # one batch is enough
 
@@ -102,6 +103,14 @@ class TransactionOffice:
             room.decide_resolve(transactional_id)
         finally:
             hold.release()
+
+    def with_names(self, row: CompactedPartition) -> CompactedPartition:
+        """With the transactional id of what held the compaction back, if that is known."""
+        if row.held_by is None:
+            return row
+        state = self._state_of_producer(row.held_by.producer_id)
+        name = None if state is None else state.transactional_id
+        return replace(row, held_by=row.held_by._replace(transactional_id=name))
 
     # --- those that hang ---
 

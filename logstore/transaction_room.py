@@ -306,6 +306,13 @@ class TransactionRoom:
             return None
         return shared.look(lambda machine: machine.find(transactional_id))
 
+    def outcome_of(self, transactional_id: str, producer_id: int, epoch: int) -> bool | None:
+        """See ``TransactionCoordinator.outcome_of``."""
+        shared = self.existing()
+        if shared is None:
+            return None
+        return shared.look(lambda machine: machine.outcome_of(transactional_id, producer_id, epoch))
+
     def moved_on(self, lease: EmbeddedTransactionLease) -> LogStoreError | None:
         """What happened to the lease's transaction without its doing; None: it is as the lease left it."""
         state = self.state_of(lease.transactional_id)

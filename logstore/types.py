@@ -100,22 +100,33 @@ class PartitionCompaction:
     through (closed segments below the last stable offset).
 
     ``running``, ``last``, ``error`` (why the newest cleaning failed) and ``retry_in_s`` are those of this
-    process; the owner's are not seen from another one.
+    process; the owner's are not seen from another one. ``exact_from``: states of the partition before this
+    offset may lack records: the cleaner point, or more where a cleaning is under way or ended early.
     """
 
     cleaner_point: int
     dirty_bytes: int
     dirty_ratio: float
+    exact_from: int = 0
     running: CleaningProgress | None = None
     last: LastCleaning | None = None
     error: str | None = None
     retry_in_s: float | None = None
 
 
+class OpenTransaction(NamedTuple):
+    """One that is under way in a partition, since ``first_offset``. ``transactional_id`` None: not known."""
+
+    first_offset: int
+    producer_id: int
+    transactional_id: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactedPartition:
     """What ``admin.compact`` did to one partition. ``segments_before`` and the like are those it went through;
-    all zero where there was nothing to clean."""
+    all zero where there was nothing to clean. ``held_by``: the open transaction before which it had to stop,
+    None if there was none."""
 
     partition: int
     cleaned_to: int
@@ -125,6 +136,7 @@ class CompactedPartition:
     records_after: int = 0
     segments_before: int = 0
     segments_after: int = 0
+    held_by: OpenTransaction | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

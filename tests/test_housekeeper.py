@@ -284,6 +284,7 @@ def test_an_idle_housekeeper_does_not_wake_up() -> None:
         lambda: store._keeper,
         lambda: store._cleaning.cleaner,
         lambda: store._backend.transactions.keeper,
+        lambda: store._backend.groups.expiry,
         threads=True,
         idle_release_s=10,
         retention_check_s=30,

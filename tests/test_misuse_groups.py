@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ import logstore
 from logstore.client.dead_letters import DeadLetters
 from logstore.errors import (
     ClientClosedError,
+    CorruptBatchError,
+    DamagedStoreError,
     InvalidArgumentError,
     InvalidTopicError,
     LogStoreError,
@@ -20,6 +23,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import encode_batch
 from logstore.store import LogStore
+from logstore.types import OffsetAndMetadata, TopicPartition
 
 
 @pytest.fixture
@@ -245,3 +249,51 @@ def test_a_deleted_topic_does_not_hold_up_the_commit_of_others(
     consumer.close()
     offsets = {place: point.offset for place, point in store.committed_offsets("g").items()}
     assert offsets == {("t", 0): 10, ("t", 1): 10}
+
+
+@pytest.mark.parametrize("given", ["no", 0, 1, None])
+def test_a_flag_that_is_no_bool_is_refused_by_its_name(given: Any) -> None:
+    with logstore.open(":memory:") as store:
+        store.create_topic("t", config={"cleanup.policy": "compact"})
+        admin = store.admin
+        calls: dict[str, Callable[[], object]] = {
+            "dry_run": lambda: admin.seek_group("g", "earliest", topics=["t"], dry_run=given),
+            "internal": lambda: admin.list_topics(internal=given),
+            "allow_keyed": lambda: admin.add_partitions("t", 2, allow_keyed=given),
+            "roll": lambda: admin.compact("t", roll=given),
+            "until_end": lambda: store.consumer("t", until_end=given),
+            "any_policy": lambda: store.topic("t").table(any_policy=given),
+            "reverse": lambda: store.partition("t", 0).records(0, reverse=given),
+            "threads": lambda: logstore.open(":memory:", threads=given),
+        }
+        for name, call in calls.items():
+            with pytest.raises(InvalidArgumentError, match=f"{name}={given!r}".replace("'", ".")):
+                call()
+        with pytest.raises(InvalidArgumentError, match="internal="):
+            store.list_topics(internal=given)
+
+
+def test_calls_of_transactions_on_a_plain_producer_are_named() -> None:
+    with logstore.open(":memory:") as store, store.producer() as producer:
+        for call in (producer.transaction, producer.begin, producer.commit, producer.abort):
+            with pytest.raises(InvalidArgumentError, match=f"^{call.__name__}\\(\\) on a producer without"):
+                call()
+
+
+def test_a_damaged_internal_topic_says_what_to_do(tmp_path: Path) -> None:
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t")
+        for _ in range(3):
+            store.commit_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
+    log = tmp_path / "__consumer_offsets-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+    with logstore.open(tmp_path) as store:
+        for call in (
+            lambda: store.committed_offsets("g"),
+            lambda: store.commit_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)}),
+        ):
+            with pytest.raises(LogStoreError, match=r"__consumer_offsets.*log verify.*log salvage") as caught:
+                call()
+            assert isinstance(caught.value, CorruptBatchError | DamagedStoreError)

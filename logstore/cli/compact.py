@@ -14,7 +14,7 @@ from logstore.cli.output import note, print_json, print_table, size_text
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from logstore.types import CleaningProgress, CompactedPartition, TopicPartition
+    from logstore.types import CleaningProgress, CompactedPartition, OpenTransaction, TopicPartition
 
 _PHASES = {"map": "reading keys", "write": "writing", "swap": "swapping", "done": "done"}
 _LINE_EVERY_S = 1.0
@@ -45,13 +45,24 @@ def compact(target: Target, /, name: str, partition: int | None, roll: bool, lin
         return
     _print(done)
     before, after = sum(row.bytes_before for row in done), sum(row.bytes_after for row in done)
+    for row in done:
+        if row.held_by is not None:
+            note(f"{name}-{row.partition}: {_held_text(row.held_by)}")
     note(f"{name}: {size_text(before)} before, {size_text(after)} after, in {took_s:.2f} s")
 
 
 def _fields(row: CompactedPartition) -> dict[str, Any]:
     from dataclasses import asdict
 
-    return asdict(row)
+    held = row.held_by
+    return asdict(row) | {"held_by": None if held is None else held._asdict()}
+
+
+def _held_text(held: OpenTransaction) -> str:
+    who = f"producer id {held.producer_id}"
+    if held.transactional_id is not None:
+        who = f"transactional id {held.transactional_id!r}, {who}"
+    return f"held back by the open transaction at offset {held.first_offset} ({who}): what follows is not cleaned"
 
 
 def _print(done: list[CompactedPartition]) -> None:

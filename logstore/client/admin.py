@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from logstore.arguments import function_or_none, shown, whole
+from logstore.arguments import function_or_none, shown, truth, whole
 from logstore.client.backend import (
     Backend,
     GroupSummary,
@@ -88,6 +88,7 @@ class Admin:
 
     def list_topics(self, internal: bool = False) -> list[str]:
         """Names, sorted; ``internal``: with the internal ones."""
+        truth(internal, "internal")
         topics = self._backend.topics()
         return sorted(name for name, topic in topics.items() if internal or not topic.internal)
 
@@ -102,7 +103,7 @@ class Admin:
     def add_partitions(self, name: str, total: int, allow_keyed: bool = False) -> None:
         """Grow the topic to ``total`` partitions. Keys then go to other partitions than before, so a topic
         that holds keyed records needs ``allow_keyed=True``."""
-        self._backend.add_partitions(name, total, allow_keyed=allow_keyed)
+        self._backend.add_partitions(name, total, allow_keyed=truth(allow_keyed, "allow_keyed"))
 
     def delete_topic(self, name: str) -> None:
         self._backend.delete_topic(name)
@@ -183,11 +184,11 @@ class Admin:
 
         The active segment is left alone unless ``roll`` closes it first. ``on_progress(partition, progress)``
         is called about twenty times a second, on this thread. A partition that had failed is tried at once.
+        An open transaction holds back what follows its first record: ``held_by`` of the row names it.
         Errors: ``InvalidArgumentError`` if the topic does not compact; ``TopicLockedError`` names another
         process that owns it; ``CorruptBatchError``, ``DiskFullError``, ``StorageError``: that partition is as
         it was before."""
-        if not isinstance(roll, bool):
-            raise InvalidArgumentError(f"roll={shown(roll)}", hint="it is True or False")
+        truth(roll, "roll")
         function_or_none(on_progress, "on_progress")
         if partition is not None:
             partition = whole(partition, "partition", 0, 2**31 - 1)
@@ -266,6 +267,7 @@ class Admin:
         None: the partitions with committed offsets. ``dry_run``: only tell. GroupBusyError, dry run or not, while
         the group has members: they would go on from where they are and commit over the change.
         """
+        truth(dry_run, "dry_run")
         if (to is None) == (shift is None):
             raise InvalidArgumentError("seek_group() takes either to= or shift=", hint="give one of the two")
         if shift is not None and (isinstance(shift, bool) or not isinstance(shift, int)):

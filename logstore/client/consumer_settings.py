@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-from logstore.arguments import INT64_MAX, shown, whole
+from logstore.arguments import INT64_MAX, shown, truth, whole
 from logstore.client.dead_letters import DeadLetters
 from logstore.errors import InvalidArgumentError
 from logstore.groups.assignors import Assignor, validate_assignor
@@ -116,6 +116,7 @@ def settings_of(
 ) -> ConsumerSettings:
     """Validated settings. InvalidArgumentError names the setting and what it may be."""
     _check_start(start)
+    truth(until_end, "until_end")
     validate_assignor(assignor)
     _check_times(session_timeout_ms, heartbeat_interval_ms, max_poll_interval_ms)
     for name, given, choices in (

@@ -164,7 +164,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._context.check_writable()
         topic = self._cleaned_topic(name)
         places = range(topic.entry.partitions) if partition is None else [partition]
-        return self._cleaning.compactor.compact(topic, places, roll=roll, on_progress=on_progress)
+        done = self._cleaning.compactor.compact(topic, places, roll=roll, on_progress=on_progress)
+        return [self.transactions.office.with_names(row) for row in done]
 
     def erase_keys(self, name: str, keys: Collection[bytes]) -> ErasureReport:
         self._context.check_writable()

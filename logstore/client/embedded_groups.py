@@ -15,7 +15,9 @@ from logstore.group_room import GroupRoom, GroupTopic
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.log.partition_log import PartitionLog
+from logstore.offset_expiry import OffsetExpiry
 from logstore.shared_topic import SharedTopic
+from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
@@ -44,6 +46,19 @@ class EmbeddedGroups:
             self._end_offsets,
             self._keeper.note_member,
         )
+        self.expiry = self._make_expiry(context)
+
+    def _make_expiry(self, context: StoreContext) -> OffsetExpiry:
+        def fresh() -> GroupTopic:
+            return SharedTopic(context, self._registry.entry(OFFSETS_TOPIC), GroupCoordinator)
+
+        return OffsetExpiry(
+            context,
+            lambda: self._registry.has_seen(OFFSETS_TOPIC),
+            lambda: self._topic,
+            fresh,
+            lambda: bool(self._room.members()),
+        )
 
     def topic(self, *, create: bool) -> GroupTopic | None:
         """`__consumer_offsets` and its machine; None if it is not there and is not to be made."""
@@ -65,9 +80,21 @@ class EmbeddedGroups:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
 
     def _end_offsets(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        return {
-            place: self._partition(*place).log_end_offset for place in places if place.topic != COUNTER_TOPIC
-        }
+        self._context.check_usable()
+        ends: dict[TopicPartition, int] = {}
+        topics: dict[str, Topic] = {}
+        for place in places:
+            name, partition = place
+            if name == COUNTER_TOPIC:
+                continue
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = self._registry.get(name)
+            if type(partition) is int and 0 <= partition < topic.entry.partitions:
+                ends[place] = topic.reader(partition).bounds().log_end_offset
+            else:
+                ends[place] = self._partition(name, partition).log_end_offset  # just added, or refused there
+        return ends
 
     # --- members ---
 
@@ -145,6 +172,7 @@ class EmbeddedGroups:
 
     def close(self) -> None:
         self._keeper.close()
+        self.expiry.close()
         self._room.close()
         with self._guard:
             topic = self._topic
@@ -153,4 +181,5 @@ class EmbeddedGroups:
 
     def abandon(self) -> None:
         """As if the process had been killed: the members' locks are free."""
+        self.expiry.close()
         self._room.close()

@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from logstore.arguments import function_or_none, seconds, shown, whole
+from logstore.arguments import function_or_none, seconds, shown, truth, whole
 from logstore.client.backend import Backend, FetchRequest, TopicMetadata, Wakeup
 from logstore.client.consumer_settings import timestamp_ms
 from logstore.client.serializers import Deserializer
@@ -85,7 +85,7 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
             )
         if max_memory_bytes is not None:
             max_memory_bytes = whole(max_memory_bytes, "max_memory_bytes", 1)
-        self._any_policy = any_policy
+        self._any_policy = truth(any_policy, "any_policy")
         self._backend = backend
         self._clock = clock or SystemClock()
         self._fs = fs or OsFileSystem()
@@ -314,7 +314,6 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
         ``CompactedAwayError`` where compaction has removed records that may have been the latest then; its
         ``exact_from`` says from which offset on states are exact (the end of what was compacted, and anything
         while a partition has lost nothing). Retention counts as it does today: what it took is in no state.
-        After a crash between a cleaning and the note of how far it went, the note lags behind until the next one.
         ``OffsetOutOfRangeError`` past the end that readers see.
         """
         with self._lock:

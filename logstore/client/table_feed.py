@@ -186,5 +186,5 @@ def cleaned_to(description: TopicDescription, partition: int) -> int | None:
     the backend does not tell."""
     for row in description.partitions:
         if row.partition == partition and row.compaction is not None and row.compaction.running is None:
-            return row.compaction.cleaner_point
+            return max(row.compaction.cleaner_point, row.compaction.exact_from)
     return None

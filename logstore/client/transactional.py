@@ -138,7 +138,8 @@ class Transactional(Generic[K, V]):
 
         TransactionStateError: one is open. ProducerFencedError: a newer producer has the id.
         """
-        transaction = self.transaction()
+        self._check_usable()
+        transaction = Transaction(cast("Producer[K, V]", self), _needed(self._transactions, "begin()"))
         transaction.begin()
         return transaction
 

@@ -26,7 +26,7 @@ from logstore.groups import group_records
 from logstore.groups.assignors import Assignor, validate_assignor
 from logstore.groups.group import NOTHING, Group
 from logstore.groups.group_records import Current, Member
-from logstore.groups.offsets import OffsetStore, validate_group
+from logstore.groups.offsets import OFFSET_KIND, OffsetStore, validate_group
 from logstore.groups.views import GroupDescription, MemberSlot, MemberView, describe_group, member_view
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -399,6 +399,10 @@ class GroupCoordinator:
     def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """As ``replay`` for each. Group records keep their order; among the offsets between two of them only the
         last of a key is looked at."""
+        kinds = {None if change[0] is None else change[0][:2] for change in changes}
+        if kinds == {OFFSET_KIND}:
+            self._offsets.replay_many(changes)
+            return
         run: list[tuple[bytes | None, bytes | None]] = []
         for change in changes:
             key = change[0]

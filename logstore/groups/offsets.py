@@ -1,14 +1,9 @@
 """Committed offsets of consumer groups: Kafka's ``__consumer_offsets`` records, and the state they build.
 
-Layout (big-endian; a string is ``length i16, UTF-8 bytes``), from Kafka's message schemas
-``OffsetCommitKey.json`` and ``OffsetCommitValue.json``:
+Layout (big-endian; a string is ``length i16, UTF-8 bytes``), from Kafka's message schema ``OffsetCommitKey.json``:
 
     key    version i16 (0 or 1; we write 1) | group string | topic string | partition i32
-    value  version i16 = 3 | offset i64 | leaderEpoch i32 | metadata string | commitTimestamp i64
-           versions 0 and 2: offset i64 | metadata string | commitTimestamp i64
-           version 1:        offset i64 | metadata string | commitTimestamp i64 | expireTimestamp i64
-           version 4 (brokers from 4.1 on): as 3 with metadata as a compact string, then tagged fields (0: the
-           topic's id), which are passed over
+    value  see ``offset_values.py``
     null   deletes the key
 
 Key versions 2 and up are of group metadata (``group_records.py``): replay skips and counts them here.
@@ -21,7 +16,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from itertools import chain, groupby
+from operator import le
+from typing import Final, NamedTuple, cast
 
 from logstore.arguments import mapping, partition_place, whole
 from logstore.errors import (
@@ -30,15 +27,23 @@ from logstore.errors import (
     InvalidRecordError,
     UnknownGroupError,
     UnknownPartitionError,
-    UnsupportedStoreVersionError,
 )
 from logstore.groups.fields import FieldReader, string
+from logstore.groups.offset_values import (
+    PLAIN_BYTES,
+    VALUE_VERSION,
+    CommittedOffsets,
+    OffsetValue,
+    are_plain,
+    decode_value,
+    encode_value,
+    is_plain,
+    pack_plain,
+)
 from logstore.machine import Change, Decision
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 KEY_VERSION: Final = 1
-VALUE_VERSION: Final = 3
-NEWEST_VALUE_VERSION: Final = 4
 MAX_GROUP_CHARACTERS: Final = 249
 MAX_METADATA_BYTES: Final = 4096  # Kafka's offset.metadata.max.bytes
 INT32_MAX: Final = 2**31 - 1
@@ -46,25 +51,16 @@ INT64_MAX: Final = 2**63 - 1
 
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
-_I64 = struct.Struct(">q")
-_VALUE_HEAD = struct.Struct(">hqi")  # version, offset, leaderEpoch
-_PLAIN_VALUE = struct.Struct(">hqihq")  # the same, metadata's length 0, commitTimestamp
+OFFSET_KIND: Final = _I16.pack(KEY_VERSION)  # what keys of offsets begin with
 _KNOWN_PREFIXES: Final = 1 << 16
+_WORTH_TOGETHER: Final = 16  # fewer records are replayed one by one
+_SHORTEST_RUN: Final = 4  # records of one group and topic in a row, on average
 
 
 class OffsetKey(NamedTuple):
     group: str
     topic: str
     partition: int
-
-
-class OffsetValue(NamedTuple):
-    """``offset``: the next to read; ``leader_epoch`` -1: unknown; ``commit_ms``: ms since 1970 UTC."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_ms: int
 
 
 def validate_group(group: str) -> None:
@@ -88,20 +84,6 @@ def _key_prefix(group: str, topic: str) -> bytes:
     return _I16.pack(KEY_VERSION) + string(group) + string(topic)
 
 
-def encode_value(value: OffsetValue) -> bytes:
-    if not value.metadata:
-        return _PLAIN_VALUE.pack(VALUE_VERSION, value.offset, value.leader_epoch, 0, value.commit_ms)
-    metadata = value.metadata.encode()
-    return b"".join(
-        (
-            _VALUE_HEAD.pack(VALUE_VERSION, value.offset, value.leader_epoch),
-            _I16.pack(len(metadata)),
-            metadata,
-            _I64.pack(value.commit_ms),
-        )
-    )
-
-
 def decode_key(key: bytes) -> OffsetKey | None:
     """The offset key, or None for another kind of key (version 2 and up). InvalidRecordError if malformed."""
     reader = FieldReader(key, "key of a committed offset")
@@ -112,33 +94,6 @@ def decode_key(key: bytes) -> OffsetKey | None:
     return decoded
 
 
-def decode_value(value: bytes) -> OffsetValue:
-    """Versions 0 to 4. InvalidRecordError if malformed, UnsupportedStoreVersionError for a newer version."""
-    size = len(value)
-    if size == _PLAIN_VALUE.size:  # by far the most: what we write, without metadata
-        version, offset, leader_epoch, length, commit_ms = _PLAIN_VALUE.unpack(value)
-        if version == VALUE_VERSION and length == 0:
-            return OffsetValue(offset, leader_epoch, "", commit_ms)
-    reader = FieldReader(value, "value of a committed offset")
-    version = reader.i16()
-    if version > NEWEST_VALUE_VERSION:
-        raise UnsupportedStoreVersionError(
-            f"committed offset of value version {version}: this version reads 0 to {NEWEST_VALUE_VERSION}"
-        )
-    if version < 0:
-        raise reader.malformed(f"version {version}")
-    offset = reader.i64()
-    leader_epoch = reader.i32() if version >= 3 else -1
-    metadata = reader.string() if version < 4 else reader.compact_string()
-    commit_ms = reader.i64()
-    if version == 1:
-        reader.i64()  # expireTimestamp: how long offsets are kept is the store's setting
-    if version >= 4:
-        reader.tags()
-    reader.finish()
-    return OffsetValue(offset, leader_epoch, metadata, commit_ms)
-
-
 # --- the state machine ------------------------------------------------------------------------------
 
 
@@ -147,6 +102,8 @@ def checked_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """What is to be committed, by kind: partitions as (topic, partition), positions as ``OffsetAndMetadata``
     (or just offsets). InvalidArgumentError."""
+    if type(offsets) is dict and offsets and _are_of_kind(offsets):
+        return dict(offsets)
     checked: dict[TopicPartition, OffsetAndMetadata] = {}
     for place, position in mapping(offsets, "offsets", "(topic, partition) -> OffsetAndMetadata").items():
         if not isinstance(position, tuple) or len(position) != 3:
@@ -171,7 +128,7 @@ class OffsetStore:
 
     def __init__(self) -> None:
         self.ignored_records = 0
-        self._groups: dict[str, dict[TopicPartition, OffsetValue]] = {}
+        self._groups = CommittedOffsets()
         # group -> partition -> producer id -> what is pending, in the order of the log
         self._pending: dict[str, dict[TopicPartition, dict[int, _Pending]]] = {}
         self._prefixes: dict[bytes, tuple[str, str]] = {}  # a key without its partition -> group, topic
@@ -190,6 +147,8 @@ class OffsetStore:
         Raises InvalidGroupError, InvalidArgumentError, UnknownPartitionError.
         """
         validate_group(group)
+        if len(offsets) > 1 and _are_plain(offsets, end_offsets):
+            return Decision(_plain_records(group, offsets, now_ms), dict(offsets))
         records: list[Change] = []
         accepted: dict[TopicPartition, OffsetAndMetadata] = {}
         prefixes: dict[str, bytes] = {}
@@ -245,12 +204,12 @@ class OffsetStore:
     def expired(self, group: str, now_ms: int, retention_ms: int, since_ms: int = -1) -> list[TopicPartition]:
         """Partitions whose offset was committed, and the group empty, for ``retention_ms``. ``since_ms``: when
         the group became empty, -1 if it never had members. What is pending stays."""
+        limit_ms = now_ms - retention_ms
+        if since_ms > limit_ms:
+            return []
         pending = self._pending.get(group, {})
-        limit = now_ms - retention_ms
         return sorted(
-            place
-            for place, value in self._groups.get(group, {}).items()
-            if max(value.commit_ms, since_ms) <= limit and place not in pending
+            place for place in self._groups.committed_until(group, limit_ms) if place not in pending
         )
 
     # --- replay ---
@@ -270,25 +229,42 @@ class OffsetStore:
 
     def replay_many(self, changes: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """As ``replay`` for each; a value that a later one of the same key replaces is not looked at."""
+        newest = dict(changes)
+        if len(newest) >= _WORTH_TOGETHER and not self._pending and self._replay_together(newest):
+            return
         replay = self.replay
-        for key, value in dict(changes).items():
+        for key, value in newest.items():
             replay(key, value)
 
+    def _replay_together(self, newest: dict[bytes | None, bytes | None]) -> bool:
+        """Keys of offsets, values without metadata, and no look at one of them in Python. False: something else is
+        among them, nothing was done."""
+        if None in newest or set(map(type, newest.values())) != {bytes}:
+            return False
+        keys, values = cast("list[bytes]", list(newest)), cast("list[bytes]", list(newest.values()))
+        heads = [key[:-4] for key in keys]
+        runs = [(head, len(list(run))) for head, run in groupby(heads)]
+        if len(runs) * _SHORTEST_RUN > len(keys) or not are_plain(values):
+            return False  # e.g. each key of another group than the one before
+        if None in [self._place(key) for key in dict(zip(heads, keys, strict=True)).values()]:
+            return False
+        partitions = struct.unpack(f">{len(keys)}i", b"".join([key[-4:] for key in keys]))
+        start = 0
+        for head, count in runs:
+            end = start + count
+            self._groups.put_all(
+                *self._prefixes[head], zip(partitions[start:end], values[start:end], strict=True)
+            )
+            start = end
+        return True
+
     def _replay_plain(self, key: bytes, value: bytes) -> bool:
-        """The short way of nearly all records when a million are loaded: a known group and topic, a value
-        without metadata. False: it is another kind, nothing was done."""
+        """The short way of nearly all records: a known group and topic, a value without metadata. False: it is
+        another kind, nothing was done."""
         known = self._prefixes.get(key[:-4])
-        if known is None or len(value) != _PLAIN_VALUE.size:
+        if known is None or len(value) != PLAIN_BYTES or not is_plain(value):
             return False
-        version, offset, leader_epoch, length, commit_ms = _PLAIN_VALUE.unpack(value)
-        if version != VALUE_VERSION or length:
-            return False
-        group, topic = known
-        places = self._groups.get(group)
-        if places is None:
-            places = self._groups[group] = {}
-        place = TopicPartition(topic, int.from_bytes(key[-4:], signed=True))
-        places[place] = OffsetValue(offset, leader_epoch, "", commit_ms)
+        self._groups.put(*known, int.from_bytes(key[-4:], signed=True), value)
         return True
 
     def replay_pending(self, producer_id: int, epoch: int, key: bytes | None, value: bytes | None) -> None:
@@ -340,12 +316,10 @@ class OffsetStore:
         return known[0], TopicPartition(known[1], int.from_bytes(key[-4:], signed=True))
 
     def _put(self, group: str, place: TopicPartition, value: OffsetValue | None) -> None:
-        if value is not None:
-            self._groups.setdefault(group, {})[place] = value
-            return
-        places = self._groups.get(group)
-        if places is not None and places.pop(place, None) is not None and not places:
-            del self._groups[group]
+        if value is None:
+            self._groups.remove(group, place)
+        else:
+            self._groups.put(group, *place, encode_value(value))
 
     def _superseded(self, group: str, place: TopicPartition) -> None:
         """A commit outside of transactions counts more than those that were pending before it."""
@@ -360,12 +334,12 @@ class OffsetStore:
         validate_group(group)
         return {
             place: OffsetAndMetadata(value.offset, value.leader_epoch, value.metadata)
-            for place, value in self._groups.get(group, {}).items()
+            for place, value in self._groups.of_group(group).items()
         }
 
     def commit_times_ms(self, group: str) -> dict[TopicPartition, int]:
         """When each of the group's offsets was committed, in ms since 1970 UTC."""
-        return {place: value.commit_ms for place, value in self._groups.get(group, {}).items()}
+        return {place: value.commit_ms for place, value in self._groups.of_group(group).items()}
 
     def pending(self, group: str) -> dict[TopicPartition, int]:
         """Partitions with an offset in an open transaction, and the producer id of the newest such."""
@@ -382,11 +356,62 @@ class OffsetStore:
 
     def places(self, group: str) -> list[TopicPartition]:
         """Partitions with an offset, committed or pending, sorted."""
-        return sorted(self._groups.get(group, {}).keys() | self._pending.get(group, {}).keys())
+        return sorted(self._groups.places(group) | self._pending.get(group, {}).keys())
 
     def groups(self) -> list[str]:
         """Names of the groups that have at least one offset, committed or pending, sorted."""
-        return sorted(self._groups.keys() | self._pending.keys())
+        return sorted({*self._groups.names(), *self._pending})
+
+
+def _are_of_kind(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    """Whether partitions and positions are what they claim to be, whatever the positions' numbers are; at least
+    one."""
+    if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
+        return False
+    topics, partitions = zip(*offsets, strict=True)
+    if set(map(type, topics)) != {str} or set(map(type, partitions)) != {int}:
+        return False
+    return bool(min(partitions) >= 0 and max(partitions) <= INT32_MAX)
+
+
+def _are_plain(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int] | None
+) -> bool:
+    """Whether all are of the usual kind, without metadata, and not past their ends: told without a look at each in
+    Python. False: one is not, and is to be found."""
+    if not _are_of_kind(offsets):
+        return False
+    topics = {topic for topic, _ in offsets}
+    numbers, leader_epochs, metadata = zip(*offsets.values(), strict=True)
+    if set(map(type, metadata)) != {str} or any(metadata):
+        return False
+    if set(map(type, chain(numbers, leader_epochs))) != {int}:
+        return False
+    if min(numbers) < 0 or max(numbers) > INT64_MAX:
+        return False
+    if min(leader_epochs) < -1 or max(leader_epochs) > INT32_MAX:
+        return False
+    if ends is None:
+        return True
+    if COUNTER_TOPIC in topics or not ends.keys() >= offsets.keys():
+        return False
+    return all(map(le, numbers, map(ends.__getitem__, offsets)))
+
+
+def _plain_records(
+    group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int
+) -> tuple[Change, ...]:
+    heads = {topic: _key_prefix(group, topic) for topic in {topic for topic, _ in offsets}}
+    pack_number, pack_value = _I32.pack, pack_plain
+    return tuple(
+        [
+            (
+                heads[topic] + pack_number(partition),
+                pack_value(VALUE_VERSION, offset, leader_epoch, 0, now_ms),
+            )
+            for (topic, partition), (offset, leader_epoch, _) in offsets.items()
+        ]
+    )
 
 
 def _tombstones(group: str, places: Collection[TopicPartition]) -> tuple[Change, ...]:

@@ -25,6 +25,7 @@ from logstore.format.varint import INT32_MAX
 from logstore.invariants import invariant
 from logstore.log import offset_index, swap, time_index, transaction_index
 from logstore.log.cleaned_output import ChangeWatch, CleanedOutput
+from logstore.log.cleaner_mark import raise_mark
 from logstore.log.compaction import (
     AbortedRanges,
     Compaction,
@@ -165,6 +166,7 @@ class Cleaning:
         self._tally = _Tally()
         self._result: CleanResult | None = None
         self._over = False
+        self._end = request.end_offset
         self._at = -1  # base offset of the first segment that is not done
         self._output: CleanedOutput | None = None
         self._work = self._run()
@@ -226,7 +228,7 @@ class Cleaning:
                 active_producers=request.active_producers,
             )
             judge = Compaction(rules, keys, aborted)
-        self._phase = "write"
+        self._phase, self._end = "write", end
         while group := self._next_group(end):
             mark = judge.mark()
             try:
@@ -450,6 +452,8 @@ class Cleaning:
     def _swap(self, group: Sequence[Segment], output: CleanedOutput, tally: _Tally) -> None:
         """The new segments become the log's. A failure before they are in place leaves the old ones."""
         fs, directory = self._pool.fs, self._log.directory
+        if self._request.erase is None:
+            raise_mark(fs, directory, self._end)
         new_bases = {writer.base_offset for writer in output.writers}
         gone = [segment for segment in group if segment.base_offset not in new_bases]
         exchange = output.swap = Swap(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from logstore.arguments import INT64_MAX, shown, whole
+from logstore.arguments import INT64_MAX, shown, truth, whole
 from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptBatchError,
@@ -415,8 +415,7 @@ class PartitionLog:
     ) -> Iterator[Record]:
         """Records with ``start <= offset < end_exclusive`` (None: what is visible now); with ``reverse`` the
         newest first, read from the end. Errors as ``fetch``; those of ``start`` are raised at once."""
-        if not isinstance(reverse, bool):
-            raise InvalidArgumentError(f"reverse={shown(reverse)}", hint="it is True or False")
+        truth(reverse, "reverse")
         start, end = self._range(start, end_exclusive, isolation)
         return self._records_back(start, end, isolation) if reverse else self._records(start, end, isolation)
 

@@ -30,6 +30,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import STAMP_SIZE, decode_batches, read_header, stamp
 from logstore.log import checkpoints
+from logstore.log.cleaner_mark import copy_mark
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.inspect import (
@@ -323,6 +324,9 @@ class _Salvage:
         self._next_producer_id = max(self._next_producer_id, copy.producers.next_id)
         log_start = max(start, known.log_start_offset) if known is not None else start
         end = writer.next_offset
+        if folder is not None:
+            cleaned_to = known.cleaner_point if known is not None else 0
+            copy_mark(self._fs, folder.path, writer.folder, cleaned_to=cleaned_to, end=end)
         return PartitionState(end, min(log_start, end), end, end)
 
     def _other_owner(self, folder: PartitionFolder, topic: _Topic) -> str | None:

@@ -125,7 +125,7 @@ class PartitionWriter:
         self.next_offset = start_offset
         self.epochs = Epochs()
         self._fs = fs
-        self._folder = folder
+        self.folder = folder
         self._topic_id = topic_id
         self._interval = index_interval_bytes
         self._segment: SegmentWriter | None = None
@@ -148,11 +148,11 @@ class PartitionWriter:
                 segment = None
             if segment is None:
                 segment = self._segment = SegmentWriter(
-                    self._fs, self._folder, self.next_offset, self._interval
+                    self._fs, self.folder, self.next_offset, self._interval
                 )
             segment.append(header, data)
         except OSError as error:
-            raise from_os_error(error, "write to", self._folder) from error
+            raise from_os_error(error, "write to", self.folder) from error
         self.epochs.assign(header.leader_epoch, header.base_offset)
         self.next_offset = header.next_offset
 
@@ -171,17 +171,17 @@ class PartitionWriter:
             try:
                 segment.finish()
             except OSError as error:
-                raise from_os_error(error, "write to", self._folder) from error
+                raise from_os_error(error, "write to", self.folder) from error
 
     def finish(self) -> None:
         """Complete and durable, but for the folder's own name in its parent."""
         if self._segment is None:
             try:
-                self._segment = SegmentWriter(self._fs, self._folder, self.next_offset, self._interval)
+                self._segment = SegmentWriter(self._fs, self.folder, self.next_offset, self._interval)
             except OSError as error:
-                raise from_os_error(error, "write to", self._folder) from error
+                raise from_os_error(error, "write to", self.folder) from error
         self.roll()
-        write_texts(self._fs, self._folder, self._topic_id, self.epochs)
+        write_texts(self._fs, self.folder, self._topic_id, self.epochs)
 
     def abandon(self) -> None:
         """Close without finishing; what was written stays."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from logstore.errors import LogStoreError, MissingExtraError, StorageError, from_os_error
 from logstore.format.batch import decode_batches
 from logstore.format.control import decode_control_batch
-from logstore.log import checkpoints, epochs
+from logstore.log import checkpoints, cleaner_mark, epochs
 from logstore.log.epochs import Epochs
 from logstore.log.index_check import IndexCheck
 from logstore.log.inspect import (
@@ -39,7 +39,7 @@ from logstore.types import Record
 _SEGMENT_FILE = re.compile(
     r"(\d{20})(?:\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:cleaned|swap|deleted|tmp))?|\.swap(?:\.tmp)?|\.log\.cut-.+)"
 )
-_TEXT_FILES = (epochs.FILE_NAME, checkpoints.METADATA_FILE)
+_TEXT_FILES = (epochs.FILE_NAME, checkpoints.METADATA_FILE, cleaner_mark.FILE_NAME)
 _OTHER_FILES = frozenset([*_TEXT_FILES, *(f"{name}.tmp" for name in _TEXT_FILES)])
 _BROKER_FILE = re.compile(
     r"quorum-state(\.tmp)?|\d{20}-\d{10}\.checkpoint(\.(part|deleted))?|.*\.tmp|\d{20}\..+\.deleted"
@@ -134,6 +134,7 @@ class _PartitionCheck:
         yield from self._check_names()
         yield from self._check_metadata()
         yield from self._load_epochs()
+        yield from self._check_mark()
         yield from self._check_first_segment()
         for base_offset in self._bases:
             self._totals.segments += 1
@@ -183,6 +184,12 @@ class _PartitionCheck:
             if known is not None and topic_id != known:
                 text = f"the folder belongs to the topic id {topic_id}, the catalogue says {known}"
                 yield Fault(path, 0, "metadata", text)
+
+    def _check_mark(self) -> Iterator[Fault]:
+        try:
+            cleaner_mark.read_mark(self._fs, self._folder.path)
+        except LogStoreError as error:
+            yield Fault(f"{self._folder.path}/{cleaner_mark.FILE_NAME}", 0, "mark", error.message)
 
     def _load_epochs(self) -> Iterator[Fault]:
         path = f"{self._folder.path}/{epochs.FILE_NAME}"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from logstore.arguments import partition_places, whole
 from logstore.errors import (
@@ -62,6 +62,8 @@ EXEMPT_PREFIX: Final = "spark-"
 
 Reply = TypeVar("Reply")
 _Status = TransactionStatus
+_COMPLETE: Final = frozenset({_Status.COMPLETE_COMMIT, _Status.COMPLETE_ABORT})
+_KEPT: Final = 4  # outcomes of an id: as many openings may pass until who lost an answer asks for it
 _IDLE: Final = frozenset({_Status.EMPTY, _Status.COMPLETE_COMMIT, _Status.COMPLETE_ABORT})
 
 
@@ -79,6 +81,12 @@ def validate_transactional_id(transactional_id: str) -> None:
         )
 
 
+class _Outcome(NamedTuple):
+    producer_id: int
+    marker_epoch: int
+    committed: bool
+
+
 class TransactionCoordinator:
     """All transactional ids of a store. Not thread-safe: its owner serialises calls.
 
@@ -90,6 +98,7 @@ class TransactionCoordinator:
         self._states: dict[str, TransactionState] = {}
         self._under_way: dict[str, None] = {}  # ids of ONGOING and PREPARE_*, in the order they got there
         self._ids: dict[int, str] = {}  # producer id -> transactional id
+        self._outcomes: dict[str, tuple[_Outcome, ...]] = {}  # of transactions before the id was opened again
 
     # --- opening an id ---
 
@@ -317,6 +326,18 @@ class TransactionCoordinator:
         """The transactional id that has this producer id now; None: none has."""
         return self._ids.get(producer_id)
 
+    def outcome_of(self, transactional_id: str, producer_id: int, epoch: int) -> bool | None:
+        """Whether the producer's transaction of ``epoch`` was committed (True) or aborted, also if the id was opened
+        again since; None: the log tells no more, or it is not decided."""
+        state = self._states.get(transactional_id)
+        if state is not None and (last := state.ended_from(producer_id, epoch)) is not None:
+            return last
+        for ended in self._outcomes.get(transactional_id, ()):
+            # An opening that aborts what it finds takes two epochs, and nothing runs under the one between.
+            if ended.producer_id == producer_id and 1 <= ended.marker_epoch - epoch <= 2 - ended.committed:
+                return ended.committed
+        return None
+
     # --- replay ---
 
     def replay(self, key: bytes | None, value: bytes | None) -> None:
@@ -333,9 +354,13 @@ class TransactionCoordinator:
             del self._ids[before.producer_id]
         if state is None:
             self._states.pop(transactional_id, None)
+            self._outcomes.pop(transactional_id, None)
             self._under_way.pop(transactional_id, None)
             return
         self._states[transactional_id] = state
+        if before is not None and before.status in _COMPLETE and state.status == _Status.EMPTY:
+            ended = _Outcome(before.producer_id, before.epoch, before.status == _Status.COMPLETE_COMMIT)
+            self._outcomes[transactional_id] = (*self._outcomes.get(transactional_id, ()), ended)[-_KEPT:]
         if state.producer_id >= 0:
             self._ids[state.producer_id] = transactional_id
         if state.status in _IDLE:

@@ -20,16 +20,8 @@ from logstore.errors import (
     UnknownPartitionError,
     UnsupportedStoreVersionError,
 )
-from logstore.groups.offsets import (
-    OffsetKey,
-    OffsetStore,
-    OffsetValue,
-    decode_key,
-    decode_value,
-    encode_key,
-    encode_value,
-    validate_group,
-)
+from logstore.groups.offset_values import OffsetValue, decode_value, encode_value
+from logstore.groups.offsets import OffsetKey, OffsetStore, decode_key, encode_key, validate_group
 from logstore.machine import Change, Decision, StateMachine
 from logstore.types import OffsetAndMetadata, TopicPartition
 

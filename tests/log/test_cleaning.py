@@ -391,7 +391,7 @@ def test_a_closed_log_is_not_cleaned_any_more() -> None:
     log.close()
     with pytest.raises(PartitionPoisonedError, match="closed"):
         one.step(1e9)
-    assert desk.names("") == names
+    assert desk.names("") == sorted([*names, "cleaner-mark-checkpoint"]), "what may be gone was noted before"
 
 
 def test_readers_in_other_threads_see_old_or_new_and_skip_nothing() -> None:
