@@ -40,6 +40,12 @@ _WORTH_A_TRY = 16
 """So many records must be of equal length for the short cut to pay; else ``_STEPS`` go one by one."""
 _STEPS = 256
 
+_FAR = 1 << 40
+"""Past any data."""
+_LOWS = [_FAR if byte < 128 else (byte >> 1) - 62 for byte in range(256)]
+_HIGHS = [byte << 6 if byte < 128 else _FAR for byte in range(256)]
+"""What the first and second byte of a record's length add to its position, if there are two."""
+
 _HEADERS_AT_ONCE = 32
 """Header positions that are read for all records together; records with more go on one by one."""
 
@@ -248,7 +254,11 @@ def _find_records(
             if run < _WORTH_A_TRY:
                 steps = min(left, _STEPS)
                 found: list[int] = []
-                at = _step_records(data, at, steps, found)
+                after = _long_steps(data, at, steps, found)
+                if after >= _FAR:
+                    found.clear()
+                    after = _step_records(data, at, steps, found)
+                at = after
                 starts.append(np.array(found, np.int64))
                 left -= steps
     except IndexError:
@@ -270,6 +280,18 @@ def _equal_records(data: bytes, at: int, end: int) -> tuple[int, int]:
     lows, highs = data[at:end:stride], data[at + 1 : end : stride]
     equal_lows = len(lows) - len(lows.lstrip(lows[:1]))
     return min(equal_lows, len(highs) - len(highs.lstrip(highs[:1]))), stride
+
+
+def _long_steps(data: bytes, at: int, count: int, starts: list[int]) -> int:
+    """``_step_records`` of records whose lengths take two bytes, by table; ``_FAR`` or more if one's do not."""
+    found, lows, highs = starts.append, _LOWS, _HIGHS
+    try:
+        for _ in range(count):
+            found(at)
+            at += lows[data[at]] + highs[data[at + 1]]
+    except IndexError:
+        return _FAR
+    return at
 
 
 def _step_records(data: bytes, at: int, count: int, starts: list[int]) -> int:
