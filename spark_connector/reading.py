@@ -26,7 +26,10 @@ logger = logging.getLogger("logstore.spark")
 BATCH_ROWS: Final = 20_000
 _FETCH_BYTES: Final = 4 << 20
 _BATCH_BYTES: Final = 16 << 20
-_LEAST_ROWS: Final = 5_000  # a batch with fewer rows is joined with what follows
+_LEAST_FETCH_BYTES: Final = 64 << 10
+_FIRST_GUESS_BYTES: Final = 1024  # a record, before one was seen
+_LEAST_ROWS: Final = 5_000  # a batch with fewer rows is joined with what follows,
+_LEAST_BYTES: Final = 1 << 20  # unless its bytes are enough
 
 
 class Split(InputPartition):
@@ -74,12 +77,13 @@ class _Held:
             self.bytes += table.nbytes
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        tables, rows, chunks = self.tables, self.rows, sum(t.column(0).num_chunks for t in self.tables)
+        tables, rows, size = self.tables, self.rows, self.bytes
+        chunks = sum(table.column(0).num_chunks for table in tables)
         self.tables, self.rows, self.bytes = [], 0, 0
         if not tables:
             return
         joined = pa.concat_tables(tables)
-        if chunks > 1 and rows < _LEAST_ROWS * chunks:
+        if chunks > 1 and rows < _LEAST_ROWS * chunks and size < _LEAST_BYTES * chunks:
             joined = joined.combine_chunks()
         yield from joined.to_batches(max_chunksize=BATCH_ROWS)
 
@@ -88,13 +92,15 @@ def _tables(options: SourceOptions, split: Split) -> Iterator[pa.Table]:
     topic, partition, start, end = split.piece
     place, logs = TopicPartition(topic, partition), Logs(options.path, options.isolation)
     at = Place(start, split.epoch)
+    record_bytes = _FIRST_GUESS_BYTES
     while at.offset < end:
-        result = logs.fetch(place, at, _FETCH_BYTES)
+        result = logs.fetch(place, at, fetch_bytes(end - at.offset, record_bytes))
         offset = _passed_over(options, place, at.offset, end, result)
         if offset is not None:
             at = Place(offset, -1)
             continue
         if len(result.batches):
+            record_bytes = len(result.batches) // (result.next_offset - at.offset) + 1
             yield to_table(
                 result.batches,
                 topic,
@@ -104,6 +110,11 @@ def _tables(options: SourceOptions, split: Split) -> Iterator[pa.Table]:
                 headers=options.include_headers,
             )
         at = Place(result.next_offset, split.epoch)
+
+
+def fetch_bytes(offsets: int, record_bytes: int) -> int:
+    """How much to ask for: of a long log a small split reads little more than its own part."""
+    return min(_FETCH_BYTES, _LEAST_FETCH_BYTES + offsets * record_bytes)
 
 
 def _passed_over(

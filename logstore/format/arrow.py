@@ -9,12 +9,14 @@ numpy and pyarrow come with ``pip install 'logstore[arrow]'`` and are imported o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from logstore.errors import CorruptBatchError, MissingExtraError
-from logstore.format.batch import BatchHeader, data_batches, records_section
+from logstore.format.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, data_batches, records_section
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES
 from logstore.format.record import MIN_RECORD_BYTES
 from logstore.format.varint import INT32_MAX, VARINT_MAX_BYTES, VARLONG_MAX_BYTES, read_raw, read_varint
@@ -38,8 +40,11 @@ _WORTH_A_TRY = 16
 """So many records must be of equal length for the short cut to pay; else ``_STEPS`` go one by one."""
 _STEPS = 256
 
-_PADDING = bytes(16)
-"""After the joined sections, so that reading a whole varint or view never runs past the end."""
+_FAR = 1 << 40
+"""Past any data."""
+_LOWS = [_FAR if byte < 128 else (byte >> 1) - 62 for byte in range(256)]
+_HIGHS = [byte << 6 if byte < 128 else _FAR for byte in range(256)]
+"""What the first and second byte of a record's length add to its position, if there are two."""
 
 _HEADERS_AT_ONCE = 32
 """Header positions that are read for all records together; records with more go on one by one."""
@@ -141,42 +146,68 @@ def to_table(
     import pyarrow as pa
 
     chunks: list[pa.Table] = []
-    found: list[tuple[int, BatchHeader]] = []
-    sections: list[bytes] = []
-    size = 0
-    most = min(max_decompressed_bytes, INT32_MAX - len(_PADDING))
-    for position, header in data_batches(buffer, start_offset, end_offset, check):
-        section = records_section(buffer, position, header, most)
-        if size + len(section) > _CHUNK_BYTES and sections:
-            chunks.append(_chunk(found, sections, columns, topic, partition, start_offset, end_offset))
-            found, sections, size = [], [], 0
-        found.append((position, header))
-        sections.append(section)
-        size += len(section)
-    if sections:
-        chunks.append(_chunk(found, sections, columns, topic, partition, start_offset, end_offset))
+    most = min(max_decompressed_bytes, INT32_MAX)
+    batches = data_batches(buffer, start_offset, end_offset, check)
+    for sections in _gathered(buffer, batches, most):
+        chunks.append(_chunk(sections, columns, topic, partition, start_offset, end_offset))
     return pa.concat_tables(chunks) if chunks else columns.empty_table()
 
 
+class _Sections(NamedTuple):
+    """Batches, and where in ``data`` the records of each begin and end, decompressed."""
+
+    found: list[tuple[int, BatchHeader]]
+    data: bytes
+    bounds: list[tuple[int, int]]
+
+
+def _gathered(
+    buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], max_bytes: int
+) -> Iterator[_Sections]:
+    """The batches, ``_CHUNK_BYTES`` of records at a time. What is not compressed is read where it lies."""
+    in_place = type(buffer) is bytes and len(buffer) <= INT32_MAX
+    found: list[tuple[int, BatchHeader]] = []
+    sections: list[bytes] = []
+    size = 0
+    for position, header in batches:
+        lies = in_place and not header.attributes & CODEC_MASK
+        section = b"" if lies else records_section(buffer, position, header, max_bytes)
+        more = header.size - HEADER_SIZE if lies else len(section)
+        if found and (size + more > _CHUNK_BYTES or lies == bool(sections)):
+            yield _sections(buffer, found, sections)
+            found, sections, size = [], [], 0
+        found.append((position, header))
+        if not lies:
+            sections.append(section)
+        size += more
+    if found:
+        yield _sections(buffer, found, sections)
+
+
+def _sections(buffer: Buffer, found: list[tuple[int, BatchHeader]], sections: list[bytes]) -> _Sections:
+    if not sections and type(buffer) is bytes:
+        return _Sections(found, buffer, [(at + HEADER_SIZE, at + header.size) for at, header in found])
+    ends = list(accumulate(map(len, sections)))
+    return _Sections(found, b"".join(sections), list(pairwise([0, *ends])))
+
+
 def _chunk(
-    found: list[tuple[int, BatchHeader]],
-    sections: list[bytes],
+    sections: _Sections,
     columns: pa.Schema,
     topic: str,
     partition: int,
     start_offset: int,
     end_offset: int | None,
 ) -> pa.Table:
-    """One table of the batches ``found``, whose decompressed records are ``sections``."""
+    """One table of the batches."""
     import numpy as np
     import pyarrow as pa
 
-    starts: list[int] = []
-    data = b"".join((*sections, _PADDING))
-    at = 0
-    for section, (position, header) in zip(sections, found, strict=True):
-        at = _find_records(data, at, at + len(section), position, header, starts)
-    fields = _read_fields(data, np.array(starts, np.int64))
+    found, data, bounds = sections
+    starts: list[Int64s] = []
+    for (at, end), (position, header) in zip(bounds, found, strict=True):
+        _find_records(data, at, end, position, header, starts)
+    fields = _read_fields(data, bounds[-1][1], np.concatenate(starts))
     counts = np.array([header.records_count for _, header in found], np.int64)
     offsets = _offsets(fields.offset_deltas, found, counts)
     times, appended = _timestamps(fields.timestamp_deltas, found, counts)
@@ -184,7 +215,7 @@ def _chunk(
     keep = offsets >= start_offset
     if end_offset is not None:
         keep &= offsets < end_offset
-    memory = pa.py_buffer(data)
+    memory = _Memory(data)
     lists = _header_lists(memory, fields, keep) if "headers" in columns.names else None
     keys, values = fields.keys, fields.values
     if not keep.all():
@@ -192,8 +223,8 @@ def _chunk(
         offsets, times, appended = offsets[keep], times[keep], appended[keep]
     count = len(offsets)
     arrays = [
-        _binary(memory, keys),
-        _binary(memory, values),
+        memory.binary(keys),
+        memory.binary(values),
         pa.repeat(pa.scalar(topic, pa.string()), count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array(offsets),
@@ -204,23 +235,31 @@ def _chunk(
 
 
 def _find_records(
-    data: bytes, at: int, end: int, position: int, header: BatchHeader, starts: list[int]
-) -> int:
-    """Append where each record of the section [at, end) starts, its length included. Returns ``end``."""
+    data: bytes, at: int, end: int, position: int, header: BatchHeader, starts: list[Int64s]
+) -> None:
+    """Append where each record of the section [at, end) starts, its length included."""
+    import numpy as np
+
     left = header.records_count
-    possible = left * MIN_RECORD_BYTES <= end - at  # bounds ``starts`` before it grows
+    possible = left * MIN_RECORD_BYTES <= end - at  # bounds ``starts`` before they grow
     try:
         while possible and left and at < end:
             run, stride = _equal_records(data, at, end) if left >= _WORTH_A_TRY else (0, 0)
             if run:
                 run = min(run, left)
                 after = at + run * stride
-                starts.extend(range(at, after, stride))
+                starts.append(np.arange(at, after, stride, dtype=np.int64))
                 at = after
                 left -= run
             if run < _WORTH_A_TRY:
                 steps = min(left, _STEPS)
-                at = _step_records(data, at, steps, starts)
+                found: list[int] = []
+                after = _long_steps(data, at, steps, found)
+                if after >= _FAR:
+                    found.clear()
+                    after = _step_records(data, at, steps, found)
+                at = after
+                starts.append(np.array(found, np.int64))
                 left -= steps
     except IndexError:
         at = len(data)
@@ -230,7 +269,6 @@ def _find_records(
             f"{header.base_offset}) do not fill its records section",
             position=position,
         )
-    return at
 
 
 def _equal_records(data: bytes, at: int, end: int) -> tuple[int, int]:
@@ -242,6 +280,18 @@ def _equal_records(data: bytes, at: int, end: int) -> tuple[int, int]:
     lows, highs = data[at:end:stride], data[at + 1 : end : stride]
     equal_lows = len(lows) - len(lows.lstrip(lows[:1]))
     return min(equal_lows, len(highs) - len(highs.lstrip(highs[:1]))), stride
+
+
+def _long_steps(data: bytes, at: int, count: int, starts: list[int]) -> int:
+    """``_step_records`` of records whose lengths take two bytes, by table; ``_FAR`` or more if one's do not."""
+    found, lows, highs = starts.append, _LOWS, _HIGHS
+    try:
+        for _ in range(count):
+            found(at)
+            at += lows[data[at]] + highs[data[at + 1]]
+    except IndexError:
+        return _FAR
+    return at
 
 
 def _step_records(data: bytes, at: int, count: int, starts: list[int]) -> int:
@@ -277,6 +327,22 @@ class _Cursor:
         if (self.at >= self.ends).any():
             raise self.corrupt("a record is longer than its length says")
         first = self.data[self.at]
+        if not len(first) or first.max() < 0x80:
+            self.at = self.at + 1
+            return ((first >> 1).view(np.int8) ^ -(first & 1).view(np.int8)).astype(np.int64)
+        second = self.data.take(self.at + 1, mode="clip")
+        more = first >> 7
+        second *= more
+        if second.max() < 0x80:
+            self.at = self.at + more + 1
+            short = (second.astype(np.uint16) << 7) | (first & 0x7F)
+            return ((short >> 1).view(np.int16) ^ -(short & 1).view(np.int16)).astype(np.int64)
+        return self._long_varints(first, max_bytes)
+
+    def _long_varints(self, first: Bytes, max_bytes: int) -> Int64s:
+        """``varints`` of any width, from their first bytes on."""
+        import numpy as np
+
         raw = first.astype(np.uint64)
         self.at = self.at + 1
         (longer,) = np.nonzero(first & 0x80)
@@ -284,7 +350,7 @@ class _Cursor:
         while len(longer):
             if shift == 7 * max_bytes:
                 raise self.corrupt("an integer has too many bits")
-            byte = self.data[self.at[longer]]
+            byte = self.data.take(self.at[longer], mode="clip")
             raw[longer] += (byte.astype(np.uint64) << np.uint64(shift)) - np.uint64(1 << shift)
             self.at[longer] += 1
             if shift == 63 and (byte > 1).any():
@@ -314,11 +380,11 @@ class _Cursor:
         return CorruptBatchError(f"the records section of a batch is damaged: {why}")
 
 
-def _read_fields(data: bytes, starts: Int64s) -> _Fields:
+def _read_fields(data: bytes, end: int, starts: Int64s) -> _Fields:
     import numpy as np
 
-    # Until its length is known, a record may not reach past the data.
-    limits = np.full_like(starts, len(data) - len(_PADDING))
+    # Until its length is known, a record may not reach past the sections.
+    limits = np.full_like(starts, end)
     cursor = _Cursor(np.frombuffer(data, np.uint8), starts, limits)
     lengths = cursor.varints()
     if (lengths < MIN_RECORD_BYTES - 1).any():
@@ -403,39 +469,69 @@ def _timestamps(
     return times, appended
 
 
-def _validity(lengths: Int64s) -> Any:
+class _Memory:
+    """Bytes that payloads lie in, and how to take many of them at once."""
+
+    def __init__(self, data: bytes) -> None:
+        import pyarrow as pa
+
+        self.data = data
+        self.buffer = pa.py_buffer(data)
+        self._words = _words(data)
+
+    def binary(self, spans: _Spans) -> pa.Array:
+        """A binary array of the payloads."""
+        import numpy as np
+        import pyarrow as pa
+
+        starts, lengths = spans
+        count = len(starts)
+        if not count or lengths.max() < 0:
+            return pa.nulls(count, pa.binary())
+        views = np.empty((count, 4), "<i4")
+        views[:, 0] = np.maximum(lengths, 0)
+        views[:, 2] = 0  # the only buffer
+        views[:, 3] = starts
+        shortest = lengths.min()
+        if shortest > _INLINE_BYTES:
+            views[:, 1] = self._words[starts]
+        else:
+            self._fill_mixed(views, starts, lengths)
+        validity = None
+        if shortest < 0:
+            validity = pa.py_buffer(np.packbits(lengths >= 0, bitorder="little"))
+        buffers = [validity, pa.py_buffer(views), self.buffer]
+        return pa.Array.from_buffers(pa.binary_view(), count, buffers).cast(pa.binary())
+
+    def _fill_mixed(self, views: Any, starts: Int64s, lengths: Int64s) -> None:
+        """Prefixes, and payloads that are so short that the view holds them."""
+        import numpy as np
+
+        inline = lengths <= _INLINE_BYTES
+        (long,) = np.nonzero(~inline)
+        views[long, 1] = self._words[starts[long]]
+        last = max(len(self.data) - _INLINE_BYTES, 0)  # a view's bytes from here on would reach past the data
+        tail = self.data[last:] + bytes(_INLINE_BYTES)
+        early = starts <= last
+        for words, base, rows in (
+            (self._words, 0, np.nonzero(inline & early)[0]),
+            (_words(tail), last, np.nonzero(inline & ~early)[0]),
+        ):
+            if len(rows):
+                masks = _inline_masks()[np.maximum(lengths[rows], 0)]
+                at = starts[rows] - base
+                for word in range(3):
+                    views[rows, 1 + word] = words[at + 4 * word] & masks[:, word]
+
+
+def _words(data: bytes) -> Any:
+    """Every four bytes as an integer, overlapping: a view's prefix or inline part is a gather."""
     import numpy as np
-    import pyarrow as pa
 
-    valid = lengths >= 0
-    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return np.ndarray((max(len(data) - 3, 0),), "<i4", buffer=data, strides=(1,))
 
 
-def _binary(memory: pa.Buffer, spans: _Spans) -> pa.Array:
-    """A binary array of the payloads that ``spans`` names in ``memory``."""
-    import numpy as np
-    import pyarrow as pa
-
-    starts, lengths = spans
-    count = len(starts)
-    if not count or not (lengths >= 0).any():
-        return pa.nulls(count, pa.binary())
-    # Every four bytes of the memory as an integer, overlapping: a view's prefix or inline part is a gather.
-    words: Any = np.ndarray((memory.size - 3,), "<i4", buffer=memory, strides=(1,))
-    views = np.zeros((count, 4), "<i4")
-    views[:, 0] = np.maximum(lengths, 0)
-    views[:, 1] = words[starts]
-    views[:, 3] = starts
-    (short,) = np.nonzero(lengths <= _INLINE_BYTES)
-    if len(short):
-        masks = _inline_masks()[np.maximum(lengths[short], 0)]
-        for word in range(3):
-            views[short, 1 + word] = words[starts[short] + 4 * word] & masks[:, word]
-    buffers = [_validity(lengths), pa.py_buffer(views), memory]
-    return pa.Array.from_buffers(pa.binary_view(), count, buffers).cast(pa.binary())
-
-
-def _header_lists(memory: pa.Buffer, fields: _Fields, keep: NDArray[np.bool_]) -> pa.Array:
+def _header_lists(memory: _Memory, fields: _Fields, keep: NDArray[np.bool_]) -> pa.Array:
     """The column of headers of the records to keep."""
     import numpy as np
     import pyarrow as pa
@@ -447,8 +543,8 @@ def _header_lists(memory: pa.Buffer, fields: _Fields, keep: NDArray[np.bool_]) -
     ends = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=ends[1:])
     try:
-        texts = _binary(memory, names).cast(pa.string())
+        texts = memory.binary(names).cast(pa.string())
     except pa.ArrowInvalid as error:
         raise CorruptBatchError(f"a header's name is not UTF-8: {error}") from None
-    structs = pa.StructArray.from_arrays([texts, _binary(memory, values)], fields=_header_fields())
+    structs = pa.StructArray.from_arrays([texts, memory.binary(values)], fields=_header_fields())
     return pa.ListArray.from_arrays(pa.array(ends), structs, type=schema().field("headers").type)
