@@ -27,7 +27,7 @@ from tests.integration.stream_job import PAUSE, POINTS, Copy, command
 
 KINDS: Final = ("decided", "unnoted", "random", "open", "workers", "random")
 KEYS: Final = 11
-_LONGEST_S: Final = 0.7  # from a batch's beginning to its kill; most batches take longer
+_LONGEST_S: Final = 0.5  # from what was waited for to the kill
 _BATCHES_AHEAD: Final = 2  # at most, that a driver finishes before it is killed
 
 
@@ -70,55 +70,55 @@ class Kills:
 
     def one(self, kind: str) -> bool:
         """Start a driver and kill it; False: it came to its end before. ``WrongStreamError``."""
-        first = progress(self._checkpoint).noted + 1
-        wanted = first + self.dice.randint(0, _BATCHES_AHEAD)
+        wanted = progress(self._checkpoint).noted + 1 + self.dice.randint(0, _BATCHES_AHEAD)
         paused = self._folder / f"paused-{self._drivers}"
         driver = self.start({PAUSE: f"{kind}:{wanted}:{paused}"} if kind in POINTS else {})
+        failed = self.failed
         try:
             if kind in POINTS:
-                alive = driver.wait_for(paused.exists, f"the point {kind} of batch {wanted}")
+                driver.wait_for(paused.exists, f"the point {kind} of batch {wanted}")
             else:
-                alive = self._into(driver, wanted)
-            if alive and kind == "workers":
-                alive = self._kill_workers(driver)
+                self._into(driver, wanted)
+            if kind == "workers" and not driver.ended:
+                self._kill_workers(driver)
+            ended = driver.ended
         finally:
             driver.kill(self.dice)
-        if not alive:
-            if driver.returncode:
-                raise WrongStreamError(
-                    f"seed {self._seed}: a driver failed before its kill: {driver.errors()}"
-                )
-            return False
-        self._count(kind)
-        return True
+        if not ended:
+            self._count(kind)
+        elif self.failed > failed:
+            return True  # the next driver is the retry
+        elif driver.returncode:
+            raise WrongStreamError(f"seed {self._seed}: a driver failed before its kill: {driver.errors()}")
+        return not ended
 
-    def _into(self, driver: Driver, batch: int) -> bool:
-        """Into the batch, somewhere."""
-        alive = driver.wait_for(lambda: progress(self._checkpoint).begun >= batch, f"the batch {batch}")
+    def _into(self, driver: Driver, batch: int) -> None:
+        """Into the batch: a moment after it was begun, or after its first task has a file."""
+        driver.wait_for(lambda: progress(self._checkpoint).begun >= batch, f"the batch {batch}")
+        if self.dice.random() < 0.5:
+            staging = self._root / ".staging"
+            driver.wait_for(
+                lambda: any(staging.glob("*.staged")) or progress(self._checkpoint).noted >= batch,
+                f"a file of batch {batch}",
+            )
         time.sleep(self.dice.random() * _LONGEST_S)
-        return alive and not driver.ended
 
-    def _kill_workers(self, driver: Driver) -> bool:
-        """Then Spark retries the task, or the query fails: in that case the next driver is the retry."""
+    def _kill_workers(self, driver: Driver) -> None:
+        """Then Spark retries the task, or the query fails; in the first case the driver's own turn comes later."""
         before = progress(self._checkpoint)
         driver.kill_workers(self.dice)
         inside = before.begun > progress(self._checkpoint).noted
         self.at["workers"] += inside
         self.missed += not inside
         told = f"what becomes of batch {before.begun} after its workers were killed"
-        goes_on = driver.wait_for(lambda: progress(self._checkpoint).noted > before.begun, told)
-        if goes_on:
+        if driver.wait_for(lambda: progress(self._checkpoint).noted > before.begun, told):
             self.retried += inside
-            return self._into(driver, before.begun + 2)
-        if not driver.returncode:
-            return False
-        self.failed += 1
-        return True
+            self._into(driver, before.begun + 2)
+        elif driver.returncode:
+            self.failed += 1
 
     def _count(self, kind: str) -> None:
         found = progress(self._checkpoint)
-        if kind == "workers" and self.failed and not found.inside:
-            return
         if not found.inside:
             self.missed += 1
             return
@@ -139,14 +139,14 @@ def run_stream(folder: Path, seed: int, records: int, kills: int) -> Stream:
     with logstore.open(root) as store:
         segment = str(dice.choice((50_000, 400_000, 4_000_000)))
         store.create_topic("out", partitions, {"segment.bytes": segment})
-    done = Kills(root, folder, max(1, records // (4 * kills + 4)), copy, seed)
+    done = Kills(root, folder, max(1, records // (3 * kills + 6)), copy, seed)
     for turn in range(3 * kills):
         if done.landed >= kills or not done.one(KINDS[turn % len(KINDS)]):
             break
         print(f"seed {seed}: {done.landed} landed, {dict(done.at)}", flush=True)
     last = done.start()
     try:
-        if last.wait():
+        if last.wait(copy.checkpoint(folder)):
             raise WrongStreamError(f"seed {seed}: the last run failed: {last.errors()}")
     finally:
         last.kill(done.dice)
@@ -161,7 +161,9 @@ def fill(root: Path, topic: str, partitions: int, records: int) -> None:
     with logstore.open(root) as store:
         store.create_topic(topic, partitions)
         with store.producer() as producer:
-            rows = [(b"%d" % (number % KEYS), b"%s %d" % (topic.encode(), number)) for number in range(records)]
+            rows = [
+                (b"%d" % (number % KEYS), b"%s %d" % (topic.encode(), number)) for number in range(records)
+            ]
             producer.send_many(topic, rows).result()
 
 

@@ -82,7 +82,7 @@ class Driver:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._file,
-            env={**os.environ, "PYTHONPATH": path, **env},
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(errors.parent), **env},
             start_new_session=True,
         )
 
@@ -108,9 +108,11 @@ class Driver:
             time.sleep(_POLL_S)
         return True
 
-    def wait(self) -> int:
-        """Its return code. ``WrongStreamError``."""
-        self.wait_for(lambda: self.ended, "the end of the driver")
+    def wait(self, checkpoint: Path) -> int:
+        """Its return code, as long as it takes while batches are done. ``WrongStreamError``."""
+        while not self.ended:
+            before = progress(checkpoint)
+            self.wait_for(lambda: self.ended or progress(checkpoint) != before, f"what comes after {before}")
         return self._process.wait()
 
     def kill_workers(self, dice: random.Random) -> int:

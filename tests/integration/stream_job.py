@@ -102,18 +102,21 @@ def pause(file: Path, text: str) -> None:
 
 def run_copies(root: Path, folder: Path, most: int, copies: list[Copy]) -> None:
     """Start all queries and wait for the end of each: they stop at the ends their topics have now."""
+    scratch = folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}"  # what the killed leave goes with it
     spark = spark_session(
         f"local[2,{TASK_FAILURES}]",
         app="copies",
         **{
             "spark.driver.memory": "768m",
-            "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": java,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.local.dir": str(folder / "scratch"),
+            "spark.local.dir": str(scratch),
             "spark.log.level": "FATAL",
             "spark.ui.showConsoleProgress": "false",
         },
