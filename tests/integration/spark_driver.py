@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -17,7 +18,7 @@ import logstore
 from spark_connector.sink_commit import COUNTER, sink_group
 from tests.house import ROOT
 
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 _POLL_S = 0.005
 
 
@@ -108,11 +109,18 @@ class Driver:
             time.sleep(_POLL_S)
         return True
 
-    def wait(self, checkpoint: Path) -> int:
+    def wait(self, *checkpoints: Path) -> int:
         """Its return code, as long as it takes while batches are done. ``WrongStreamError``."""
+
+        def seen() -> list[Progress]:
+            return [progress(checkpoint) for checkpoint in checkpoints]
+
+        def moved(before: list[Progress]) -> bool:
+            return self.ended or seen() != before
+
         while not self.ended:
-            before = progress(checkpoint)
-            self.wait_for(lambda: self.ended or progress(checkpoint) != before, f"what comes after {before}")
+            before = seen()
+            self.wait_for(partial(moved, before), f"what comes after {before}")
         return self._process.wait()
 
     def kill_workers(self, dice: random.Random) -> int:

@@ -11,10 +11,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from logstore.client.transaction import TransactionControl
@@ -26,6 +29,8 @@ PAUSE: Final = "STREAM_JOB_PAUSE"
 POINTS: Final = ("open", "decided", "unnoted")
 FORGOTTEN_S: Final = 300  # nobody came to kill: the process ends by itself
 TASK_FAILURES: Final = 4
+_CROWDED_STARTS: Final = 10
+_LOOK_S: Final = 0.05
 _armed = False
 
 
@@ -51,7 +56,7 @@ class Copy(NamedTuple):
 class PausingDataSource(LogStoreDataSource):
     """The connector's own; where it makes a writer it arms the process at the point of ``PAUSE``."""
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         if os.environ.get(PAUSE):
             arm(*os.environ[PAUSE].split(":", 2))
         return super().streamWriter(schema, overwrite)
@@ -122,23 +127,38 @@ def run_copies(root: Path, folder: Path, most: int, copies: list[Copy]) -> None:
         },
     )
     spark.dataSource.register(PausingDataSource)
-    queries = []
-    for copy in copies:
-        frame = (
-            spark.readStream.format("logstore")
-            .option("subscribe", copy.source)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(most))
-            .option("minPartitions", "3")
-            .load(str(root))
-        )
-        columns = ["key", "value", "partition"] if copy.keep else ["key", "value"]
-        writer = frame.select(*columns).writeStream.format("logstore").option("topic", copy.target)
-        writer = writer.option("checkpointLocation", str(copy.checkpoint(folder)))
-        queries.append(writer.trigger(availableNow=True).start(str(root)))
-    for query in queries:
-        query.awaitTermination()
+    running = {copy: start(spark, root, folder, most, copy) for copy in copies}
+    crowded = 0
+    while running:
+        for copy, query in list(running.items()):
+            if query.isActive:
+                continue
+            error = query.exception()
+            if error is None:
+                del running[copy]
+                continue
+            # Spark waits 10 s for a Python process that it starts: too short where much else runs.
+            crowded += "failed to connect back" in str(error)
+            if "failed to connect back" not in str(error) or crowded > _CROWDED_STARTS:
+                raise error
+            running[copy] = start(spark, root, folder, most, copy)
+        time.sleep(_LOOK_S)
     spark.stop()
+
+
+def start(spark: SparkSession, root: Path, folder: Path, most: int, copy: Copy) -> StreamingQuery:
+    frame = (
+        spark.readStream.format("logstore")
+        .option("subscribe", copy.source)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", str(most))
+        .option("minPartitions", "3")
+        .load(str(root))
+    )
+    columns = ["key", "value", "partition"] if copy.keep else ["key", "value"]
+    writer = frame.select(*columns).writeStream.format("logstore").option("topic", copy.target)
+    writer = writer.option("checkpointLocation", str(copy.checkpoint(folder)))
+    return writer.trigger(availableNow=True).start(str(root))
 
 
 def command(root: Path, folder: Path, most: int, copies: list[Copy]) -> list[str]:
