@@ -16,7 +16,8 @@ Scope: TypeAlias = Literal["both", "batch", "stream"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """``scope``: where it counts; ``outside``: what becomes of it elsewhere, as Spark's Kafka source does."""
+    """``scope``: where it counts; ``outside``: what becomes of it elsewhere, as Spark's Kafka source does.
+    ``differs``: what is otherwise there; empty for what is the same, or not there at all (``ours``)."""
 
     name: str
     default: str
@@ -25,6 +26,7 @@ class Option:
     scope: Scope = "both"
     outside: Literal["refused", "ignored"] = "ignored"
     ours: bool = False
+    differs: str = ""
 
 
 TABLE: Final = (
@@ -47,6 +49,7 @@ TABLE: Final = (
         default="",
         values="a regular expression",
         meaning="All topics whose whole name matches; internal ones never do.",
+        differs="There the expression is Java's, here Python's.",
     ),
     Option(
         name="startingOffsets",
@@ -95,6 +98,7 @@ TABLE: Final = (
         meaning="The same for every partition. Beats both others.",
         scope="batch",
         outside="refused",
+        differs="There a stream passes it over, here it is refused as the other two are.",
     ),
     Option(
         name="failOnDataLoss",
@@ -108,6 +112,8 @@ TABLE: Final = (
         values="a number",
         meaning="So many offsets a trigger, prorated by backlog, at least one of each partition that has any.",
         scope="stream",
+        differs="There 0 is taken, here refused; there partitions"
+        " that are lifted to one offset pass the limit, here the largest give way.",
     ),
     Option(
         name="minOffsetsPerTrigger",
@@ -115,6 +121,8 @@ TABLE: Final = (
         values="a number",
         meaning="A trigger waits for so many offsets (not under AvailableNow).",
         scope="stream",
+        differs="There the first trigger after a start does not wait, and AvailableNow leaves what is fewer; "
+        "here the first waits too, and AvailableNow reads all.",
     ),
     Option(
         name="maxTriggerDelay",
@@ -136,6 +144,7 @@ TABLE: Final = (
         default="",
         values="a number",
         meaning="At least so many tasks: long ranges are split by offset.",
+        differs="There it is approximate, here there are so many tasks if there are so many offsets.",
     ),
     Option(
         name="maxRecordsPerPartition",
@@ -155,6 +164,7 @@ TABLE: Final = (
         values="read_committed, read_uncommitted",
         meaning="Whether records of open and aborted transactions are read. (Kafka's source reads them.)",
         ours=True,
+        differs="There `kafka.isolation.level`, which is taken here too, and by default read_uncommitted.",
     ),
     Option(
         name="valueFormat",
@@ -238,3 +248,8 @@ def markdown(table: Iterable[Option] = TABLE) -> str:
         values = option.values.replace("|", "\\|")
         lines.append(f"| {name} | {scope} | {option.default} | {values} | {option.meaning} |")
     return "\n".join(lines) + "\n"
+
+
+def differences(table: Iterable[Option] = TABLE) -> str:
+    """What the README says of options that do not do what they do in Spark's Kafka source."""
+    return "".join(f"- `{option.name}`: {option.differs}\n" for option in table if option.differs)

@@ -124,6 +124,8 @@ def _selection(values: Mapping[str, str]) -> Selection:
         return Selection(assigned=partition_list(text, "assign"))
     if chosen[0] == "subscribe":
         topics = sorted({name.strip() for name in text.split(",")} - {""})
+        if not topics:
+            raise InvalidArgumentError(f"subscribe={text} names no topic", hint="name at least one topic")
         return Selection(topics=tuple(topics))
     try:
         re.compile(text)

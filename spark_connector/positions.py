@@ -125,6 +125,16 @@ def resolve(
     return offsets
 
 
+def check_order(starts: Table, ends: Table) -> None:
+    """``InvalidArgumentError`` for a partition that would end before it begins, as with Spark's Kafka source."""
+    for place in sorted(starts):
+        if starts[place] > ends[place]:
+            raise InvalidArgumentError(
+                f"{place.topic}-{place.partition} would begin at {starts[place]} and end at {ends[place]}",
+                hint="choose an end that is not before the start",
+            )
+
+
 def _at_time(spec: PositionSpec, place: TopicPartition, found: int | None, latest: int) -> int:
     if found is not None:
         return min(found, latest)

@@ -16,7 +16,7 @@ from spark_connector.connection import Logs
 from spark_connector.filters import Bounds
 from spark_connector.options import SourceOptions
 from spark_connector.planner import Range, split
-from spark_connector.positions import Place, PositionSpec, check_covered, resolve
+from spark_connector.positions import Place, PositionSpec, check_covered, check_order, resolve
 from spark_connector.pruning import SCAN_BYTES, narrowed
 from spark_connector.reading import Split, read_split
 
@@ -75,6 +75,7 @@ class LogStoreReader(DataSourceReader):
             spec = _narrowed_spec(spec, high)
             by_time = logs.at_times(spec.timestamps(high))
             found.append(resolve(spec, earliest, high, by_time, self._on_loss))
+        check_order(found[0], found[1])
         return found[0], found[1]
 
     def _on_loss(self, error: LogStoreError) -> None:

@@ -24,7 +24,7 @@ from spark_connector.connection import Logs
 from spark_connector.offsets import StreamOffset
 from spark_connector.options import SourceOptions
 from spark_connector.planner import Admission, Range, split
-from spark_connector.positions import Place, resolve
+from spark_connector.positions import Place, check_covered, resolve
 from spark_connector.progress import Progress
 from spark_connector.reading import Split, lost_end, read_split, report_loss, why_lost
 
@@ -59,6 +59,7 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._newest()
         high = {place: at.offset for place, at in newest.places.items()}
         spec = self._options.starting
+        check_covered(spec, high)
         by_time = self._logs.at_times(spec.timestamps(high))
         starts = resolve(spec, self._logs.earliest(high), high, by_time, self._on_loss)
         places = {place: Place(starts[place], at.epoch) for place, at in newest.places.items()}

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from spark_connector.java import java_version, why_not
 from tests.worker_process import Worker
+
+_WHY_NOT = why_not(java_version())
+collect_ignore = [] if _WHY_NOT is None else ["test_killed_stream.py"]  # tests/spark says so at the end
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ collect_ignore = [] if _WHY_NOT is None else ["test_session.py", "test_sink_sess
 
 def pytest_unconfigure() -> None:
     if _WHY_NOT is not None and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
-        line = f"\nNOT RUN: tests/spark/test_session.py, test_sink_session.py: {_WHY_NOT}. Install Java 17 or 21.\n"
+        names = "tests/spark/test_session.py, test_sink_session.py, tests/integration/test_killed_stream.py"
+        line = f"\nNOT RUN: {names}: {_WHY_NOT}. Install Java 17 or 21.\n"
         os.write(2, line.encode())
 
 

@@ -247,3 +247,4 @@ def test_a_table_is_json_of_spark() -> None:
 def test_the_readme_has_the_table() -> None:
     readme = Path(option_table.__file__).with_name("README.md").read_text("utf-8")
     assert option_table.markdown() in readme
+    assert option_table.differences() in readme
