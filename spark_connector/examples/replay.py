@@ -15,9 +15,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
-import logstore
 from pyspark.sql.functions import col
 
+import logstore
 from spark_connector.examples.flights import KEY, planned_ms
 from spark_connector.examples.scene import Scene, run
 

@@ -12,18 +12,22 @@ Look at: the minutes made up by carrier, and the cancelled and diverted flights.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-import logstore
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, expr, struct, to_json
 
+import logstore
 from spark_connector.examples.flights import departed_ms, flight_id, landed_ms, number, planned_ms
 from spark_connector.examples.scene import Scene, run
 
 DEPARTURES, ARRIVALS, FLOWN, BOARD = "departures", "arrivals", "flown", "board"
 HEARTBEAT_MS: Final = 3 * 24 * 3_600_000
 BOUND: Final = "flight = arrived AND landed >= departed AND landed <= departed + INTERVAL 12 HOURS"
+
+
+Event = tuple[int, str, Mapping[str, str | int | None]]  # time in ms, flight, what there is to say of it
 
 
 class Joined(NamedTuple):
@@ -33,11 +37,13 @@ class Joined(NamedTuple):
     missing: dict[str, str]
 
 
-def write(store_path: str, topic: str, events: list[tuple[int, str, dict[str, object]]]) -> None:
-    """(time in ms, flight, what there is to say of it) each, in order of time, and the heartbeat after them."""
-    beat_ms = max(at_ms for at_ms, _, _ in events) + HEARTBEAT_MS
+def write(store_path: str, topic: str, events: list[Event]) -> None:
+    """The events in order of time, and a heartbeat after them."""
+    # It finds no partner, so the results do not have it. To filter it out would be wrong: Spark puts a filter before
+    # the watermark where it can, which would then not move.
+    beat: Event = (max(at_ms for at_ms, _, _ in events) + HEARTBEAT_MS, f"heartbeat of {topic}", {})
     with logstore.open(store_path) as store, store.producer() as producer:
-        for at_ms, flight, facts in [*sorted(events, key=lambda event: event[:2]), (beat_ms, "heartbeat", {})]:
+        for at_ms, flight, facts in [*sorted(events, key=lambda event: event[:2]), beat]:
             value = json.dumps({"flight": flight, **facts}).encode()
             producer.send(topic, value, key=flight.encode(), timestamp_ms=at_ms)
         producer.flush()
@@ -62,7 +68,7 @@ def join(scene: Scene, how: str, limit: int) -> DataFrame:
     departures = departures.withColumnRenamed("timestamp", "departed")
     arrivals = read(scene, ARRIVALS, "flight STRING, late INT", limit)
     arrivals = arrivals.selectExpr("flight AS arrived", "late AS late_there", "timestamp AS landed")
-    return departures.join(arrivals, expr(BOUND), how).where("flight != 'heartbeat'")
+    return departures.join(arrivals, expr(BOUND), how)
 
 
 def write_all(scene: Scene, joined: DataFrame, topic: str) -> None:
@@ -92,7 +98,8 @@ def play(scene: Scene, limit: int = 10_000) -> Joined:
     with logstore.open(scene.store) as store:
         for topic in (DEPARTURES, ARRIVALS, FLOWN, BOARD):
             store.create_topic(topic)  # one partition: the order of time is kept
-    departures, arrivals = [], []
+    departures: list[Event] = []
+    arrivals: list[Event] = []
     for row in scene.flights:
         flight, departed, landed = flight_id(row), departed_ms(row), landed_ms(row)
         facts = {"carrier": row["carrier"], "late": number(row, "dep_delay")}

@@ -1,8 +1,9 @@
 """Flights joined with two tables: carriers and aircraft, each a compacted topic.
 
 A compacted topic keeps the last record of each key, so it is a table: read as a batch, the newest record per key is
-the row, and a null value (a tombstone) means that the row was deleted. The join of a stream with a batch reads the
-batch anew for each micro-batch: a change of the table counts for the flights after it, and only for those.
+the row, and a null value (a tombstone) means that the row was deleted. A query reads its tables when it begins. Here
+each run with availableNow is a query, so a change of a table counts for the flights that come after it. A query that
+runs on keeps the tables that it began with; there, join inside foreachBatch with a table that is loaded in it.
 
 Look at: half of the flights come, then a carrier gets a new name and an aircraft is deleted, then the others come.
 """
@@ -13,10 +14,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-import logstore
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast, col, max_by, struct, to_json
 
+import logstore
 from spark_connector.examples.flights import flight_id, planned_ms, read_aircraft, read_carriers
 from spark_connector.examples.scene import Scene, run
 
@@ -35,7 +36,9 @@ class Enriched(NamedTuple):
     deleted: str
 
 
-def write(store_path: str, topic: str, rows: Iterable[tuple[str, Mapping[str, str] | None, int | None]]) -> None:
+def write(
+    store_path: str, topic: str, rows: Iterable[tuple[str, Mapping[str, str] | None, int | None]]
+) -> None:
     """(key, value, time in ms) each; a value of None deletes the key's row."""
     with logstore.open(store_path) as store, store.producer() as producer:
         for key, value, at_ms in rows:
@@ -77,7 +80,9 @@ def enrich_new(scene: Scene, limit: int) -> None:
     enriched = (
         stream.select("value.*")
         .join(broadcast(table(scene, CARRIERS, CARRIER)), "carrier")
-        .join(broadcast(table(scene, AIRCRAFT, PLANE)), "tailnum", "left")  # of many aircraft nothing is known
+        .join(
+            broadcast(table(scene, AIRCRAFT, PLANE)), "tailnum", "left"
+        )  # of many aircraft nothing is known
     )
     value = to_json(struct("flight", "name", "manufacturer", "model")).alias("value")
     query = (

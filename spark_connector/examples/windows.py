@@ -14,10 +14,10 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-import logstore
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, count, session_window, struct, to_json, unix_millis, window
 
+import logstore
 from spark_connector.examples.flights import departed_ms
 from spark_connector.examples.scene import Scene, run
 
