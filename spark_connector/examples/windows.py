@@ -11,10 +11,10 @@ Look at: the rows dropped by the watermark, and the hour in which the late fligh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, count, session_window, struct, to_json, unix_millis, window
 
 import logstore
@@ -30,7 +30,7 @@ TOO_LATE: Final = ("TOO LATE", "N0TOOLATE", 12 * HOUR_MS)
 HEARTBEAT: Final = ("HEARTBEAT", "N0BEAT", -48 * HOUR_MS)
 
 # By the name of the topic that its windows go to: the window, and what is counted apart.
-WINDOWS: Final[dict[str, Any]] = {
+WINDOWS: Final[dict[str, Callable[[], tuple[Column, Column]]]] = {
     "tumbling": lambda: (window("timestamp", "1 hour"), col("value.origin")),
     "sliding": lambda: (window("timestamp", "3 hours", "1 hour"), col("value.origin")),
     "session": lambda: (session_window("timestamp", "4 hours"), col("value.tailnum")),
