@@ -27,7 +27,8 @@ def test_length(text: str) -> Iterator[str]:
 
 test_length.__test__ = False  # type: ignore[attr-defined]  # a rule, not a test
 
-SPEAK = {ROOT / "logstore/cli", ROOT / "spark_connector/examples/scene.py"}  # commands; the voice of the examples
+# The commands, and the one file through which the examples speak.
+SPEAK = {ROOT / "logstore/cli", ROOT / "spark_connector/examples/scene.py"}
 SILENT = [path for path in PRODUCT if SPEAK.isdisjoint([path, *path.parents])]
 
 RULES: list[tuple[str, Rule, list[Path], str]] = [
