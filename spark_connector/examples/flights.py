@@ -9,6 +9,7 @@ import csv
 import importlib.util
 import io
 import zipfile
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -49,3 +50,32 @@ def read_carriers() -> list[dict[str, str]]:
 def read_aircraft() -> list[dict[str, str]]:
     """By ``tailnum``: ``year`` (built), ``type``, ``manufacturer``, ``model``, ``engines``, ``seats``, ``engine``."""
     return _table("planes.csv")
+
+
+def flight_id(row: dict[str, str]) -> str:
+    """What one flight is known by: carrier and number, origin, and the day it was planned for."""
+    day = f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"
+    return f"{row['carrier']}{row['flight']} {row['origin']} {day}"
+
+
+def number(row: dict[str, str], column: str) -> int | None:
+    """None where the row has none."""
+    return None if row[column] == "NA" else int(row[column])
+
+
+def planned_ms(row: dict[str, str]) -> int:
+    """When it was to leave, in ms since 1970."""
+    hour = datetime.fromisoformat(row["time_hour"])
+    return int(hour.timestamp()) * 1000 + int(row["minute"]) * 60_000
+
+
+def departed_ms(row: dict[str, str]) -> int | None:
+    """When it left; None if it was cancelled."""
+    delay = number(row, "dep_delay")
+    return None if delay is None else planned_ms(row) + delay * 60_000
+
+
+def landed_ms(row: dict[str, str]) -> int | None:
+    """When it left and its time in the air, so without taxiing; None if it never came to its destination."""
+    departed, in_air = departed_ms(row), number(row, "air_time")
+    return None if departed is None or in_air is None else departed + in_air * 60_000

@@ -72,6 +72,7 @@ def run(play: Callable[[Scene], Any]) -> None:
                 "spark.ui.enabled": "false",
                 "spark.ui.showConsoleProgress": "false",
                 "spark.log.level": "ERROR",
+                "spark.sql.session.timeZone": "UTC",
             }
             spark = spark_session(
                 "local[2]", app=module.__name__, **quiet, **{"spark.sql.shuffle.partitions": "2"}

@@ -15,12 +15,13 @@ from spark_connector.java import java_version, why_not
 from tests.house import ROOT
 
 _WHY_NOT = why_not(java_version())
-collect_ignore = [] if _WHY_NOT is None else ["test_session.py", "test_sink_session.py"]
+_NEED_JAVA = ["test_session.py", "test_sink_session.py", "test_examples_streams.py"]
+collect_ignore = [] if _WHY_NOT is None else _NEED_JAVA
 
 
 def pytest_unconfigure() -> None:
     if _WHY_NOT is not None and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
-        names = "tests/spark/test_session.py, test_sink_session.py, tests/integration/test_killed_stream.py"
+        names = ", ".join([*(f"tests/spark/{name}" for name in _NEED_JAVA), "tests/integration/test_killed_stream.py"])
         line = f"\nNOT RUN: {names}: {_WHY_NOT}. Install Java 17 or 21.\n"
         os.write(2, line.encode())
 
