@@ -76,6 +76,8 @@ def capture(flights: list[Row]) -> tuple[list[Any], dict[str, Row]]:
         if at > end:
             break
         before = database.pop(key, None)
+        if row is None and before is None:
+            continue  # the same flight of the day before, so late that this one's row was deleted already
         if row is not None:
             database[key] = row
         op = "d" if row is None else "c" if before is None else "u"
@@ -114,7 +116,7 @@ def fold(scene: Scene) -> None:
         .load(scene.store)
     )
 
-    def upsert(batch: DataFrame, number: int) -> None:
+    def upsert(batch: DataFrame, _: int) -> None:
         # A key is always in one partition, so its offsets are the order of its changes. The tombstones of the feed
         # say nothing that the delete before them did not say. A batch that Spark runs twice writes the same again.
         last = (

@@ -109,7 +109,7 @@ def bury_bad_ones(scene: Scene) -> None:
     tell."""
     origin = ["topic", "partition", "offset"]
 
-    def bury(batch: DataFrame, number: int) -> None:
+    def bury(batch: DataFrame, _: int) -> None:
         bad = batch.where("valueError IS NOT NULL").select(*origin, "valueError").cache()
         ends = bad.agg(f.min("offset").alias("first"), f.max("offset").alias("last")).first()
         if ends is not None and ends.first is not None:

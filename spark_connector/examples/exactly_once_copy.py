@@ -2,6 +2,8 @@
 
 The copy is an ordinary streaming query in a process of its own. This one watches the copy grow and kills that whole
 process (SIGKILL: nothing is flushed, nothing closed); then it starts the same query again on the same checkpoint.
+The kill comes when a batch has just become visible: mostly Spark did not get to note that it is done, so that it runs
+that batch again, and the sink finds that it is in already.
 
 To look at: how far the copy was at each kill, and the comparison at the end, counted from the log as consumers read
 it: as many records as went in, each of them once.
@@ -18,13 +20,20 @@ from collections import Counter
 from datetime import datetime
 from typing import NamedTuple
 
+from pyspark.sql import SparkSession
+
 import logstore
 from spark_connector.examples.scene import Scene, run
 from spark_connector.session import spark_session
 
 SOURCE = "flights"
 TARGET = "flights.copy"
-QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # it lives for seconds: start fast
+}
 
 
 class Copied(NamedTuple):
@@ -41,7 +50,7 @@ class Copied(NamedTuple):
 def play(scene: Scene, kills: int = 3) -> Copied:
     fill(scene)
     killed_at = kill_and_resume(scene, kills)
-    subprocess.run(command(scene), check=True)  # the last one may finish
+    copy_topic(scene.spark, scene.store, scene.checkpoint("copy"), portion(scene))  # and this one may finish
     source, copy = values(scene, SOURCE), values(scene, TARGET)
     missing, doubled = (source - copy).total(), (copy - source).total()
     result = Copied(killed_at, source.total(), copy.total(), missing, doubled)
@@ -65,15 +74,13 @@ def fill(scene: Scene) -> None:
             producer.send_many(SOURCE, rows)
 
 
-def command(scene: Scene) -> list[str]:
-    portion = str(max(1, len(scene.flights) // 12))  # so many triggers
-    module = "spark_connector.examples.exactly_once_copy"
-    return [sys.executable, "-m", module, "--copy", scene.store, scene.checkpoint("copy"), portion]
+def portion(scene: Scene) -> str:
+    """What a trigger reads: the whole in about twelve."""
+    return str(max(1, len(scene.flights) // 12))
 
 
-def copy_topic(store: str, checkpoint: str, portion: str) -> None:
+def copy_topic(spark: SparkSession, store: str, checkpoint: str, portion: str) -> None:
     """What is killed. Nothing in it knows of that: exactly once is the sink's default."""
-    spark = spark_session("local[2]", app="copy", **QUIET)
     flights = (
         spark.readStream.format("logstore")
         .option("subscribe", SOURCE)
@@ -90,26 +97,33 @@ def copy_topic(store: str, checkpoint: str, portion: str) -> None:
         .start(store)
     )
     query.awaitTermination()
-    spark.stop()
+
+
+def driver(scene: Scene) -> subprocess.Popen[bytes]:
+    """The copy in a process of its own. In a session of its own, too (the system's, not Spark's), so that Python,
+    the JVM and its workers can be killed together."""
+    module = "spark_connector.examples.exactly_once_copy"
+    places = [scene.store, scene.checkpoint("copy"), portion(scene)]
+    return subprocess.Popen([sys.executable, "-m", module, "--copy", *places], start_new_session=True)
 
 
 def kill_and_resume(scene: Scene, kills: int) -> list[int]:
-    """Start the copy so many times, and each time kill it when a further part of it is committed."""
+    """Start the copy so many times, and each time kill it when a further part of it is committed. Gives how much was
+    seen to be at each kill; a copy that was done before it could be killed is left out."""
     killed_at: list[int] = []
     copied = 0
     with logstore.open(scene.store, mode="r") as store, store.consumer(TARGET) as consumer:
         for number in range(1, kills + 1):
-            # A session of its own, so that Python, the JVM and its workers are killed together.
-            driver = subprocess.Popen(command(scene), start_new_session=True)
+            running = driver(scene)
             try:
                 while copied < len(scene.flights) * number // (kills + 1):
                     found = consumer.poll(timeout_s=1)
                     copied += len(found)
-                    if not found and driver.poll() is not None:
-                        raise subprocess.CalledProcessError(driver.returncode, driver.args)
+                    if not found and running.poll() is not None:
+                        raise subprocess.CalledProcessError(running.returncode, running.args)
             finally:
-                os.killpg(driver.pid, signal.SIGKILL)
-                driver.wait()
+                os.killpg(running.pid, signal.SIGKILL)
+                running.wait()
             killed_at.append(copied)
             scene.say(
                 f"killed when {copied} of {len(scene.flights)} were copied; again, on the same checkpoint"
@@ -128,6 +142,6 @@ def values(scene: Scene, topic: str) -> Counter[bytes]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--copy"]:
-        copy_topic(*sys.argv[2:])
+        copy_topic(spark_session("local[2]", app="copy", **CONF), *sys.argv[2:])
     else:
         run(play)

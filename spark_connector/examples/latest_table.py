@@ -92,7 +92,7 @@ def keep_current(scene: Scene) -> None:
         )
     )
 
-    def upsert(changed: DataFrame, batch: int) -> None:
+    def upsert(changed: DataFrame, _: int) -> None:
         # Spark may call this twice for a batch. That does no harm: the same rows are written over themselves.
         rows = changed.select(
             "key", f.to_json(f.struct("flights", "miles", "airport", "carrier")).alias("value")

@@ -15,12 +15,18 @@ from spark_connector.java import java_version, why_not
 from tests.house import ROOT
 
 _WHY_NOT = why_not(java_version())
-collect_ignore = [] if _WHY_NOT is None else ["test_session.py", "test_sink_session.py"]
+_NEED_JAVA = [
+    "test_session.py",
+    "test_sink_session.py",
+    "test_examples_delivery.py",
+    "test_examples_state.py",
+]
+collect_ignore = [] if _WHY_NOT is None else _NEED_JAVA
 
 
 def pytest_unconfigure() -> None:
     if _WHY_NOT is not None and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
-        line = f"\nNOT RUN: tests/spark/test_session.py, test_sink_session.py: {_WHY_NOT}. Install Java 17 or 21.\n"
+        line = f"\nNOT RUN in tests/spark: {', '.join(_NEED_JAVA)}: {_WHY_NOT}. Install Java 17 or 21.\n"
         os.write(2, line.encode())
 
 
