@@ -53,6 +53,7 @@ def play(scene: Scene) -> Filled:
             caught_up = batches(first)
             scene.say(f"caught up in portions of {caught_up}, beside the writer")
             second = start(scene, processingTime="500 milliseconds")
+            second.processAllAvailable()
         finally:
             is_live.set()
         writing.result()
@@ -81,15 +82,15 @@ def rows(flights: Sequence[dict[str, str]]) -> list[Any]:
 
 
 def write_on(scene: Scene, is_live: threading.Event) -> None:
-    """The later half of the flights, in 40 steps; the last 20 wait until the query is live, however long it took."""
+    """The later half of the flights, in 40 steps; the last 20 when the query is live, however long that took."""
     ours = rows(scene.flights[len(scene.flights) // 2 :])
-    size = len(ours) // 40 + 1
+    size = -(-len(ours) // 40)
     with logstore.open(scene.store) as store, store.producer() as producer:
         for step in range(40):
             if step == 20:
                 is_live.wait()
             producer.send_many(FLIGHTS, ours[step * size : (step + 1) * size]).result()
-            threading.Event().wait(0.1)
+            threading.Event().wait(0.15)
 
 
 def start(scene: Scene, **trigger: Any) -> StreamingQuery:

@@ -1,11 +1,25 @@
-"""What an example left in its store, read without Spark."""
+"""The flights of the tests of examples, and what an example left in its store, read without Spark."""
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import logstore
 from logstore import Record
+from spark_connector.examples.flights import read_flights
+
+_MOST = 2_000
+
+
+@lru_cache(maxsize=1)
+def _flights() -> list[dict[str, str]]:
+    return read_flights()[:_MOST]
+
+
+def flights(count: int) -> list[dict[str, str]]:
+    """The first so many, up to 2,000: reading them all takes seconds."""
+    return _flights()[:count]
 
 
 def partitions(store: Path | str, topic: str) -> list[list[Record]]:

@@ -11,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_connector.examples import change_capture, latest_table
-from spark_connector.examples.flights import read_flights
 from spark_connector.examples.scene import Scene
-from tests.spark.example_logs import partitions
+from tests.spark.example_logs import flights, partitions
 
 pytestmark = pytest.mark.xdist_group("spark")
 FLIGHTS = 1_500
@@ -21,7 +20,7 @@ FLIGHTS = 1_500
 
 @pytest.fixture
 def scene(spark: SparkSession, tmp_path: Path) -> Scene:
-    return Scene(spark, tmp_path, read_flights()[:FLIGHTS])
+    return Scene(spark, tmp_path, flights(FLIGHTS))
 
 
 def folded(store: str, topic: str) -> dict[str, Any]:
@@ -29,6 +28,7 @@ def folded(store: str, topic: str) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for records in partitions(store, topic):
         for record in records:
+            assert record.key is not None
             table[record.key.decode()] = None if record.value is None else json.loads(record.value)
     return {key: row for key, row in table.items() if row is not None}
 
@@ -51,11 +51,11 @@ def test_latest_table(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"agree on {len(flown)} aircraft, before compaction and after: True" in said
 
 
-def still_on_the_board(flights: list[dict[str, str]]) -> dict[str, str]:
+def still_on_the_board(rows: list[dict[str, str]]) -> dict[str, str]:
     """The status of each flight whose last change up to the end is not that it landed."""
-    end = max(datetime.fromisoformat(flight["time_hour"]) for flight in flights)
+    end = max(datetime.fromisoformat(flight["time_hour"]) for flight in rows)
     last: dict[str, tuple[datetime, str]] = {}
-    for flight in flights:
+    for flight in rows:
         key = f"{flight['carrier']}{flight['flight']}-{flight['origin']}"
         planned = datetime.fromisoformat(flight["time_hour"]) + timedelta(minutes=int(flight["minute"]))
         changes = [(planned - timedelta(minutes=120), "planned")]
