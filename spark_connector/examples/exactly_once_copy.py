@@ -75,8 +75,8 @@ def fill(scene: Scene) -> None:
 
 
 def portion(scene: Scene) -> str:
-    """What a trigger reads: the whole in about twelve."""
-    return str(max(1, len(scene.flights) // 12))
+    """What a trigger reads: the whole in about eight."""
+    return str(max(1, len(scene.flights) // 8))
 
 
 def copy_topic(spark: SparkSession, store: str, checkpoint: str, portion: str) -> None:
