@@ -15,7 +15,13 @@ from spark_connector.java import java_version, why_not
 from tests.house import ROOT
 
 _WHY_NOT = why_not(java_version())
-_NEED_JAVA = ["test_session.py", "test_sink_session.py", "test_examples_streams.py"]
+_NEED_JAVA = [
+    "test_session.py",
+    "test_sink_session.py",
+    "test_examples_streams.py",
+    "test_examples_delivery.py",
+    "test_examples_state.py",
+]
 collect_ignore = [] if _WHY_NOT is None else _NEED_JAVA
 
 
