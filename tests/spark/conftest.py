@@ -27,7 +27,9 @@ collect_ignore = [] if _WHY_NOT is None else _NEED_JAVA
 
 def pytest_unconfigure() -> None:
     if _WHY_NOT is not None and os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
-        names = ", ".join([*(f"tests/spark/{name}" for name in _NEED_JAVA), "tests/integration/test_killed_stream.py"])
+        names = ", ".join(
+            [*(f"tests/spark/{name}" for name in _NEED_JAVA), "tests/integration/test_killed_stream.py"]
+        )
         line = f"\nNOT RUN: {names}: {_WHY_NOT}. Install Java 17 or 21.\n"
         os.write(2, line.encode())
 
