@@ -99,7 +99,9 @@ def test_a_disk_that_refuses_leaves_it_as_it_was() -> None:
 
 def open_store(fs: MemoryFileSystem) -> LogStore:
     clock = ManualClock()
-    return LogStore("/s", fs=fs, clock=clock, live=MemoryLive(), locks=MemoryLocks(clock=clock), threads=False)
+    return LogStore(
+        "/s", fs=fs, clock=clock, live=MemoryLive(), locks=MemoryLocks(clock=clock), threads=False
+    )
 
 
 def filled() -> tuple[MemoryFileSystem, LogStore]:
