@@ -8,6 +8,7 @@ import pytest
 
 import logstore
 from logstore import cleaning_room
+from logstore.cli.compact import _fields, _held_text
 from logstore.errors import CorruptBatchError
 from tests.cli.conftest import Shell
 from tests.engines import PlainCleaning
@@ -85,3 +86,19 @@ def test_a_line_without_a_key_is_refused_by_its_number(keyed: Shell) -> None:
     told = keyed.run("produce", "c", "--format", "json", stdin=lines, code=1).stderr
     assert "stdin, line 2" in told
     assert "has no key, and the topic is compacted" in told
+
+
+def test_what_holds_it_back_is_told(keyed: Shell) -> None:
+    with (
+        logstore.open(keyed.store) as store,
+        store.producer(transactional_id="copy") as producer,
+        producer.transaction() as tx,
+    ):
+        offset = tx.send("c", b"v", key=b"k", partition=0).result().offset
+        (row,) = store.admin.compact("c", 0, roll=True)
+        assert row.held_by is not None
+        assert _held_text(row.held_by).startswith(
+            f"held back by the open transaction at offset {offset} (transactional id 'copy', producer id "
+        )
+        assert _fields(row)["held_by"]["transactional_id"] == "copy"
+    assert all(row["held_by"] is None for row in keyed.json_lines("log", "compact", "c"))
