@@ -163,7 +163,7 @@ def test_an_example_as_a_command(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
     assert "-- 500 flights are replayed" in done.stdout
