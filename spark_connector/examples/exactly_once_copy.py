@@ -122,12 +122,12 @@ def kill_and_resume(scene: Scene, kills: int) -> list[int]:
                     if not found and running.poll() is not None:
                         raise subprocess.CalledProcessError(running.returncode, running.args)
             finally:
-                os.killpg(running.pid, signal.SIGKILL)
+                if running.returncode is None:
+                    os.killpg(running.pid, signal.SIGKILL)
                 running.wait()
-            killed_at.append(copied)
-            scene.say(
-                f"killed when {copied} of {len(scene.flights)} were copied; again, on the same checkpoint"
-            )
+            if running.returncode == -signal.SIGKILL:
+                killed_at.append(copied)
+                scene.say(f"killed when {copied} of {len(scene.flights)} were copied; now again")
     return killed_at
 
 
