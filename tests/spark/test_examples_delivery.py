@@ -22,6 +22,7 @@ from tests.spark.example_logs import flights, partitions, values
 pytestmark = pytest.mark.xdist_group("spark")
 
 
+@pytest.mark.timeout(600)  # three Spark sessions, one after the other
 def test_exactly_once_copy(spark: SparkSession, tmp_path: Path) -> None:
     """Also in order: keys go to the same partition of the copy."""
     scene = Scene(spark, tmp_path, flights(2_000))
