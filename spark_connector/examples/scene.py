@@ -12,13 +12,24 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from logstore.errors import LogStoreError
 from spark_connector.examples.flights import read_flights
 from spark_connector.session import spark_session
+
+
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    # An example lives for a minute: compiling less and collecting in one thread halves what its JVM takes.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +79,7 @@ def run(play: Callable[[Scene], Any]) -> None:
         with tempfile.TemporaryDirectory(prefix="logstore-example-") as temporary:
             folder = chosen.path or Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
-            quiet = {
-                "spark.ui.enabled": "false",
-                "spark.ui.showConsoleProgress": "false",
-                "spark.log.level": "ERROR",
-                "spark.sql.session.timeZone": "UTC",
-            }
-            spark = spark_session(
-                "local[2]", app=module.__name__, **quiet, **{"spark.sql.shuffle.partitions": "2"}
-            )
+            spark = spark_session("local[2]", app=module.__name__, **SETTINGS)
             try:
                 play(Scene(spark, folder, read_flights()[: chosen.flights]))
             finally:
