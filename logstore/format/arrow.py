@@ -145,11 +145,12 @@ def to_table(
     columns = schema(headers)  # names the extra if it is not installed
     import pyarrow as pa
 
-    chunks: list[pa.Table] = []
     most = min(max_decompressed_bytes, INT32_MAX)
     batches = data_batches(buffer, start_offset, end_offset, check)
-    for sections in _gathered(buffer, batches, most):
-        chunks.append(_chunk(sections, columns, topic, partition, start_offset, end_offset))
+    chunks = [
+        _chunk(sections, columns, topic, partition, start_offset, end_offset)
+        for sections in _gathered(buffer, batches, most)
+    ]
     return pa.concat_tables(chunks) if chunks else columns.empty_table()
 
 
