@@ -172,7 +172,7 @@ class Staging:
 
 
 class StagingFile:
-    """A file being written by one attempt. Not thread-safe: a producer writes one flight at a time."""
+    """A file being written by one attempt. Not thread-safe: ``StagingBackend`` has one flight write at a time."""
 
     def __init__(self, fs: FileSystem, file: File, durable: bool) -> None:
         self._fs = fs

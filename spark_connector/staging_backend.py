@@ -6,6 +6,7 @@ uses, by the topics' own settings; only the batches' offsets come later, when th
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -25,6 +26,8 @@ class StagingBackend:
         self._metadata = metadata
         self._file = file
         self._written: Counter[TopicPartition] = Counter()
+        # A producer's own thread and one that flushes may produce at a time, and a file is written in one order.
+        self._lock = threading.Lock()
 
     def as_backend(self) -> Backend:
         """For ``Producer``, which calls nothing else of one."""
@@ -41,7 +44,8 @@ class StagingBackend:
 
     def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:  # noqa: ARG002
         """Offsets count the records of this file."""
-        return [self._stage(item) for item in items]
+        with self._lock:
+            return [self._stage(item) for item in items]
 
     def _stage(self, item: ProduceItem) -> ProduceResult:
         try:

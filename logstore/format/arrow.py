@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from logstore.errors import CorruptBatchError, MissingExtraError
 from logstore.format.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, data_batches, records_section
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES
+from logstore.format.payload_columns import Memory, Spans
 from logstore.format.record import MIN_RECORD_BYTES
 from logstore.format.varint import INT32_MAX, VARINT_MAX_BYTES, VARLONG_MAX_BYTES, read_raw, read_varint
 from logstore.types import Buffer
@@ -49,30 +50,17 @@ _HIGHS = [byte << 6 if byte < 128 else _FAR for byte in range(256)]
 _HEADERS_AT_ONCE = 32
 """Header positions that are read for all records together; records with more go on one by one."""
 
-_INLINE_BYTES = 12
-"""A view holds a value of so few bytes itself."""
-
-
-class _Spans(NamedTuple):
-    """Where the payloads of one field lie: first bytes, and lengths (-1: null)."""
-
-    starts: Int64s
-    lengths: Int64s
-
-    def where(self, keep: NDArray[np.bool_]) -> _Spans:
-        return _Spans(self.starts[keep], self.lengths[keep])
-
 
 class _Fields(NamedTuple):
     """Every field of the records of one chunk, in columns."""
 
-    keys: _Spans
-    values: _Spans
+    keys: Spans
+    values: Spans
     timestamp_deltas: Int64s
     offset_deltas: Int64s
     header_counts: Int64s
-    header_names: _Spans
-    header_values: _Spans
+    header_names: Spans
+    header_values: Spans
 
 
 def _require_arrow() -> None:
@@ -92,15 +80,6 @@ def _header_fields() -> list[Any]:
     import pyarrow as pa
 
     return [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
-
-
-@cache
-def _inline_masks() -> Any:
-    """For each length of a short value, which bits of a view's 12 inline bytes count: three int32 each."""
-    import numpy as np
-
-    ones = [b"\xff" * length + b"\0" * (_INLINE_BYTES - length) for length in range(_INLINE_BYTES + 1)]
-    return np.frombuffer(b"".join(ones), "<i4").reshape(-1, 3)
 
 
 @cache
@@ -145,11 +124,12 @@ def to_table(
     columns = schema(headers)  # names the extra if it is not installed
     import pyarrow as pa
 
-    chunks: list[pa.Table] = []
     most = min(max_decompressed_bytes, INT32_MAX)
     batches = data_batches(buffer, start_offset, end_offset, check)
-    for sections in _gathered(buffer, batches, most):
-        chunks.append(_chunk(sections, columns, topic, partition, start_offset, end_offset))
+    chunks = [
+        _chunk(sections, columns, topic, partition, start_offset, end_offset)
+        for sections in _gathered(buffer, batches, most)
+    ]
     return pa.concat_tables(chunks) if chunks else columns.empty_table()
 
 
@@ -215,7 +195,7 @@ def _chunk(
     keep = offsets >= start_offset
     if end_offset is not None:
         keep &= offsets < end_offset
-    memory = _Memory(data)
+    memory = Memory(data)
     lists = _header_lists(memory, fields, keep) if "headers" in columns.names else None
     keys, values = fields.keys, fields.values
     if not keep.all():
@@ -362,7 +342,7 @@ class _Cursor:
         value: Int64s = (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
         return value
 
-    def payloads(self, nullable: bool = True) -> _Spans:
+    def payloads(self, nullable: bool = True) -> Spans:
         """The next length and bytes of every record."""
         import numpy as np
 
@@ -373,7 +353,7 @@ class _Cursor:
         self.at = starts + np.maximum(lengths, 0)
         if (self.at > self.ends).any():
             raise self.corrupt("a payload is longer than its record")
-        return _Spans(starts, lengths)
+        return Spans(starts, lengths)
 
     @staticmethod
     def corrupt(why: str) -> CorruptBatchError:
@@ -404,13 +384,13 @@ def _read_fields(data: bytes, end: int, starts: Int64s) -> _Fields:
     return _Fields(keys, values, timestamp_deltas, offset_deltas, header_counts, names, header_values)
 
 
-def _read_headers(cursor: _Cursor, data: bytes, counts: Int64s) -> tuple[_Spans, _Spans]:
+def _read_headers(cursor: _Cursor, data: bytes, counts: Int64s) -> tuple[Spans, Spans]:
     """Names and values of all headers in the order of the records; leaves ``cursor.at`` after them."""
     import numpy as np
 
     total = int(counts.sum())
-    names = _Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
-    values = _Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    names = Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    values = Spans(np.zeros(total, np.int64), np.zeros(total, np.int64))
     if not total:
         return names, values
     firsts = np.cumsum(counts) - counts
@@ -469,69 +449,7 @@ def _timestamps(
     return times, appended
 
 
-class _Memory:
-    """Bytes that payloads lie in, and how to take many of them at once."""
-
-    def __init__(self, data: bytes) -> None:
-        import pyarrow as pa
-
-        self.data = data
-        self.buffer = pa.py_buffer(data)
-        self._words = _words(data)
-
-    def binary(self, spans: _Spans) -> pa.Array:
-        """A binary array of the payloads."""
-        import numpy as np
-        import pyarrow as pa
-
-        starts, lengths = spans
-        count = len(starts)
-        if not count or lengths.max() < 0:
-            return pa.nulls(count, pa.binary())
-        views = np.empty((count, 4), "<i4")
-        views[:, 0] = np.maximum(lengths, 0)
-        views[:, 2] = 0  # the only buffer
-        views[:, 3] = starts
-        shortest = lengths.min()
-        if shortest > _INLINE_BYTES:
-            views[:, 1] = self._words[starts]
-        else:
-            self._fill_mixed(views, starts, lengths)
-        validity = None
-        if shortest < 0:
-            validity = pa.py_buffer(np.packbits(lengths >= 0, bitorder="little"))
-        buffers = [validity, pa.py_buffer(views), self.buffer]
-        return pa.Array.from_buffers(pa.binary_view(), count, buffers).cast(pa.binary())
-
-    def _fill_mixed(self, views: Any, starts: Int64s, lengths: Int64s) -> None:
-        """Prefixes, and payloads that are so short that the view holds them."""
-        import numpy as np
-
-        inline = lengths <= _INLINE_BYTES
-        (long,) = np.nonzero(~inline)
-        views[long, 1] = self._words[starts[long]]
-        last = max(len(self.data) - _INLINE_BYTES, 0)  # a view's bytes from here on would reach past the data
-        tail = self.data[last:] + bytes(_INLINE_BYTES)
-        early = starts <= last
-        for words, base, rows in (
-            (self._words, 0, np.nonzero(inline & early)[0]),
-            (_words(tail), last, np.nonzero(inline & ~early)[0]),
-        ):
-            if len(rows):
-                masks = _inline_masks()[np.maximum(lengths[rows], 0)]
-                at = starts[rows] - base
-                for word in range(3):
-                    views[rows, 1 + word] = words[at + 4 * word] & masks[:, word]
-
-
-def _words(data: bytes) -> Any:
-    """Every four bytes as an integer, overlapping: a view's prefix or inline part is a gather."""
-    import numpy as np
-
-    return np.ndarray((max(len(data) - 3, 0),), "<i4", buffer=data, strides=(1,))
-
-
-def _header_lists(memory: _Memory, fields: _Fields, keep: NDArray[np.bool_]) -> pa.Array:
+def _header_lists(memory: Memory, fields: _Fields, keep: NDArray[np.bool_]) -> pa.Array:
     """The column of headers of the records to keep."""
     import numpy as np
     import pyarrow as pa

@@ -173,3 +173,59 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, pack
     arrow.schema.cache_clear()
     with pytest.raises(MissingExtraError, match=rf"package {package}, .*logstore\[arrow\]"):
         arrow.to_table(b"", "t", 0)
+
+
+@pytest.mark.parametrize("last", [None, b"", b"a", b"abc", b"12 bytes lon", b"13 bytes long"])
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+def test_a_short_record_at_the_very_end_of_the_bytes(last: bytes | None, key: bytes | None) -> None:
+    for rows in ([(key, last)], [(b"key", b"v" * 100), (b"a key that is long", b"v"), (key, last)]):
+        buffer = log_of([rows])
+        assert records_in(arrow.to_table(buffer, "t", 0)) == decode_batches(buffer, "t", 0)
+
+
+@pytest.mark.parametrize("codecs", [("none", "gzip"), ("gzip", "none", "none"), ("gzip",)])
+def test_plain_and_compressed_batches_in_turn(codecs: tuple[str, ...]) -> None:
+    buffer = log_of([[(b"%d" % n, b"value %d" % n) for n in range(at, at + 5)] for at in range(12)], codecs)
+    for form in (bytes, bytearray, memoryview):
+        assert records_in(arrow.to_table(form(buffer), "t", 0)) == decode_batches(buffer, "t", 0)
+
+
+def test_integers_of_all_widths_in_one_column() -> None:
+    deltas = [
+        0,
+        1,
+        63,
+        64,
+        -64,
+        -65,
+        8191,
+        8192,
+        -8192,
+        -8193,
+        1 << 20,
+        -(1 << 20),
+        1 << 34,
+        1 << 40,
+        -(1 << 40),
+    ]
+    for some in (deltas[:3], deltas[:6], deltas[3:8], deltas[6:10], deltas):
+        rows: list[Any] = [(None, b"v" * (n * n), (), NOW_MS + delta) for n, delta in enumerate(some)]
+        buffer = log_of([rows])
+        assert records_in(arrow.to_table(buffer, "t", 0)) == decode_batches(buffer, "t", 0)
+
+
+@pytest.mark.parametrize(
+    "tail", [b"\x80", b"\x80\x80", b"\x14\x00\x00\x00\x01\x80", b"\x0c\x00\x00\x00\x01\x01\x80"]
+)
+def test_an_integer_that_goes_on_past_the_end_of_the_bytes(tail: bytes) -> None:
+    buffer = pack_batch(read_header(log_of([[(None, b"v")]]), 0)._replace(records_count=1), tail)
+    with pytest.raises(CorruptBatchError):
+        arrow.to_table(buffer, "t", 0)
+
+
+def test_lengths_of_one_two_and_three_bytes_in_turn() -> None:
+    values = random.Random(4)
+    rows: list[Any] = [(None, b"x" * values.choice((3, 40, 56, 57, 58, 100, 8200))) for _ in range(300)]
+    rows += [(None, b"x" * (100 + n)) for n in range(300)]
+    buffer = log_of([rows])
+    assert records_in(arrow.to_table(buffer, "t", 0)) == decode_batches(buffer, "t", 0)
