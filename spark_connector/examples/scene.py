@@ -20,7 +20,6 @@ from logstore.errors import LogStoreError
 from spark_connector.examples.flights import read_flights
 from spark_connector.session import spark_session
 
-
 SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
