@@ -30,6 +30,7 @@ def test_the_output_equals_the_input_after_kills_inside_batches(
     assert kills < 6 or {*POINTS, "workers"} <= set(done.at)
 
 
+@pytest.mark.long
 def test_queries_into_two_topics_and_into_one_are_cut_and_resumed(tmp_path: Path) -> None:
     done = run_queries(tmp_path, 5, 1_200)
     print(done)
