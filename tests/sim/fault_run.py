@@ -105,7 +105,10 @@ class FaultRun(ABC, Generic[CaseT, MachineT]):
         if drawn > 0.3:
             machine.lose_power(machine.fs.crash(RandomChooser(self.source)))
             machine.recover(power_loss=True)
-        machine.prove_usable()
+        try:
+            machine.prove_usable()
+        except LogStoreError as error:
+            raise Violation(rules.USABLE, f"{type(error).__name__}: {error}") from error
 
 
 @contextmanager
