@@ -247,6 +247,7 @@ def _(patch: Patch) -> None:
 @plant("repeats not known", "a batch that is in the log already is appended again", "mixed schedules")
 def _(patch: Patch) -> None:
     patch.setattr(ProducerStates, "repeated", lambda self, headers, where: [])
+    patch.setattr(ProducerStates, "repeated_one", lambda self, header, where: None)
 
 
 @plant("gaps let in", "a batch is taken whatever its sequence", "mixed schedules")
