@@ -117,14 +117,13 @@ class Housekeeper:
                     self._dirty.pop(log, None)
             if log.poisoned:
                 continue
-            left = log.config.flush_ms / 1000
-            if not clean:
-                left += log.dirty_since_s - now_s
+            flush_s = log.config.flush_ms / 1000
+            left = flush_s if clean else log.dirty_since_s + flush_s - now_s
             # Clean again: somebody appends and syncs. It will be dirty again soon, and must not wake the
             # thread each time, which would cost every durable record a change of threads.
             if left <= 0 and not clean:
                 self._guarded(log.where, log.sync)
-                left = log.config.flush_ms / 1000  # appended to meanwhile, or it failed: looked at again
+                left = flush_s  # appended to meanwhile, or it failed: looked at again
             wait = left if wait is None else min(wait, left)
         return wait
 

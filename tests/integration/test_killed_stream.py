@@ -16,9 +16,10 @@ from tests.integration.stream_job import POINTS, Copy
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 
+@pytest.mark.long  # .ci/run has the small one as a step of its own
 @pytest.mark.parametrize(
     ("seed", "records", "kills"),
-    [(1, 5_000, 3), pytest.param(8, 100_000, 20, marks=[pytest.mark.long, pytest.mark.timeout(7200)])],
+    [(1, 5_000, 3), pytest.param(8, 100_000, 20, marks=pytest.mark.timeout(7200))],
 )
 def test_the_output_equals_the_input_after_kills_inside_batches(
     tmp_path: Path, seed: int, records: int, kills: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -22,7 +21,6 @@ from spark_connector.examples.flights import (
     read_flights,
 )
 from spark_connector.examples.scene import Scene, run
-from tests.house import ROOT
 
 pytestmark = pytest.mark.xdist_group("spark")
 HOUR_MS = 3_600_000
@@ -153,23 +151,6 @@ def test_in_a_query_that_runs_on_a_table_is_new_if_it_is_loaded_in_foreach_batch
     finally:
         query.stop()
     assert seen == {"at begin": Counter(old=40), "each batch": Counter(old=15, new=25)}
-
-
-def test_an_example_as_a_command(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    command = [sys.executable, "-W", "ignore", "-m", "spark_connector.examples.replay"]
-    done = subprocess.run(
-        [*command, "--flights", "500", "--path", str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "-- 500 flights are replayed" in done.stdout
-    assert "|carrier|count|" in done.stdout
-    with logstore.open(folder / "store", mode="r") as store:
-        assert sum(store.partition("flights", number).high_watermark for number in range(3)) == 500
 
 
 def test_an_example_begins_with_nothing(
