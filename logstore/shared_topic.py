@@ -1,15 +1,17 @@
 """An internal topic that many threads and processes write, a record or two at a time, through a state machine.
 
 A write decides on the newest state, appends, replays, and syncs, with the topic's lock held (``shared_log.py``).
-Threads that come meanwhile share one taking of the lock and one sync (group commit): one of them leads, decides
-for the others one after the other, each on the state that the one before made, and syncs once for all. Nobody
-gets a reply before that sync. What a refused sync leaves behind is not known: then all that was decided in the
-group fails, and the machine is made anew from what the log holds.
+Threads that come meanwhile share one taking of the lock, one batch and one sync (group commit): one of them leads,
+decides for the others one after the other, each on the state that the one before made, appends and syncs once for
+all. Nobody gets a reply before that sync. If the log refuses the batch, they are decided anew, one by one, so that
+those that fit go in. What a refused sync leaves behind is not known: then all that was decided in the group fails,
+and the machine is made anew from what the log holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
@@ -23,13 +25,14 @@ from logstore.log.append_validation import own_batch
 from logstore.log.bounds import Waiter
 from logstore.log.owned_log import OwnedLog
 from logstore.log.producer_state import SEQUENCE_MASK, Marker
-from logstore.machine import Decision, StateMachine, TransactionalWriter
+from logstore.machine import Change, Decision, StateMachine, TransactionalWriter
 from logstore.request_line import Request, RequestLine
 from logstore.shared_log import SharedLog, damaged, shared_log
 
 Reply = TypeVar("Reply")
 Machine = TypeVar("Machine", bound=StateMachine)
 _READ_BYTES: Final = 1 << 20
+_MOST_GATHERED_BYTES: Final = 64 << 10
 _LARGEST_GROUP: Final = 256  # requests that share a sync: more would keep the first of them waiting
 
 
@@ -48,6 +51,12 @@ class SharedTopic(Generic[Machine]):
         self._mutex = Lock()  # around the machine; taken last
         self._line: RequestLine[OwnedLog] = RequestLine()
         self._waiters: set[Waiter] = set()
+        # Decided on by the group that is served, and not in the log yet.
+        self._gathered: list[tuple[Request[OwnedLog], Sequence[Change]]] = []
+        self._gathered_bytes = 0
+        self._refused = False  # the log did not take what the group had gathered
+        self._one_by_one = False
+        self._given_up: Request[OwnedLog] | None = None
         self.groups = 0
 
     # --- writing ---
@@ -66,18 +75,46 @@ class SharedTopic(Generic[Machine]):
         def work(log: OwnedLog, request: Request[OwnedLog]) -> Reply:
             decision = decide(self._followed.machine)
             if decision.records:
-                batch = encode_batch(
-                    decision.records,
-                    now_ms=self._now_ms(),
-                    **_of_writer(log, decision.producer),
-                )
-                log.append([own_batch(batch)])
+                if decision.producer is None and not self._one_by_one:
+                    self._gather(decision.records, log, request)
+                else:
+                    self._append_gathered(log)
+                    self._append(decision.records, log, decision.producer)
                 request.wrote = True
-                self._followed.took(decision, log.next_offset)
+                self._followed.took(decision, self._followed.applied + len(decision.records))
             return decision.reply
 
         reply: Reply = self._submit(work, patience_s)
         return reply
+
+    def _gather(self, records: Sequence[Change], log: OwnedLog, request: Request[OwnedLog]) -> None:
+        """They come into the log with those of their neighbours in the group, in one batch: a batch for each
+        would cost more than deciding on it."""
+        size = sum(map(_size_of, records))
+        if self._gathered and self._gathered_bytes + size > _MOST_GATHERED_BYTES:
+            self._append_gathered(log)
+        self._gathered.append((request, records))
+        self._gathered_bytes += size
+
+    def _append_gathered(self, log: OwnedLog) -> None:
+        """After an error nothing of it is in the log."""
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if not gathered:
+            return
+        try:
+            self._append([record for _, records in gathered for record in records], log, None)
+        except LogStoreError as error:
+            for request, _ in gathered:
+                request.wrote = False
+            if len(gathered) == 1:
+                self._given_up = gathered[0][0]  # it had the batch for itself: to try again would be no other
+                self._given_up.error = error
+            self._refused = True
+            raise
+
+    def _append(self, records: Sequence[Change], log: OwnedLog, writer: TransactionalWriter | None) -> None:
+        batch = encode_batch(records, now_ms=self._now_ms(), **_of_writer(log, writer))
+        log.append([own_batch(batch)])
 
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
@@ -105,6 +142,7 @@ class SharedTopic(Generic[Machine]):
         self._submit(work)
 
     def _end(self, log: OwnedLog, request: Request[OwnedLog], marker: Marker, open_since: int = -1) -> None:
+        self._append_gathered(log)
         with self._log.unsettled(log):
             log.append_marker(marker, open_since=open_since)
         request.wrote = True
@@ -151,10 +189,17 @@ class SharedTopic(Generic[Machine]):
         waited_s = self._context.clock.monotonic_s() - mine.since_s
         with self._log.held(patience_s - waited_s) as log, self._mutex:
             self._catch_up(log)
+            self._refused = False
             try:
                 while len(group) < _LARGEST_GROUP and (request := self._line.take()) is not None:
                     group.append(request)
                     self._serve(request, log)
+                    if self._refused:
+                        self._decide_anew(group, log)
+                with suppress(LogStoreError):
+                    self._append_gathered(log)
+                if self._refused:
+                    self._decide_anew(group, log)
                 if log.dirty:
                     log.sync()
             except BaseException as error:
@@ -163,21 +208,38 @@ class SharedTopic(Generic[Machine]):
             if len(group) > 1:
                 self.groups += 1
 
+    def _decide_anew(self, group: Sequence[Request[OwnedLog]], log: OwnedLog) -> None:
+        """The log refused what was gathered: what the group decided since rests on nothing. One by one, then."""
+        self._refused, self._one_by_one = False, True
+        try:
+            self._followed.start_over()
+            if log.dirty:
+                log.sync()
+            self._catch_up(log)
+            for request in group:
+                if not request.wrote and request is not self._given_up:
+                    request.error = None
+                    self._serve(request, log)
+        finally:
+            self._one_by_one, self._given_up = False, None
+
     def _serve(self, request: Request[OwnedLog], log: OwnedLog) -> None:
         try:
             request.reply = request.work(log, request)
         except Exception as error:  # noqa: BLE001 - carried to its caller; the others of the group go on
             request.error = error
-            if request.wrote:
+            if request.wrote and not self._refused:
+                self._append_gathered(log)
                 self._followed.start_over()  # the machine refused what it had decided itself
                 log.sync()
                 self._catch_up(log)
-        request.unsure = log.dirty
+        request.unsure = log.dirty or bool(self._gathered)
         request.served = True
 
     def _doubt(self, group: list[Request[OwnedLog]], why: BaseException) -> None:
         """The sync failed, or never was: what depends on it must not be taken for granted."""
         self._followed.start_over()
+        self._gathered, self._gathered_bytes = [], 0
         for request in group:
             if request.wrote or not request.served:
                 request.error = OutcomeUnknownError(
@@ -266,6 +328,11 @@ class SharedTopic(Generic[Machine]):
     def close(self) -> None:
         """See ``SharedLog.close``."""
         self._log.close()
+
+
+def _size_of(change: Change) -> int:
+    key, value = change
+    return len(key) + len(value or b"") + 16
 
 
 def _of_writer(log: OwnedLog, writer: TransactionalWriter | None) -> dict[str, Any]:
