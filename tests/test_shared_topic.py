@@ -17,6 +17,7 @@ from logstore.errors import (
     StoreClosedError,
     TopicLockedError,
 )
+from logstore.format.batch import read_header
 from logstore.machine import Decision
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import read_file, write_all
@@ -387,6 +388,30 @@ def test_a_full_disk_in_a_group_refuses_those_that_do_not_fit() -> None:
     assert isinstance(large, DiskFullError)
     world.fs.capacity_bytes = None
     assert put(shared, b"k", b"2") in (b"small", b"t")
+
+
+def test_a_group_is_one_batch() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"0")
+    works = [lambda machine, n=n: machine.decide_put(b"k", b"%d" % n) for n in range(1, 5)]
+    assert together(shared, works) == [b"0", b"1", b"2", b"3"]
+    reader, again = world.process("r")
+    data = reader.partition("__shared", 0).read(0)
+    first = read_header(data)
+    assert (first.records_count, read_header(data, first.size).records_count) == (1, 4)
+    assert get(again) == {b"k": b"4"}
+
+
+def test_what_rests_on_a_refused_batch_is_decided_anew() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"0")
+    world.fs.faults.on("pwritev", FaultKind.ENOSPC, path_ends=".log")  # once: there is room again after it
+    read = [lambda machine: Decision((), machine.values[b"k"])]
+    works = [lambda machine, n=n: machine.decide_put(b"k", b"%d" % n) for n in (1, 2)]
+    assert together(shared, [works[0], *read, works[1], *read]) == [b"0", b"1", b"1", b"2"]
+    assert get(shared) == get(world.process("r")[1]) == {b"k": b"2"}
 
 
 def test_changed_and_those_who_are_told() -> None:
