@@ -54,7 +54,7 @@ class SharedTopic(Generic[Machine]):
         # Decided on by the group that is served, and not in the log yet.
         self._gathered: list[tuple[Request[OwnedLog], Sequence[Change]]] = []
         self._gathered_bytes = 0
-        self._refused = False  # the log did not take what the group had gathered
+        self._refused: LogStoreError | None = None  # the log did not take what the group had gathered
         self._one_by_one = False
         self._given_up: Request[OwnedLog] | None = None
         self.groups = 0
@@ -97,19 +97,22 @@ class SharedTopic(Generic[Machine]):
         self._gathered_bytes += size
 
     def _append_gathered(self, log: OwnedLog) -> None:
-        """After an error nothing of it is in the log."""
+        """After an error nothing of it is in the log, unless that is poisoned: then nobody knows."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if not gathered:
             return
         try:
             self._append([record for _, records in gathered for record in records], log, None)
         except LogStoreError as error:
-            for request, _ in gathered:
-                request.wrote = False
-            if len(gathered) == 1:
-                self._given_up = gathered[0][0]  # it had the batch for itself: to try again would be no other
-                self._given_up.error = error
-            self._refused = True
+            self._refused = error
+            if not log.poisoned:
+                for request, _ in gathered:
+                    request.wrote = False
+                if len(gathered) == 1:
+                    self._given_up = gathered[0][
+                        0
+                    ]  # it had the batch for itself: to try again would be no other
+                    self._given_up.error = error
             raise
 
     def _append(self, records: Sequence[Change], log: OwnedLog, writer: TransactionalWriter | None) -> None:
@@ -173,8 +176,6 @@ class SharedTopic(Generic[Machine]):
                 raise  # an interrupt of this thread: nobody may be left to lead the others
             if not group:
                 mine.error = error
-            if not isinstance(error, LogStoreError):
-                raise
         finally:
             self._line.hand_on()
             for request in group:
@@ -189,17 +190,15 @@ class SharedTopic(Generic[Machine]):
         waited_s = self._context.clock.monotonic_s() - mine.since_s
         with self._log.held(patience_s - waited_s) as log, self._mutex:
             self._catch_up(log)
-            self._refused = False
+            self._refused = None
             try:
                 while len(group) < _LARGEST_GROUP and (request := self._line.take()) is not None:
                     group.append(request)
                     self._serve(request, log)
-                    if self._refused:
-                        self._decide_anew(group, log)
+                    self._settle_refusal(group, log)
                 with suppress(LogStoreError):
                     self._append_gathered(log)
-                if self._refused:
-                    self._decide_anew(group, log)
+                self._settle_refusal(group, log)
                 if log.dirty:
                     log.sync()
             except BaseException as error:
@@ -208,9 +207,14 @@ class SharedTopic(Generic[Machine]):
             if len(group) > 1:
                 self.groups += 1
 
-    def _decide_anew(self, group: Sequence[Request[OwnedLog]], log: OwnedLog) -> None:
-        """The log refused what was gathered: what the group decided since rests on nothing. One by one, then."""
-        self._refused, self._one_by_one = False, True
+    def _settle_refusal(self, group: Sequence[Request[OwnedLog]], log: OwnedLog) -> None:
+        """If the log refused what was gathered, what the group decided since rests on nothing. One by one, then."""
+        refused, self._refused = self._refused, None
+        if refused is None:
+            return
+        if log.poisoned:
+            raise refused
+        self._one_by_one = True
         try:
             self._followed.start_over()
             if log.dirty:

@@ -414,6 +414,18 @@ def test_what_rests_on_a_refused_batch_is_decided_anew() -> None:
     assert get(shared) == get(world.process("r")[1]) == {b"k": b"2"}
 
 
+def test_a_batch_that_cannot_be_undone_is_in_doubt_for_all_who_gave_to_it() -> None:
+    world = World()
+    _, shared = world.process()
+    put(shared, b"k", b"0")
+    world.fs.faults.on("pwritev", FaultKind.EIO, path_ends=".log")
+    world.fs.faults.on("truncate", FaultKind.EIO, path_ends=".log")
+    works = [lambda machine, n=n: machine.decide_put(b"k", b"%d" % n) for n in (1, 2)]
+    first, second = together(shared, works)
+    assert isinstance(first, OutcomeUnknownError)
+    assert isinstance(second, OutcomeUnknownError)
+
+
 def test_changed_and_those_who_are_told() -> None:
     world = World()
     (_, first), (_, second) = world.process(), world.process()
