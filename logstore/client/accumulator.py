@@ -431,11 +431,11 @@ class Accumulator:
             batch.queue.spent = True
         if self.stops_at_failure and self.stopped is None:
             self.stopped = error
-        batch.fail(error)
         self.counters.failed_records += batch.count
         self.failed.append(batch)
         self._release(batch.reserved)
         batch.reserved = 0
+        batch.fail(error)
 
     def expire(self, now_s: float) -> list[PendingBatch]:
         """Fail what is past its delivery timeout; gives those batches. Flights have a grace."""
@@ -470,9 +470,10 @@ class Accumulator:
         counters.batches += 1
         if batch.encoded is not None:
             counters.produced_bytes += len(batch.encoded)
-        batch.resolve(result.base_offset, result.append_time_ms)
+        # Before anybody can see the outcome: who has it and drops the producer must leave nothing "held".
         self._release(batch.reserved)
         batch.reserved = 0
+        batch.resolve(result.base_offset, result.append_time_ms)
 
     def _release(self, released_bytes: int) -> None:
         self.buffered_bytes -= released_bytes

@@ -81,6 +81,27 @@ def test_a_batch_lingers_then_flies_and_frees_the_buffer() -> None:
     assert not accumulator.active
 
 
+@pytest.mark.parametrize("error", [None, PartitionPoisonedError("no")], ids=["in", "failed"])
+def test_an_outcome_that_can_be_seen_holds_nothing_of_the_buffer(
+    error: PartitionPoisonedError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees it, without the lock, may drop the producer at once: nothing is reported as held."""
+    accumulator, route = made(), route_of(1)
+    held: list[int] = []
+    finish = PendingBatch._finish
+
+    def seen(batch: PendingBatch) -> None:
+        finish(batch)
+        held.append(accumulator.buffered_bytes)
+
+    monkeypatch.setattr(PendingBatch, "_finish", seen)
+    queue = route.queues[0]
+    put(accumulator, queue, b"a")
+    flight = accumulator.take_ready(1.0)
+    accumulator.land(queue, [ProduceResult(0 if error is None else -1, error=error)] * len(flight), 1.0)
+    assert held == [0]
+
+
 def test_a_full_batch_does_not_linger_and_the_next_begins() -> None:
     accumulator, route = made(batch_bytes=300, linger_s=100.0), route_of(1)
     queue = route.queues[0]
