@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
+from threading import get_ident
 from typing import Any
 
 import logstore
@@ -23,6 +25,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 QUESTION = "commits"
 THREADS = (1, 16, 64)
 LEAST_PER_S = 5000.0
+RECORDS = 1000
 PARTITIONS = 100
 MOST_COMMIT_MS = 1.0
 MOST_LOAD_S = 5.0
@@ -39,19 +42,33 @@ def run(bench: Bench) -> Iterator[Row]:
 def _threads(bench: Bench) -> Iterator[Row]:
     """Each thread commits one partition of a group of its own, durably, as fast as it can."""
     seconds = 0.5 if bench.quick else 2.0
-    with bench.scratch() as folder, logstore.open(folder) as store:
+    note = "one partition a commit, each synced before it returns; threads share syncs"
+    for owned in (True, False):
+        with bench.scratch() as folder:
+            _produce(folder)
+            with logstore.open(folder) as store:
+                if owned:
+                    store.partition(ours.TOPIC, 0).append([(None, b"x")])
+                for threads in THREADS:
+                    rounds = [together(_committer(store), threads, seconds) for _ in range(bench.rounds + 1)]
+                    least = None if threads == 1 else LEAST_PER_S
+                    case = f"{threads} threads" if threads > 1 else "1 thread"
+                    case += "" if owned else ", a topic that no process writes"
+                    yield alone(QUESTION, case, rounds[1:], unit="/s", at_least=least, note=note)
+
+
+def _produce(folder: str) -> None:
+    with logstore.open(folder) as store:
         store.create_topic(ours.TOPIC)
-        for threads in THREADS:
-            figures = [together(_committer(store), threads, seconds) for _ in range(bench.rounds + 1)][1:]
-            note = "one partition a commit, each synced before it returns; threads share syncs"
-            least = None if threads == 1 else LEAST_PER_S
-            case = f"{threads} threads" if threads > 1 else "1 thread"
-            yield alone(QUESTION, case, figures, unit="/s", at_least=least, note=note)
+        with store.producer() as producer:
+            producer.send_many(ours.TOPIC, [(None, b"x")] * RECORDS)
 
 
 def _committer(store: Any) -> Callable[[], object]:
-    place = {TopicPartition(ours.TOPIC, 0): OffsetAndMetadata(0)}
-    return lambda: store.commit_offsets("g", place)
+    """Commits the offsets of ``_produce`` one after the other, round and round."""
+    place = TopicPartition(ours.TOPIC, 0)
+    offsets = cycle(range(RECORDS + 1))
+    return lambda: store.commit_offsets(f"g{get_ident()}", {place: OffsetAndMetadata(next(offsets))})
 
 
 def _process(folder: str, seconds: float, start: Any, counts: Any) -> None:
@@ -74,8 +91,7 @@ def _processes(bench: Bench) -> Iterator[Row]:
     spawn = multiprocessing.get_context("spawn")
     for _ in range(bench.rounds):
         with bench.scratch() as folder:
-            with logstore.open(folder) as store:
-                store.create_topic(ours.TOPIC)
+            _produce(folder)
             start, counts = spawn.Barrier(2), spawn.Queue()
             workers = [
                 spawn.Process(target=_process, args=(folder, seconds, start, counts)) for _ in range(2)

@@ -57,14 +57,15 @@ class _News:
 
 class GroupRoom:
     """Thread-safe. ``topic(create)``: `__consumer_offsets`, None while there is none; ``partition_counts``: of all
-    topics; ``end_offsets``: where partitions end now; ``on_member``: somebody joined (the keeper has work)."""
+    topics; ``end_offsets``: for offsets to be committed the ends that they may not pass; ``on_member``: somebody
+    joined (the keeper has work)."""
 
     def __init__(
         self,
         context: StoreContext,
         topic: Callable[[bool], GroupTopic | None],
         partition_counts: Callable[[], Mapping[str, int]],
-        end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
+        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
         on_member: Callable[[], None],
     ) -> None:
         self._context = context

@@ -22,6 +22,7 @@ from logstore.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
+_MOST_KNOWN_ENDS = 100_000
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
 
 
@@ -36,6 +37,7 @@ class EmbeddedGroups:
         self._partition = partition
         self._guard = threading.Lock()
         self._topic: GroupTopic | None = None
+        self._known_ends: dict[tuple[str, int], int] = {}  # by topic id and partition
         broker = context.broker
         self._broker = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
         self._keeper = GroupKeeper(lambda: self._room, threads=context.threads)
@@ -79,22 +81,36 @@ class EmbeddedGroups:
     def _partition_counts(self) -> Mapping[str, int]:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
 
-    def _end_offsets(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _end_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> Mapping[TopicPartition, int]:
+        """Where each partition ends, or ended when that was looked at: an end only grows, so one that the offset
+        does not pass needs no second look (for a topic of another process each costs system calls)."""
         self._context.check_usable()
         ends: dict[TopicPartition, int] = {}
         topics: dict[str, Topic] = {}
-        for place in places:
+        known = self._known_ends
+        for place, position in offsets.items():
             name, partition = place
             if name == COUNTER_TOPIC:
                 continue
             topic = topics.get(name)
             if topic is None:
                 topic = topics[name] = self._registry.get(name)
-            if type(partition) is int and 0 <= partition < topic.entry.partitions:
-                ends[place] = topic.reader(partition).bounds().log_end_offset
-            else:
-                ends[place] = self._partition(name, partition).log_end_offset  # just added, or refused there
+            seen = (topic.entry.topic_id, partition)
+            end = known.get(seen, -1)
+            if type(position.offset) is not int or position.offset > end:
+                end = self._end_of(topic, partition)
+                if len(known) >= _MOST_KNOWN_ENDS:
+                    known.clear()
+                known[seen] = end
+            ends[place] = end
         return ends
+
+    def _end_of(self, topic: Topic, partition: int) -> int:
+        if type(partition) is int and 0 <= partition < topic.entry.partitions:
+            return topic.reader(partition).bounds().log_end_offset
+        return self._partition(topic.name, partition).log_end_offset  # just added, or refused there
 
     # --- members ---
 

@@ -366,6 +366,12 @@ class OffsetStore:
 def _are_of_kind(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
     """Whether partitions and positions are what they claim to be, whatever the positions' numbers are; at least
     one."""
+    if len(offsets) == 1:  # what most commits are: sets and tuples would cost several times as much
+        ((place, position),) = offsets.items()
+        if type(place) is not TopicPartition or type(position) is not OffsetAndMetadata:
+            return False
+        topic, partition = place
+        return type(topic) is str and type(partition) is int and 0 <= partition <= INT32_MAX
     if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
         return False
     topics, partitions = zip(*offsets, strict=True)
