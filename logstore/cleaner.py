@@ -29,7 +29,7 @@ from logstore.types import PartitionCompaction
 logger = logging.getLogger(__name__)
 
 # Shorter than a step takes, nearly always: a slice is one step, as long as an appending thread may have to wait.
-SLICE_S: Final = 0.0002
+SLICE_S: Final = 0.0001
 SHORTEST_SLICE_S: Final = SLICE_S / 10
 DEFAULT_DUTY: Final = 0.1
 CHECK_S: Final = 15.0  # Kafka's log.cleaner.backoff.ms

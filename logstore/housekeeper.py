@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from logstore.cleaner import Cleaner
@@ -71,12 +71,13 @@ class Housekeeper:
         self._clock = clock
         self._look_for_changes = look_for_changes
         self._last_look_s = 0.0
-        self._next_wake_s = 0.0
+        self._next_pass_s = 0.0  # when the thread does all that is due again; only the cleaner works before
+        self._asked = True  # to do so at once
         self._topics = topics
         self._idle_release_s = idle_release_s
         self._dirty: dict[OwnedLog, None] = {}  # in the order in which they became so: a set has none
         self._dirty_lock = threading.Lock()
-        self._thread = StepThread("logstore-housekeeper", lambda: self.step(), enabled=threads)
+        self._thread = StepThread("logstore-housekeeper", lambda: self.wake_up(), enabled=threads)
         self._complaints = Complaints(logger, "housekeeping of")
 
     # --- called by writers ---
@@ -85,26 +86,39 @@ class Housekeeper:
         """``log`` has unsynced records; called under its lock, so it must stay cheap."""
         with self._dirty_lock:
             self._dirty[log] = None
-        if log.dirty_since_s + log.config.flush_ms / 1000 < self._next_wake_s:
+        if log.dirty_since_s + log.config.flush_ms / 1000 < self._next_pass_s:
+            self._asked = True
             self._thread.wake()
 
     def note_owned(self) -> None:
         """A topic was taken: from now on there is something to look after."""
+        self._asked = True
         self._thread.start()
 
     # --- the work ---
 
+    def wake_up(self) -> float | None:
+        """``step`` if it is time for that, else a slice of cleaning alone: those come hundreds a second, and a look
+        at all the rest would cost the threads that write as much as the slice. Seconds as ``step``."""
+        left_s = self._next_pass_s - self._clock.monotonic_s()
+        if self._asked or left_s <= 0:
+            return self.step()
+        wait = self._clean(left_s)
+        if wait is None:
+            wait = left_s
+        return None if wait == math.inf else min(wait, left_s)
+
     def step(self) -> float | None:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
-        self._next_wake_s = math.inf  # a log that becomes dirty from here on may not be seen by this step
+        self._next_pass_s = math.inf  # a log that becomes dirty from here on may not be seen by this step
+        self._asked = False
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
         due += [self._end_transactions(), self._expire_offsets()]
-        due.append(self._clean(due[0]))
-        waits = [wait for wait in due if wait is not None]
-        wait = min(waits) if waits else None
-        self._next_wake_s = math.inf if wait is None else now_s + wait
-        return wait
+        wait = _soonest(due)
+        cleaning = self._clean(due[0])
+        self._next_pass_s = math.inf if wait is None else now_s + wait
+        return _soonest([wait, cleaning])
 
     def _flush_due(self, now_s: float) -> float | None:
         with self._dirty_lock:
@@ -210,3 +224,7 @@ class Housekeeper:
 
     def close(self) -> None:
         self._thread.close()
+
+
+def _soonest(waits: Iterable[float | None]) -> float | None:
+    return min((wait for wait in waits if wait is not None), default=None)

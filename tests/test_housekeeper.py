@@ -339,6 +339,50 @@ def test_a_topic_deleted_elsewhere_is_none_to_retain() -> None:
     assert [topic.name for topic in mine._registry.compacted()] == ["b"]
 
 
+def test_between_two_passes_only_the_cleaner_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices are hundreds a second; who becomes dirty or takes a topic asks for a whole pass all the same."""
+    store, clock = make()
+    keeper = store._housekeeper
+    done: list[str] = []
+
+    class Slices:
+        flush_in_s: float | None = None
+
+        def step(self, flush_in_s: float | None) -> float:
+            done.append("slice")
+            self.flush_in_s = flush_in_s
+            return 0.001
+
+    def look(_: float) -> float:
+        done.append("pass")
+        return 5.0
+
+    slices = Slices()
+    monkeypatch.setattr(keeper, "_cleaner", lambda: slices)
+    monkeypatch.setattr(keeper, "_look_after_topics", look)
+    log = store.partition("slow", 0)
+    log.append([(None, b"a")])
+    assert keeper.wake_up() == 0.001
+    assert done == ["pass", "slice"]
+    for _ in range(3):
+        clock.advance(1)
+        assert keeper.wake_up() == 0.001
+    assert done == ["pass", *["slice"] * 4]
+    assert slices.flush_in_s == pytest.approx(4.997)
+    clock.advance(5000)
+    keeper.wake_up()
+    assert done[-2:] == ["pass", "slice"], "its time has come"
+    keeper.note_owned()
+    keeper.wake_up()
+    assert done[-2:] == ["pass", "slice"]
+    store.partition("t", 0).append([(None, b"a")], acks=1)  # due in 100 ms: before the next pass
+    keeper.wake_up()
+    assert done[-2:] == ["pass", "slice"]
+    log.append([(None, b"a")], acks=1)  # due in a minute
+    keeper.wake_up()
+    assert done[-2:] == ["slice", "slice"]
+
+
 def test_a_store_that_closes_amid_a_pass_says_nothing(tmp_path: Path) -> None:
     """A traceback of the thread once came out of every hundredth command."""
     store = LogStore(tmp_path / "s", retention_check_s=1e-3)

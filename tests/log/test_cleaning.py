@@ -86,6 +86,26 @@ def test_every_offset_reads_as_the_next_survivor(codec: str) -> None:
     assert desk.open(recovery_point=log.recovery_point).next_offset == log.next_offset
 
 
+@pytest.mark.parametrize("bound", [1 << 20, 122 * 128, 122 * 200, 1])
+def test_batches_of_many_keys_enter_the_map_in_pieces(bound: int) -> None:
+    """Also tombstones at the seams, and a map that is full in the middle of a batch."""
+    desk, log = started()
+    nulls = {0, 127, 128, 129, 255, 256, 299}
+    put(log, *((b"%03d" % key, b"old") for key in range(300)))
+    put(log, *((b"%03d" % key, None if key in nulls else b"new") for key in range(300)))
+    put(log, *((b"%03d" % key if key % 3 else None, b"newest") for key in range(0, 300, 2)))
+    log.roll_idle()
+    put(log, (b"end", b""))
+    rows = kept(log)
+    start = 0
+    while start < 750:
+        after = clean(desk, log, start_offset=start, key_map_bytes=bound).cleaned_to
+        assert after > start
+        start = after
+    last = {key: offset for offset, key, _ in rows}
+    assert kept(log) == [row for row in rows if row[1] is not None and row[0] == last[row[1]]]
+
+
 def test_a_second_cleaning_with_nothing_to_do_writes_nothing() -> None:
     desk, log = started()
     for number in range(12):
