@@ -423,13 +423,12 @@ class Topic(Unshared):
         """The partition's log if this process owns the topic and has it open."""
         return self._logs.get(partition) if self.owned else None
 
-    def reader(self, partition: int) -> OwnedLog | ObservedLog:
-        """What to read the partition from, right now."""
-        if self.owned:
-            log = self._logs.get(partition)
-            if log is not None:
-                return log
-        self._newest_entry()
+    def reader(self, partition: int, *, looked: bool = False) -> OwnedLog | ObservedLog:
+        """What to read the partition from, right now. ``looked``: the caller has just seen the catalogue."""
+        if self.owned and (log := self._logs.get(partition)) is not None:
+            return log
+        if not looked:
+            self._newest_entry()
         with self._lock:
             observed = self._observed.get(partition)
             if observed is None:

@@ -428,7 +428,7 @@ def test_list_offsets(backend: EmbeddedBackend) -> None:
     with pytest.raises(InvalidArgumentError, match="offset spec 'newest' is not known"):
         backend.list_offsets([place], "newest", "read_committed")  # type: ignore[arg-type]
     with pytest.raises(UnknownPartitionError):
-        backend.list_offsets([TopicPartition("t", 9)], "latest", "read_committed")
+        backend.list_offsets([place, TopicPartition("t", 9)], "latest", "read_committed")
 
 
 # --- groups -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Committed offsets of the embedded backend against the logs they are of."""
+"""Offsets of the embedded backend, committed and listed, against the logs of another store on the directory."""
 
 from __future__ import annotations
 
@@ -65,3 +65,17 @@ def test_an_end_is_looked_at_again_only_for_an_offset_past_it(
         fill(writer, 6)
         commit(store, 6)
         assert looks == ["t-0"]
+
+
+def test_offsets_are_listed_of_partitions_that_another_store_just_added(tmp_path: Path) -> None:
+    with LogStore(tmp_path) as writer, LogStore(tmp_path) as store:
+        writer.create_topic("t")
+        fill(writer, 3)
+        with store.consumer("t") as consumer:
+            assert consumer.end_offsets([PLACE]) == {PLACE: 3}
+            writer.admin.add_partitions("t", 3)
+            added = [PLACE, TopicPartition("t", 2), TopicPartition("t", 1)]
+            assert consumer.end_offsets(added) == dict(zip(added, (3, 0, 0), strict=True))
+            writer.delete_topic("t")
+            with pytest.raises(UnknownTopicError):
+                consumer.end_offsets(added)
