@@ -387,6 +387,7 @@ class _Recovery:
         data = segment.bytes_at(position, length)
         with self.pool.pinned(segment.path(), True) as file:
             write_all(file, [data], position)
+            file.write_soon(len(data), position)
         return data
 
     def _check_cut(self, segment: Segment, bad: BadBatch, next_offset: int, point: int, last: bool) -> None:

@@ -80,7 +80,9 @@ class SegmentWriter:
             self._write()
 
     def _write(self) -> None:
-        write_all(self._file, self._waiting, self.size - self._waiting_bytes)
+        position = self.size - self._waiting_bytes
+        write_all(self._file, self._waiting, position)
+        self._file.write_soon(self._waiting_bytes, position)
         self._unsynced_bytes += self._waiting_bytes
         self._waiting.clear()
         self._waiting_bytes = 0

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from logstore.seams.faults import FaultKind, SimulatedCrash
-from logstore.seams.fs import File, OsFileSystem, exists, read_file, replace_file, write_all
+from logstore.seams.fs import File, FileSystem, OsFileSystem, exists, read_file, replace_file, write_all
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Buffer
 
@@ -33,6 +33,23 @@ def test_file_reads_what_was_written(tmp_path: Path) -> None:
     assert file.path == f"{tmp_path}/a"
     file.sync()
     file.close()
+
+
+@pytest.mark.parametrize("fs", [OsFileSystem(), MemoryFileSystem()], ids=["disk", "memory"])
+def test_what_may_go_to_the_disk_soon_is_as_it_was(fs: FileSystem, tmp_path: Path) -> None:
+    if isinstance(fs, MemoryFileSystem):
+        fs.mkdir("/s")
+    content = bytes(range(256)) * 64
+    file = fs.open(f"{tmp_path}/a" if isinstance(fs, OsFileSystem) else "/s/a", "create")
+    file.pwritev([content], 0)
+    file.write_soon(len(content) - 5000, 4000)
+    file.write_soon(1, len(content) + 10_000)
+    assert file.pread(len(content) + 1, 0) == content
+    assert file.size() == len(content)
+    file.sync()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        file.write_soon(1, 0)
 
 
 def test_pwritev_takes_more_buffers_than_one_call_may_have(tmp_path: Path) -> None:
