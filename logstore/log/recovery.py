@@ -379,11 +379,9 @@ class _Recovery:
                 table.mark_stored()
 
     def _dirty_again(self, segment: Segment, position: int, length: int) -> Buffer:
-        """Up to ``length`` bytes, written once more as they are where they may be unsynced.
-
-        After a failed fsync the kernel may have marked dirty pages clean: they read well and are on no disk,
-        and a later fsync of untouched pages succeeds without writing them.
-        """
+        """Up to ``length`` bytes, written once more as they are: after a failed fsync the kernel may have marked
+        dirty pages clean. They read well and are on no disk, and a later fsync of untouched pages succeeds without
+        writing them."""
         data = segment.bytes_at(position, length)
         with self.pool.pinned(segment.path(), True) as file:
             write_all(file, [data], position)
