@@ -57,5 +57,5 @@ def _unclean(bench: Bench) -> Row:
         unit="GB/s",
         scale=1e-9,
         at_least=1.0,
-        note="writer died in the same boot; open and own; files in the page cache",
+        note="writer died in the same boot; open and own, code loaded; files in the page cache",
     )

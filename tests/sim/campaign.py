@@ -10,6 +10,7 @@ violation is kept with what names its run, and ends nothing.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import multiprocessing
@@ -227,6 +228,7 @@ def next_part(record: Record, known: Mapping[str, Part]) -> str | None:
 
 def timed(run: Callable[[int, int], Came], start: int, end: int) -> tuple[int, Came, float]:
     logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the engine's complaints are many here
+    gc.set_threshold(100_000)  # looking for cycles more often takes an eighth of the time
     began = time.process_time()
     came = run(start, end)
     return end, came, time.process_time() - began
