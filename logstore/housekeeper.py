@@ -100,13 +100,14 @@ class Housekeeper:
     def wake_up(self) -> float | None:
         """``step`` if it is time for that, else a slice of cleaning alone: those come hundreds a second, and a look
         at all the rest would cost the threads that write as much as the slice. Seconds as ``step``."""
-        left_s = self._next_pass_s - self._clock.monotonic_s()
+        now_s = self._clock.monotonic_s()
+        left_s = self._next_pass_s - now_s
         if self._asked or left_s <= 0:
             return self.step()
-        wait = self._clean(left_s)
-        if wait is None:
-            wait = left_s
-        return None if wait == math.inf else min(wait, left_s)
+        cleaning = self._clean(left_s)
+        left_s = self._until_pass(left_s, cleaning)
+        self._next_pass_s = now_s + left_s
+        return _soonest([cleaning, None if left_s == math.inf else left_s])
 
     def step(self) -> float | None:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
@@ -115,10 +116,16 @@ class Housekeeper:
         now_s = self._clock.monotonic_s()
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
         due += [self._end_transactions(), self._expire_offsets()]
-        wait = _soonest(due)
+        left_s = _soonest(due)
         cleaning = self._clean(due[0])
-        self._next_pass_s = math.inf if wait is None else now_s + wait
-        return _soonest([wait, cleaning])
+        left_s = self._until_pass(math.inf if left_s is None else left_s, cleaning)
+        self._next_pass_s = now_s + left_s
+        return _soonest([cleaning, None if left_s == math.inf else left_s])
+
+    @staticmethod
+    def _until_pass(left_s: float, cleaning: float | None) -> float:
+        """Beside a cleaning a pass comes soon: what it does, as retiring files, brings work that nobody asks for."""
+        return left_s if cleaning is None or cleaning >= LOOK_S else min(left_s, LOOK_S)
 
     def _flush_due(self, now_s: float) -> float | None:
         with self._dirty_lock:
