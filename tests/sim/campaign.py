@@ -29,12 +29,11 @@ from tests.sim.exhaustive import Explorer, workloads
 from tests.sim.ledger_workload import ALPHABET as MIXED_ALPHABET
 from tests.sim.mixed import MixedSchedule, mixed_explorer
 from tests.sim.model import Violation
-from tests.sim.report import LONG
+from tests.sim.report import LONG, SUMS
 from tests.sim.schedules import Totals, run_schedules
 from tests.sim.workload import ALPHABET
 
 RECORD: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "CAMPAIGN.json")
-_SUMS: Final = ("schedules", "calls", "records", "crashes", "kills", "amid", "recrashed")
 
 
 @dataclass(slots=True)
@@ -60,7 +59,7 @@ class Part:
 
 def _totals(totals: Totals) -> Came:
     violations = [f"seed {outcome.seed}: {outcome.violation}" for outcome in totals.violations]
-    return Came({name: getattr(totals, name) for name in _SUMS}, violations)
+    return Came({name: getattr(totals, name) for name in SUMS}, violations)
 
 
 def run_seeds(start: int, end: int) -> Came:
@@ -262,6 +261,10 @@ def main(arguments: Sequence[str] | None = None, known: Mapping[str, Part] | Non
     parser.add_argument("--part", action="append", choices=list(known), help="these alone")
     parser.add_argument("--record", default=RECORD, metavar="FILE")
     chosen = parser.parse_args(arguments)
+    if not chosen.minutes > 0:
+        parser.error(f"--minutes {chosen.minutes:g}: give it more than none")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(chosen.record))):
+        parser.error(f"--record {chosen.record}: there is no such folder, make it first")
     until_s = time.monotonic() + chosen.minutes * 60
     asked = {name: part for name, part in known.items() if not chosen.part or name in chosen.part}
     record, commit, processors = load(chosen.record), this_commit(), os.cpu_count() or 1

@@ -34,7 +34,7 @@ from tests.sim.plants import Caught, hunt
 from tests.sim.schedules import Totals, run_schedules
 from tests.sim.sweep import SweepCase, run_sweep, sweep_cases
 
-_SUMS = ("schedules", "calls", "crashes", "kills", "amid", "recrashed", "records")
+SUMS = ("schedules", "calls", "crashes", "kills", "amid", "recrashed", "records")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -231,7 +231,7 @@ def merge(report: Report, total: Any, counts: Any) -> None:
 
 def merge_totals(report: Report, mine: Totals, totals: Totals, seed: str) -> None:
     """``seed``: how a seed of this kind is called."""
-    for name in _SUMS:
+    for name in SUMS:
         setattr(mine, name, getattr(mine, name) + getattr(totals, name))
     for outcome in totals.violations:
         report.violations.append(f"{seed} {outcome.seed}: {outcome.violation}")
@@ -245,12 +245,12 @@ def as_json(report: Report) -> dict[str, Any]:
         "exhaustive": asdict(report.exhaustive),
         "faults": _faults_as_json(report.faults),
         "damage": {"flips": report.flips, "lengths": report.lengths},
-        "schedules": {name: getattr(report.schedules, name) for name in _SUMS},
+        "schedules": {name: getattr(report.schedules, name) for name in SUMS},
         "mixed": {
             "seeds": report.mixed_seeds,
             "longest_workload": report.mixed_longest,
             "exhaustive": asdict(report.mixed_exhaustive),
-            "schedules": {name: getattr(report.mixed, name) for name in _SUMS},
+            "schedules": {name: getattr(report.mixed, name) for name in SUMS},
             "sweep": _faults_as_json(report.sweep),
             "files": {"share": report.share, **report.files.as_json()},
         },

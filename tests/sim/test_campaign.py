@@ -47,7 +47,22 @@ def test_it_goes_on_where_it_was_cut(tmp_path: Path, capsys: pytest.CaptureFixtu
     before = path.read_bytes()
     assert main(["--minutes", "1", "--record", str(path)], KNOWN) == 1, "what was found stays so"
     assert path.read_bytes() == before
-    assert main(["--minutes", "0", "--record", f"{tmp_path}/other"], KNOWN) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["--minutes", "0"], "give it more than none"),
+        (["--minutes", "nan"], "give it more than none"),
+        (["--minutes", "1", "--record", "/nowhere/record.json"], "make it first"),
+    ],
+)
+def test_what_is_asked_wrongly_is_refused_before_any_work(
+    wrong: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(wrong, {})
+    assert words in capsys.readouterr().err
 
 
 def test_what_is_furthest_behind_goes_next() -> None:
