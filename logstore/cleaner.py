@@ -28,7 +28,7 @@ from logstore.types import PartitionCompaction
 
 logger = logging.getLogger(__name__)
 
-# Shorter than a step takes, nearly always: a slice is one step, as long as an appending thread may have to wait.
+# About what a step takes: a slice is one or two of them, as long as an appending thread may have to wait.
 SLICE_S: Final = 0.0001
 SHORTEST_SLICE_S: Final = SLICE_S / 10
 DEFAULT_DUTY: Final = 0.1

@@ -108,10 +108,8 @@ class SharedTopic(Generic[Machine]):
             if not log.poisoned:
                 for request, _ in gathered:
                     request.wrote = False
-                if len(gathered) == 1:
-                    self._given_up = gathered[0][
-                        0
-                    ]  # it had the batch for itself: to try again would be no other
+                if len(gathered) == 1:  # it had the batch for itself: to try again would be no other
+                    self._given_up = gathered[0][0]
                     self._given_up.error = error
             raise
 

@@ -39,7 +39,7 @@ from logstore.transactions.coordinator import (
     TransactionState,
     validate_transactional_id,
 )
-from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
+from logstore.types import OffsetAndMetadata, TopicPartition
 
 _CONFIG = {"segment.bytes": str(16 << 20)}
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
@@ -67,7 +67,8 @@ class _Guard:
 
 
 class TransactionRoom:
-    """Thread-safe. ``offsets(create)``: the shared topic of committed offsets; ``end_of``: a partition's log end."""
+    """Thread-safe. ``offsets(create)``: the shared topic of committed offsets; ``end_offsets``: see
+    ``KnownEnds.of``."""
 
     def __init__(
         self,
@@ -75,13 +76,13 @@ class TransactionRoom:
         registry: TopicRegistry,
         producer_ids: ProducerIds,
         offsets: Callable[[bool], SharedTopic[GroupCoordinator] | None],
-        end_of: Callable[[TopicPartition], int],
+        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
     ) -> None:
         self.context = context
         self._registry = registry
         self._producer_ids = producer_ids
         self._offsets = offsets
-        self._end_of = end_of
+        self._end_offsets = end_offsets
         self.markers = MarkerWriter(context, registry, lambda: offsets(True))
         self._lock = threading.Lock()
         self._shared: SharedTopic[TransactionCoordinator] | None = None
@@ -215,7 +216,7 @@ class TransactionRoom:
         shared = self._offsets(True)
         if shared is None:
             raise UnknownTransactionError("this store keeps no committed offsets")
-        ends = {place: self._end_of(place) for place in offsets if place.topic != COUNTER_TOPIC}
+        ends = self._end_offsets(offsets)
         member_id, epoch = (None, None) if member is None else member
         now_ms = self.now_ms()
         shared.decide(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from logstore.context import StoreContext
 from logstore.groups.coordinator import GroupCoordinator
@@ -12,7 +12,7 @@ from logstore.topic_registry import TopicRegistry
 from logstore.transaction_keeper import TransactionKeeper
 from logstore.transaction_office import TransactionOffice
 from logstore.transaction_room import TransactionRoom
-from logstore.types import TopicPartition
+from logstore.types import OffsetAndMetadata, TopicPartition
 
 
 class TransactionServices:
@@ -24,9 +24,9 @@ class TransactionServices:
         registry: TopicRegistry,
         producer_ids: ProducerIds,
         offsets: Callable[[bool], SharedTopic[GroupCoordinator] | None],
-        end_of: Callable[[TopicPartition], int],
+        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
     ) -> None:
-        self.room = TransactionRoom(context, registry, producer_ids, offsets, end_of)
+        self.room = TransactionRoom(context, registry, producer_ids, offsets, end_offsets)
         self.keeper = TransactionKeeper(self.room)
         self.office = TransactionOffice(context, registry, self.room, offsets)
 

@@ -36,6 +36,7 @@ from logstore.errors import (
     LogStoreError,
     OffsetOutOfRangeError,
 )
+from logstore.known_ends import KnownEnds
 from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog, check_acks, limit_of
@@ -73,14 +74,15 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._context = context
         self._registry = registry
         self._partition = partition
-        self.groups = EmbeddedGroups(context, registry, partition)
+        ends = KnownEnds(registry, partition)
+        self.groups = EmbeddedGroups(context, registry, partition, ends)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self.transactions = TransactionServices(
             context,
             registry,
             self._producer_ids,
             lambda create: self.groups.topic(create=create),
-            lambda place: self._partition(*place).log_end_offset,
+            ends.of,
         )
 
     # --- metadata and admin ---

@@ -14,15 +14,14 @@ from logstore.group_member import GroupMember
 from logstore.group_room import GroupRoom, GroupTopic
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offsets import checked_offsets, validate_group
+from logstore.known_ends import KnownEnds
 from logstore.log.partition_log import PartitionLog
 from logstore.offset_expiry import OffsetExpiry
 from logstore.shared_topic import SharedTopic
-from logstore.topic import Topic
 from logstore.topic_registry import TopicRegistry
-from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
+from logstore.types import OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_MOST_KNOWN_ENDS = 100_000
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
 
 
@@ -30,14 +29,16 @@ class EmbeddedGroups:
     """Thread-safe. ``partition`` gives the facade of one partition."""
 
     def __init__(
-        self, context: StoreContext, registry: TopicRegistry, partition: Callable[[str, int], PartitionLog]
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        partition: Callable[[str, int], PartitionLog],
+        ends: KnownEnds,
     ) -> None:
         self._context = context
         self._registry = registry
-        self._partition = partition
         self._guard = threading.Lock()
         self._topic: GroupTopic | None = None
-        self._known_ends: dict[tuple[str, int], int] = {}  # by topic id and partition
         broker = context.broker
         self._broker = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
         self._keeper = GroupKeeper(lambda: self._room, threads=context.threads)
@@ -45,7 +46,7 @@ class EmbeddedGroups:
             context,
             lambda create: self.topic(create=create),
             self._partition_counts,
-            self._end_offsets,
+            ends.of,
             self._keeper.note_member,
         )
         self.expiry = self._make_expiry(context)
@@ -80,37 +81,6 @@ class EmbeddedGroups:
 
     def _partition_counts(self) -> Mapping[str, int]:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
-
-    def _end_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> Mapping[TopicPartition, int]:
-        """Where each partition ends, or ended when that was looked at: an end only grows, so one that the offset
-        does not pass needs no second look (for a topic of another process each costs system calls)."""
-        self._context.check_usable()
-        ends: dict[TopicPartition, int] = {}
-        topics: dict[str, Topic] = {}
-        known = self._known_ends
-        for place, position in offsets.items():
-            name, partition = place
-            if name == COUNTER_TOPIC:
-                continue
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = self._registry.get(name)
-            seen = (topic.entry.topic_id, partition)
-            end = known.get(seen, -1)
-            if type(position.offset) is not int or position.offset > end:
-                end = self._end_of(topic, partition)
-                if len(known) >= _MOST_KNOWN_ENDS:
-                    known.clear()
-                known[seen] = end
-            ends[place] = end
-        return ends
-
-    def _end_of(self, topic: Topic, partition: int) -> int:
-        if type(partition) is int and 0 <= partition < topic.entry.partitions:
-            return topic.reader(partition).bounds().log_end_offset
-        return self._partition(topic.name, partition).log_end_offset  # just added, or refused there
 
     # --- members ---
 

@@ -222,7 +222,7 @@ class OsFile:
 
     def write_soon(self, length: int, position: int) -> None:
         # Linux begins to write such pages and goes on; what is on its way to the disk stays in memory, too.
-        if _CAN_ADVISE:
+        if _CAN_ADVISE and length > 0:  # 0 would be all up to the end
             os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, size: int) -> None:

@@ -431,6 +431,21 @@ def test_list_offsets(backend: EmbeddedBackend) -> None:
         backend.list_offsets([place, TopicPartition("t", 9)], "latest", "read_committed")
 
 
+def test_offsets_are_listed_of_partitions_that_another_store_just_added(tmp_path: Path) -> None:
+    with LogStore(tmp_path) as writer, LogStore(tmp_path) as store:
+        writer.create_topic("t")
+        place = TopicPartition("t", 0)
+        writer.partition("t", 0).append([(None, b"x")] * 3)
+        with store.consumer("t") as consumer:
+            assert consumer.end_offsets([place]) == {place: 3}
+            writer.admin.add_partitions("t", 3)
+            added = [place, TopicPartition("t", 2), TopicPartition("t", 1)]
+            assert consumer.end_offsets(added) == dict(zip(added, (3, 0, 0), strict=True))
+            writer.delete_topic("t")
+            with pytest.raises(UnknownTopicError):
+                consumer.end_offsets(added)
+
+
 # --- groups -----------------------------------------------------------------------------------------
 
 

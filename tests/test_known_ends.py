@@ -1,4 +1,4 @@
-"""Offsets of the embedded backend, committed and listed, against the logs of another store on the directory."""
+"""How far a group may commit: what was seen of an end spares a look, and never lets an offset pass."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def fill(store: LogStore, end: int) -> None:
         log.append([(None, b"x")])
 
 
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The partitions of other stores whose ends are looked at from now on."""
+    looks: list[str] = []
+    bounds = ObservedLog.bounds
+
+    def counted(log: ObservedLog) -> Bounds:
+        looks.append(log.where)
+        return bounds(log)
+
+    monkeypatch.setattr(ObservedLog, "bounds", counted)
+    return looks
+
+
 def test_how_far_a_group_may_commit_grows_with_the_log_of_another_store(tmp_path: Path) -> None:
     """And begins anew with a topic that was made anew."""
     with LogStore(tmp_path) as writer, LogStore(tmp_path) as store:
@@ -47,18 +60,11 @@ def test_how_far_a_group_may_commit_grows_with_the_log_of_another_store(tmp_path
 def test_an_end_is_looked_at_again_only_for_an_offset_past_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = []
-    bounds = ObservedLog.bounds
-
-    def counted(log: ObservedLog) -> Bounds:
-        looks.append(log.where)
-        return bounds(log)
-
     with LogStore(tmp_path) as writer, LogStore(tmp_path) as store:
         writer.create_topic("t")
         fill(writer, 5)
         commit(store, 5)
-        monkeypatch.setattr(ObservedLog, "bounds", counted)
+        looks = count_looks(monkeypatch)
         for offset in (4, 5, 0):
             commit(store, offset)
         assert looks == []
@@ -67,15 +73,31 @@ def test_an_end_is_looked_at_again_only_for_an_offset_past_it(
         assert looks == ["t-0"]
 
 
-def test_offsets_are_listed_of_partitions_that_another_store_just_added(tmp_path: Path) -> None:
+def test_an_end_that_a_crash_may_take_back_is_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LogStore(tmp_path) as writer, LogStore(tmp_path) as store:
+        writer.create_topic("t", config={"visible.after": "append"})
+        writer.partition("t", 0).append([(None, b"x")] * 5, acks=1)
+        commit(store, 5)
+        looks = count_looks(monkeypatch)
+        for _ in "12":
+            commit(store, 5)
+        assert looks == ["t-0"] * 2
+
+
+def test_offsets_in_a_transaction_are_held_against_the_same_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LogStore(tmp_path) as writer, LogStore(tmp_path) as store:
         writer.create_topic("t")
-        fill(writer, 3)
-        with store.consumer("t") as consumer:
-            assert consumer.end_offsets([PLACE]) == {PLACE: 3}
-            writer.admin.add_partitions("t", 3)
-            added = [PLACE, TopicPartition("t", 2), TopicPartition("t", 1)]
-            assert consumer.end_offsets(added) == dict(zip(added, (3, 0, 0), strict=True))
-            writer.delete_topic("t")
-            with pytest.raises(UnknownTopicError):
-                consumer.end_offsets(added)
+        fill(writer, 5)
+        commit(store, 2)  # from here on it is known where the partition ends
+        with store.consumer("t", group="g") as consumer, store.producer(transactional_id="copy") as producer:
+            records = consumer.poll(20)
+            assert [record.offset for record in records] == [2, 3, 4]
+            with producer.transaction() as tx:
+                looks = count_looks(monkeypatch)
+                tx.send_offsets(consumer)
+                assert "t-0" not in looks
+        assert store.committed_offsets("g")[PLACE].offset == 5
