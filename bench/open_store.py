@@ -35,7 +35,7 @@ def run(bench: Bench) -> Iterator[Row]:
             at_most=target,
             note=f"open and append to each topic; {child.DESCRIPTORS} descriptors, {child.TOPICS} topics",
         )
-    yield _unclean(bench)
+    yield from _unclean(bench)
 
 
 def _bytes_in(folder: str) -> int:
@@ -43,19 +43,17 @@ def _bytes_in(folder: str) -> int:
     return sum(os.path.getsize(path) for path in files)
 
 
-def _unclean(bench: Bench) -> Row:
+def _unclean(bench: Bench) -> Iterator[Row]:
     total = bench.size(512 << 20, 128 << 20)
-    speeds = []
+    speeds, with_loading = [], []
     for _ in range(bench.rounds):
         with bench.scratch() as folder:
             child.call("crash_with_unsynced", folder=folder, total_bytes=total)
-            speeds.append(_bytes_in(folder) / child.call("open_unclean", folder=folder)["seconds"])
-    return alone(
-        QUESTION,
-        f"unclean, {total >> 20} MiB past the recovery point",
-        speeds,
-        unit="GB/s",
-        scale=1e-9,
-        at_least=1.0,
-        note="writer died in the same boot; open and own, code loaded; files in the page cache",
-    )
+            size, took = _bytes_in(folder), child.call("open_unclean", folder=folder)
+            speeds.append(size / took["seconds"])
+            with_loading.append(size / (took["seconds"] + took["loaded"]))
+    case = f"unclean, {total >> 20} MiB past the recovery point"
+    note = "writer died in the same boot; open and own; files in the page cache"
+    yield alone(QUESTION, case, speeds, unit="GB/s", scale=1e-9, at_least=1.0, note=note)
+    note = "the same, and the library's code loaded, as by a process's first call"
+    yield alone(QUESTION, f"{case}, first call", with_loading, unit="GB/s", scale=1e-9, note=note)
