@@ -10,7 +10,7 @@ import logstore
 from bench import compaction, ours
 from bench.harness import Bench, Row, compared, percentile
 from bench.workload import chunks
-from logstore.cleaner import BORROWED_DUTY, DEFAULT_DUTY
+from logstore.upkeep.cleaner import BORROWED_DUTY, DEFAULT_DUTY
 
 QUESTION = "produce beside compaction"
 MICROSECONDS = 1e6

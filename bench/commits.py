@@ -13,13 +13,13 @@ import logstore
 from bench import ours
 from bench.group_commit import together
 from bench.harness import Bench, Row, alone
+from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.format.batch import encode_batch
 from logstore.groups.offset_values import OffsetValue, encode_value
 from logstore.groups.offsets import OffsetStore, encode_key
 from logstore.log.append_validation import own_batch
+from logstore.partition.coordinator_log import shared_log
 from logstore.seams.fs import OsFile
-from logstore.shared_log import shared_log
-from logstore.shared_topic import SharedTopic
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 QUESTION = "commits"
@@ -117,7 +117,7 @@ def _one_commit(bench: Bench) -> Iterator[Row]:
         store.create_topic(ours.TOPIC, PARTITIONS)
         store.commit_offsets("g", places)
         entry = store._registry.entry(OFFSETS)
-        topic = SharedTopic(store._context, entry, OffsetStore)
+        topic = CoordinatorRuntime(store._context, entry, OffsetStore)
         OsFile.sync = lambda _: None  # type: ignore[method-assign, assignment]
         try:
             for _ in range(bench.size(1000, 200)):
@@ -146,7 +146,7 @@ def _load(bench: Bench) -> Iterator[Row]:
             figures = []
             for _ in range(bench.rounds):
                 began = time.perf_counter()
-                topic = SharedTopic(store._context, store._registry.entry(OFFSETS), OffsetStore)
+                topic = CoordinatorRuntime(store._context, store._registry.entry(OFFSETS), OffsetStore)
                 topic.look(OffsetStore.groups)
                 figures.append((time.perf_counter() - began) / scale)
             note = f"{records:,} records" + ("" if scale == 1 else ", scaled to a million")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from logstore.client.delivery import Delivery, DeliveryGroup
     from logstore.client.producer import Producer
     from logstore.client.table import KeyTable
+    from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
     from logstore.log.partition_log import PartitionLog
     from logstore.store import LogStore, Mode
-    from logstore.topic_handle import TopicHandle
     from logstore.types import OffsetAndMetadata, OffsetRange, Record, RecordMetadata, TopicPartition
 
     __version__: str

@@ -9,11 +9,52 @@ in this project carry codes from 10000 on.
 from __future__ import annotations
 
 import errno
+from typing import ClassVar
 
-from logstore.error import FatalError as FatalError
-from logstore.error import InvariantError as InvariantError
-from logstore.error import LogStoreError as LogStoreError
-from logstore.error import RetriableError as RetriableError
+
+class LogStoreError(Exception):
+    """Root of all errors raised by this project.
+
+    ``code``: Kafka's protocol code or ours (>= 10000); ``hint``: what to change, appended to the message.
+    """
+
+    code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+    hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message = message
+        self.advice = self.hint if hint is None else hint
+        super().__init__(f"{message} ({self.advice})" if self.advice else message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep errors picklable: they cross process borders in Spark and in tests."""
+        return (_rebuild, (type(self), self.message, self.advice, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[LogStoreError], message: str, advice: str, state: dict[str, object]) -> LogStoreError:
+    error = kind.__new__(kind)
+    LogStoreError.__init__(error, message, hint=advice)
+    error.__dict__.update(state)
+    return error
+
+
+class RetriableError(LogStoreError):
+    """The same call may succeed later, unchanged."""
+
+    retriable = True
+
+
+class FatalError(LogStoreError):
+    """The same call will fail again until something is changed."""
+
+
+class InvariantError(FatalError):
+    """A programmer's mistake inside logstore: something that must always hold did not."""
+
+    code = 10000
+    hint = "this is a bug in logstore; please report it with the message"
+
 
 # --- the caller's arguments -------------------------------------------------------------------------
 

@@ -10,39 +10,41 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from logstore import arguments, deletion
-from logstore.broker_directory import BrokerDirectory
-from logstore.catalogue import CatalogueFile, encode_uuid
-from logstore.cleaner import DEFAULT_DUTY
-from logstore.cleaning_room import DEFAULT_KEY_MAP_BYTES, CleaningRoom, check_settings
+from logstore import arguments
 from logstore.client.admin import Admin
 from logstore.client.consumer import Consumer
 from logstore.client.consumer_settings import Start, Topics
-from logstore.client.embedded import EmbeddedBackend
 from logstore.client.producer import Producer
 from logstore.client.table import KeyTable
-from logstore.committer import Committer
-from logstore.context import StoreContext
-from logstore.directory import DirectoryKind, classify_directory, make_root, missing_store
+from logstore.directory import deletion
+from logstore.directory.catalogue import CatalogueFile, encode_uuid
+from logstore.directory.layout import DirectoryKind, classify_directory, make_root, missing_store
+from logstore.embedded.backend import EmbeddedBackend
+from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
-from logstore.heartbeats import HeartbeatBoard
-from logstore.housekeeper import Housekeeper
-from logstore.live import LiveBoard, LiveFile, MemoryLive
-from logstore.lock_view import LockView
-from logstore.locks import FileLocks, Locks, MemoryLocks, refuse_network_file_system
-from logstore.log.file_pool import FilePool
+from logstore.kafka_directory.directory import BrokerDirectory
+from logstore.log.cleaning.retirement import Retirement
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog
-from logstore.log.recovery import RecoveredPartition
-from logstore.log.retirement import Retirement
-from logstore.log.tail_cache import TailBudget
-from logstore.retention_keeper import RetentionKeeper
+from logstore.log.recovery.recovery import RecoveredPartition
+from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.tail_cache import TailBudget
+from logstore.ownership.heartbeats import HeartbeatBoard
+from logstore.ownership.live import LiveBoard, LiveFile, MemoryLive
+from logstore.ownership.lock import Locks
+from logstore.ownership.lock_view import LockView
+from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file_system
+from logstore.partition.committer import Committer
+from logstore.partition.context import StoreContext
+from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.topic_handle import TopicHandle
-from logstore.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.upkeep.cleaner import DEFAULT_DUTY
+from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
+from logstore.upkeep.housekeeper import Housekeeper
+from logstore.upkeep.retention_task import RetentionTask
 
 Mode = Literal["r", "rw"]
 MEMORY = ":memory:"
@@ -168,12 +170,12 @@ class LogStore:
             retention_check_s=retention_check_s,
         )
 
-    def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionKeeper, CleaningRoom]:
+    def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
         topics = self._registry.cleaned
-        room = CleaningRoom(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
-        return RetentionKeeper(self._context, retirement), room
+        room = CleaningManager(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
+        return RetentionTask(self._context, retirement), room
 
     def _prepare_directory(self) -> bool:
         """Make the directory if it is ours to make; True if it is a Kafka broker's."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import logstore
 from logstore import LogStore, TopicPartition
-from logstore.client.backend import Backend, FetchRequest, FetchResult, TopicMetadata
+from logstore.api.backend import Backend, FetchRequest, FetchResult, TopicMetadata
 from logstore.errors import UnknownPartitionError, UnknownTopicError
 from logstore.types import Isolation, SegmentDescription
 from spark_connector.options import Selection

@@ -22,7 +22,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True)
-class Bounds:
+class LogOffsets:
     """What may match. ``topics``, ``partitions``: None for all; the others are inclusive."""
 
     topics: frozenset[str] | None = None

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from logstore import LogStoreError, TopicPartition
 from spark_connector.connection import Logs
-from spark_connector.filters import Bounds
+from spark_connector.filters import LogOffsets
 from spark_connector.options import SourceOptions
 from spark_connector.planner import Range, split
 from spark_connector.positions import Place, PositionSpec, check_covered, check_order, resolve
@@ -23,7 +23,7 @@ from spark_connector.reading import Split, read_split
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from logstore.client.backend import TopicMetadata
+    from logstore.api.backend import TopicMetadata
 
 logger = logging.getLogger("logstore.spark")
 
@@ -36,7 +36,7 @@ class LogStoreReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._bounds = Bounds()
+        self._bounds = LogOffsets()
 
     def partitions(self) -> list[InputPartition]:
         """One task a partition, more where options or filters cut the ranges. Errors: those of the options,

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from logstore import LogStoreError, TopicPartition
-from logstore.client.backend import Backend, ProduceItem, ProduceResult, TopicMetadata
+from logstore.api.backend import Backend, ProduceItem, ProduceResult, TopicMetadata
 from logstore.errors import StorageError
 from logstore.format.batch import read_header
 from logstore.types import Acks

@@ -6,9 +6,9 @@ from typing import Any
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import decode_batches, encode_batch, iter_headers
-from logstore.log.cleaning import CleanProgress, CleanRequest, CleanResult
-from logstore.log.segment import Segment
-from logstore.log.segment_list import SegmentList
+from logstore.log.cleaning.cleaning import CleanProgress, CleanRequest, CleanResult
+from logstore.log.segments.segment import Segment
+from logstore.log.segments.segment_list import SegmentList
 from logstore.seams.clock import ManualClock
 from logstore.seams.fs import replace_file
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from logstore.catalogue import TopicEntry
-from logstore.live import LiveSlot, MemoryLive
-from logstore.locks import LockTable, MemoryLocks
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.directory.catalogue import TopicEntry
 from logstore.machine import StateMachine
+from logstore.ownership.live import LiveSlot, MemoryLive
+from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.shared_topic import SharedTopic
 from logstore.store import LogStore
 
 ROOT = "/store"
@@ -71,7 +71,7 @@ class SharedWorld(Generic[Machine]):
         self.table = LockTable()
         self.boots = 0
 
-    def process(self, mode: Any = "rw") -> tuple[LogStore, SharedTopic[Machine]]:
+    def process(self, mode: Any = "rw") -> tuple[LogStore, CoordinatorRuntime[Machine]]:
         def sleep(seconds: float) -> None:
             self.clock.advance(max(int(seconds * 1000), 1))
 
@@ -86,7 +86,7 @@ class SharedWorld(Generic[Machine]):
             lock_timeout_s=0.1,
             **self.settings,
         )
-        return store, SharedTopic(store._context, self.entry(store), self.make)
+        return store, CoordinatorRuntime(store._context, self.entry(store), self.make)
 
     def entry(self, store: LogStore) -> TopicEntry:
         topics = store._registry.catalogue.topics

@@ -31,7 +31,7 @@ from logstore.errors import (
     SegmentVanishedError,
     StorageError,
 )
-from logstore.log.inspect import (
+from logstore.log.inspection.inspect import (
     BadSpan,
     dump_batches,
     dump_indexes,
@@ -40,9 +40,9 @@ from logstore.log.inspect import (
     segment_base_offsets,
     segment_path,
 )
-from logstore.log.salvage import salvage
-from logstore.log.verify import Totals
-from logstore.log.verify_store import verify_store
+from logstore.log.inspection.verify import Totals
+from logstore.log.inspection.verify_store import verify_store
+from logstore.log.recovery.salvage import salvage
 from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition

@@ -20,8 +20,8 @@ import pytest
 import logstore
 from logstore.errors import LogStoreError
 from logstore.format.batch import encode_batch
-from logstore.log.verify import Totals
-from logstore.log.verify_store import verify_store
+from logstore.log.inspection.verify import Totals
+from logstore.log.inspection.verify_store import verify_store
 from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition

@@ -108,7 +108,7 @@ def test_imports_from_outside_stand_where_they_may() -> None:
     ("name", "text"),
     [
         ("logstore/store.py", "import click\n"),
-        ("logstore/log/segment.py", "from numpy import array\n"),
+        ("logstore/log/segments/segment.py", "from numpy import array\n"),
         ("logstore/format/compression.py", "import zstandard\n"),
         ("logstore/store.py", "def f():\n    import grpc\n"),
     ],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from logstore.client.backend import ProduceItem, TransactionLease
+from logstore.api.backend import ProduceItem, TransactionLease
 from logstore.format.batch import encode_batch
-from logstore.live import LiveSlot, MemoryLive
-from logstore.locks import LockTable, MemoryLocks
+from logstore.ownership.live import LiveSlot, MemoryLive
+from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore

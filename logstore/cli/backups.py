@@ -24,8 +24,8 @@ def backup(target: Target, /, directory: str, copy: bool) -> None:
     """
     from dataclasses import asdict
 
-    from logstore.backup import backup as run_backup
-    from logstore.log.verify_store import store_bytes
+    from logstore.directory.backup import backup as run_backup
+    from logstore.log.inspection.verify_store import store_bytes
     from logstore.seams.clock import SystemClock
     from logstore.seams.fs import OsFileSystem
 

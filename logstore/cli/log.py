@@ -16,9 +16,9 @@ from logstore.cli.output import bytes_text, note, print_json, print_table, progr
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from logstore.log.inspect import BadSpan, PartitionFolder
-    from logstore.log.salvage import SalvageReport
-    from logstore.log.verify import Fault, Totals
+    from logstore.log.inspection.inspect import BadSpan, PartitionFolder
+    from logstore.log.inspection.verify import Fault, Totals
+    from logstore.log.recovery.salvage import SalvageReport
 
 _TABLE_ROWS = 500  # rows whose widths are aligned together: a listing of any length takes bounded memory
 
@@ -111,7 +111,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _places(target: Target, what: str | None) -> Iterator[_Place]:
-    from logstore.log.inspect import (
+    from logstore.log.inspection.inspect import (
         partition_folder,
         partition_folders,
         segment_base_offset,
@@ -143,7 +143,7 @@ def _places(target: Target, what: str | None) -> Iterator[_Place]:
 def _named_folders(target: Target, what: str | None) -> list[PartitionFolder] | None:
     """The folders of the topic or partition ``what`` in the target's store; None if ``what`` is a path."""
     from logstore.errors import UnknownTopicError
-    from logstore.log.inspect import partition_folders
+    from logstore.log.inspection.inspect import partition_folders
     from logstore.seams.fs import OsFileSystem
 
     if what is None or target.path is None or "/" in what:
@@ -162,7 +162,7 @@ def _named_folders(target: Target, what: str | None) -> list[PartitionFolder] | 
 
 def _is_topic(path: str, what: str) -> bool:
     """Whether the catalogue knows the topic or partition ``what``: one without records has no folder."""
-    from logstore.catalogue import CatalogueFile
+    from logstore.directory.catalogue import CatalogueFile
     from logstore.errors import LogStoreError
     from logstore.seams.fs import OsFileSystem
 
@@ -179,7 +179,7 @@ def _is_topic(path: str, what: str) -> bool:
 
 
 def _batch_rows(places: list[_Place]) -> Iterator[dict[str, Any]]:
-    from logstore.log.inspect import BadSpan, dump_batches
+    from logstore.log.inspection.inspect import BadSpan, dump_batches
     from logstore.seams.fs import OsFileSystem
 
     for place in places:
@@ -192,7 +192,7 @@ def _batch_rows(places: list[_Place]) -> Iterator[dict[str, Any]]:
 
 def _record_rows(places: list[_Place], as_json: bool) -> Iterator[dict[str, Any]]:
     from logstore.cli.record_json import record_fields
-    from logstore.log.inspect import BadSpan, dump_records
+    from logstore.log.inspection.inspect import BadSpan, dump_records
     from logstore.seams.fs import OsFileSystem
 
     for place in places:
@@ -216,7 +216,7 @@ def _record_row(record: Any) -> dict[str, Any]:
 
 
 def _index_rows(places: list[_Place]) -> Iterator[dict[str, Any]]:
-    from logstore.log.inspect import dump_indexes
+    from logstore.log.inspection.inspect import dump_indexes
     from logstore.seams.fs import OsFileSystem
 
     names = {"offset": ("last_offset", "position"), "time": ("timestamp_ms", "last_offset")}
@@ -255,8 +255,8 @@ def verify(target: Target, /, topics: tuple[str, ...]) -> None:
     Exit code 0: no fault; 1: faults. What the next open repairs by itself, such as the torn end that a crash
     or a writer at work leaves, is a warning and no fault.
     """
-    from logstore.log.verify import Totals
-    from logstore.log.verify_store import store_bytes, verify_store
+    from logstore.log.inspection.verify import Totals
+    from logstore.log.inspection.verify_store import store_bytes, verify_store
     from logstore.seams.clock import SystemClock
     from logstore.seams.fs import OsFileSystem
 
@@ -318,8 +318,8 @@ def salvage(target: Target, /, source: str, new_store: str) -> None:
     Records keep their offsets. Every range that is lost is listed; its offsets stay empty in the copy. SOURCE
     is only read. Exit code 0 when the copy is complete, whatever was lost.
     """
-    from logstore.log.salvage import salvage as run_salvage
-    from logstore.log.verify_store import store_bytes
+    from logstore.log.inspection.verify_store import store_bytes
+    from logstore.log.recovery.salvage import salvage as run_salvage
     from logstore.seams.clock import SystemClock
     from logstore.seams.fs import OsFileSystem
 

@@ -39,7 +39,7 @@ class Target:
         A reader takes no lock. Only ``create`` makes a directory: a mistyped path is an error.
         """
         import logstore
-        from logstore.directory import DirectoryKind, classify_directory, missing_store
+        from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
         from logstore.seams.fs import OsFileSystem
 
         if self.path is None and self.bootstrap_server is not None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logstore.client.backend import ProduceResult
+from logstore.api.backend import ProduceResult
 from logstore.client.partition_queue import PartitionQueue, doubt_error, timeout_error
 from logstore.client.pending import Driver, PendingBatch
 from logstore.client.producer_settings import ProducerSettings

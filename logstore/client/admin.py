@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from logstore.arguments import function_or_none, shown, truth, whole
-from logstore.client.backend import (
+from logstore.api.backend import (
     Backend,
     GroupSummary,
     HangingTransaction,
@@ -17,6 +16,7 @@ from logstore.client.backend import (
     TopicMetadata,
     TransactionSummary,
 )
+from logstore.arguments import function_or_none, shown, truth, whole
 from logstore.client.consumer_settings import timestamp_ms
 from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError, UnknownTransactionError
 from logstore.groups.offsets import validate_group

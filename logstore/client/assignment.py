@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from logstore.client.backend import Backend, ListedOffset, OffsetSpec, TopicMetadata
+from logstore.api.backend import Backend, ListedOffset, OffsetSpec, TopicMetadata
 from logstore.client.consumer_settings import ConsumerSettings, Subscription, timestamp_ms
 from logstore.client.fetch_state import UNKNOWN_EPOCH, FetchState
 from logstore.errors import NoCommittedOffsetError, UnknownPartitionError, UnknownTopicError

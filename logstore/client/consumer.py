@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Generic, NamedTuple
 
+from logstore.api.backend import Backend
 from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.assignment import Assignment
-from logstore.client.backend import Backend
 from logstore.client.committing import going_back, points, spans
 from logstore.client.consumer_settings import (
     OnPoison,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from logstore.api.backend import Backend, FetchRequest
 from logstore.arguments import shown
-from logstore.client.backend import Backend, FetchRequest
 from logstore.client.producer import Producer
+from logstore.directory.internal_topics import refuse_internal
 from logstore.errors import InvalidArgumentError, SegmentVanishedError
 from logstore.format.batch import decode_batches
-from logstore.internal_topics import refuse_internal
 from logstore.types import Isolation, Record, RecordMetadata
 
 PREFIX = "dead-letter."

@@ -6,8 +6,8 @@ import logging
 import threading
 from collections import deque
 
+from logstore.api.backend import Backend, FetchRequest, Wakeup
 from logstore.client.assignment import Assignment
-from logstore.client.backend import Backend, FetchRequest, Wakeup
 from logstore.client.consumer_settings import ConsumerSettings
 from logstore.client.fetch_state import FetchState
 from logstore.errors import LogStoreError, OffsetOutOfRangeError

@@ -7,8 +7,8 @@ import logging
 import warnings
 import weakref
 
+from logstore.api.backend import Backend, GroupMembership, JoinRequest, Wakeup
 from logstore.client.assignment import Assignment
-from logstore.client.backend import Backend, GroupMembership, JoinRequest, Wakeup
 from logstore.client.consumer_settings import ConsumerSettings
 from logstore.client.following import Following, Hooks
 from logstore.client.offset_commits import OffsetCommits

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
+from logstore.api.backend import Backend, GroupMembership
 from logstore.client.assignment import Assignment
-from logstore.client.backend import Backend, GroupMembership
 from logstore.client.fetch_state import FetchState
 from logstore.errors import InvalidArgumentError, StaleGenerationError
 from logstore.seams.clock import Clock

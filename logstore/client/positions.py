@@ -7,9 +7,9 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
+from logstore.api.backend import ListedOffset
 from logstore.arguments import partition_place, partition_places, shown
 from logstore.client.assignment import Assignment
-from logstore.client.backend import ListedOffset
 from logstore.client.consumer_settings import is_offset, timestamp_ms
 from logstore.client.fetch_state import FetchState
 from logstore.client.fetcher import Fetcher

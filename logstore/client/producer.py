@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic
 
+from logstore.api.backend import Backend, ProducerLease
 from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.accumulator import Accumulator
-from logstore.client.backend import Backend, ProducerLease
 from logstore.client.bulk import (
     check_all_keyed,
     check_alone,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from logstore.api.backend import Backend
 from logstore.client.accumulator import Accumulator
-from logstore.client.backend import Backend
 from logstore.client.bulk import CheckedRows, Chunk, cut
 from logstore.client.partition_queue import PartitionQueue
 from logstore.client.partitioner import (
@@ -18,8 +18,8 @@ from logstore.client.partitioner import (
 )
 from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
 from logstore.client.route import TopicRoute
+from logstore.directory.internal_topics import refuse_internal
 from logstore.errors import ClientClosedError, InvalidArgumentError
-from logstore.internal_topics import refuse_internal
 from logstore.seams.clock import Clock
 
 

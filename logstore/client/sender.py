@@ -16,8 +16,8 @@ from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
 
+from logstore.api.backend import Backend, ProduceItem, ProduceResult
 from logstore.client.accumulator import FLIGHT_GRACE_S, Accumulator
-from logstore.client.backend import Backend, ProduceItem, ProduceResult
 from logstore.client.partition_queue import PartitionQueue
 from logstore.client.pending import PendingBatch
 from logstore.client.sequences import Identity, Sequences

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from logstore.client.backend import ProducerLease
+from logstore.api.backend import ProducerLease
 from logstore.client.partition_queue import PartitionQueue
 from logstore.client.pending import PendingBatch
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from logstore.api.backend import Backend, FetchRequest, TopicMetadata, Wakeup
 from logstore.arguments import function_or_none, seconds, shown, truth, whole
-from logstore.client.backend import Backend, FetchRequest, TopicMetadata, Wakeup
 from logstore.client.consumer_settings import timestamp_ms
 from logstore.client.serializers import Deserializer
 from logstore.client.table_feed import TableFeed, cleaned_to

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from logstore.client.backend import Backend, FetchRequest, FetchResult
+from logstore.api.backend import Backend, FetchRequest, FetchResult
 from logstore.client.table_map import PartitionMap
 from logstore.errors import (
     DataLossError,

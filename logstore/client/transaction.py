@@ -15,8 +15,8 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic
 
+from logstore.api.backend import MemberIdentity, TransactionLease
 from logstore.client.accumulator import Accumulator
-from logstore.client.backend import MemberIdentity, TransactionLease
 from logstore.client.delivery import Delivery, DeliveryGroup
 from logstore.client.sender import Sender
 from logstore.client.serializers import K, V

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from logstore.client.backend import ProducerLease, TransactionLease
+from logstore.api.backend import ProducerLease, TransactionLease
 from logstore.client.pending import PendingBatch
 from logstore.client.sequences import SEQUENCE_MASK, Identity, Sequences
 from logstore.errors import TransactionAbortedError, TransactionStateError

@@ -6,9 +6,9 @@ import copy
 import threading
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
+from logstore.api.backend import Backend, TransactionLease
 from logstore.arguments import shown, whole
 from logstore.client.accumulator import Accumulator
-from logstore.client.backend import Backend, TransactionLease
 from logstore.client.delivery import DeliveryGroup, Piece
 from logstore.client.partitioner import checked_partition
 from logstore.client.producer_settings import ProducerSettings

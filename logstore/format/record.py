@@ -48,7 +48,7 @@ from logstore.format.varint import (
 from logstore.types import Header, Record, Row
 
 MIN_RECORD_BYTES = 7
-"""The smallest record: a length and six fields of one byte. Bounds a count before anything is allocated."""
+"""The smallest record: a length and six fields of one byte. LogOffsets a count before anything is allocated."""
 
 _NULL_ROW: tuple[None, None, None, None] = (None, None, None, None)
 _BYTES_TYPE = frozenset((bytes,))

@@ -22,21 +22,21 @@ from logstore.format.batch import STAMP_SIZE, read_header, stamp
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch, check_follower_append
-from logstore.log.bounds import Appended
 from logstore.log.checkpoints import encode_pairs
+from logstore.log.cleaning.swap import HalfPlacedError
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
-from logstore.log.listing import Listing
-from logstore.log.producer_journal import write_aborted
-from logstore.log.producer_recovery import recover_producers, replay_from
-from logstore.log.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
-from logstore.log.producer_state import Marker
-from logstore.log.rolling import must_roll
-from logstore.log.scan import SegmentScan
-from logstore.log.segment import Segment
-from logstore.log.segment_files import create_segment, put_in_place, truncated
-from logstore.log.segment_list import SegmentList
-from logstore.log.swap import HalfPlacedError
+from logstore.log.log_offsets import Appended
+from logstore.log.producers.producer_journal import write_aborted
+from logstore.log.producers.producer_recovery import recover_producers, replay_from
+from logstore.log.producers.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from logstore.log.producers.producer_state import Marker
+from logstore.log.recovery.scan import SegmentScan
+from logstore.log.segments.listing import Listing
+from logstore.log.segments.rolling import must_roll
+from logstore.log.segments.segment import Segment
+from logstore.log.segments.segment_files import create_segment, put_in_place, truncated
+from logstore.log.segments.segment_list import SegmentList
 from logstore.log.synced_log import SyncedLog
 from logstore.seams.fs import replace_file, write_all
 from logstore.types import Buffer

@@ -25,15 +25,15 @@ from logstore.log.append_validation import (
     codec_level,
     split_checked,
 )
-from logstore.log.bounds import Appended, Bounds
-from logstore.log.isolation import without_aborted
-from logstore.log.observed_log import ObservedLog
+from logstore.log.log_offsets import Appended, LogOffsets
 from logstore.log.owned_log import OwnedLog
-from logstore.log.position_check import check_position
-from logstore.log.producer_state import Marker
+from logstore.log.producers.isolation import without_aborted
+from logstore.log.producers.producer_state import Marker
+from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.row_chunks import RECORD_OVERHEAD, row_chunks
-from logstore.log.segment import Chunk
-from logstore.log.segment_list import SegmentList
+from logstore.log.segments.position_check import check_position
+from logstore.log.segments.segment import Chunk
+from logstore.log.segments.segment_list import SegmentList
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 
 
 class TopicAccess(Protocol):
-    """What the facade needs of its topic (``logstore.topic.Topic``)."""
+    """What the facade needs of its topic (``logstore.partition.topic.Topic``)."""
 
     config: TopicConfig
 
@@ -54,7 +54,7 @@ class TopicAccess(Protocol):
     def enter(self) -> None: ...
     def leave(self) -> None: ...
     def log(self, partition: int) -> OwnedLog: ...
-    def reader(self, partition: int) -> OwnedLog | ObservedLog: ...
+    def reader(self, partition: int) -> OwnedLog | ReadOnlyLog: ...
 
 
 class Access(Protocol):
@@ -71,7 +71,7 @@ class Fetched(NamedTuple):
 
     data: Buffer
     next_offset: int
-    bounds: Bounds
+    bounds: LogOffsets
 
 
 class PartitionLog:
@@ -221,7 +221,7 @@ class PartitionLog:
 
     # --- offsets ---
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogOffsets:
         """All offsets at one moment."""
         self._access.check_usable()
         return self._topic.reader(self.partition).bounds()
@@ -256,7 +256,7 @@ class PartitionLog:
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
-        if isinstance(reader, ObservedLog):
+        if isinstance(reader, ReadOnlyLog):
             reader.refresh()
         segments = reader.segments
         return PartitionDescription(
@@ -275,7 +275,7 @@ class PartitionLog:
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
         limit = reader.bounds().high_watermark
-        if isinstance(reader, ObservedLog):
+        if isinstance(reader, ReadOnlyLog):
             reader.refresh()
         try:
             return reader.look(lambda segments: segments.descriptions(limit))
@@ -298,12 +298,12 @@ class PartitionLog:
     def _first_at_or_after(self, timestamp_ms: int) -> Record | None:
         reader = self._topic.reader(self.partition)
         bounds = reader.bounds()
-        if isinstance(reader, ObservedLog):
+        if isinstance(reader, ReadOnlyLog):
             reader.refresh()
         return reader.look(lambda segments: self._first_in(reader, segments, timestamp_ms, bounds))
 
     def _first_in(
-        self, reader: OwnedLog | ObservedLog, segments: SegmentList, timestamp_ms: int, bounds: Bounds
+        self, reader: OwnedLog | ReadOnlyLog, segments: SegmentList, timestamp_ms: int, bounds: LogOffsets
     ) -> Record | None:
         for floor in segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
             base = floor.base_offset
@@ -384,7 +384,7 @@ class PartitionLog:
                 return Fetched(data, offset, bounds)
         return Fetched(b"", offset, bounds)
 
-    def _chunk(self, reader: OwnedLog | ObservedLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
+    def _chunk(self, reader: OwnedLog | ReadOnlyLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
         """None: a broker's compaction has left nothing of [offset, limit)."""
         chunk = reader.read(offset, max_bytes, limit)
         if not _is_gapless(reader):
@@ -490,11 +490,11 @@ class PartitionLog:
         return pyarrow.concat_tables(tables)
 
 
-def _is_gapless(reader: OwnedLog | ObservedLog) -> bool:
-    return not isinstance(reader, ObservedLog) or reader.gapless
+def _is_gapless(reader: OwnedLog | ReadOnlyLog) -> bool:
+    return not isinstance(reader, ReadOnlyLog) or reader.gapless
 
 
-def limit_of(bounds: Bounds, isolation: Isolation) -> int:
+def limit_of(bounds: LogOffsets, isolation: Isolation) -> int:
     if isolation == "read_committed":
         return bounds.last_stable_offset
     if isolation == "read_uncommitted":

@@ -19,17 +19,17 @@ from logstore.errors import (
     UnknownTopicError,
     from_os_error,
 )
-from logstore.log.bounds import Bounds, Waiter
 from logstore.log.epochs import Epochs
-from logstore.log.file_pool import FilePool
-from logstore.log.held_file import HeldFile
-from logstore.log.producer_journal import ProducerJournal
-from logstore.log.read_path import ReadPath
-from logstore.log.recovery import Loaded
-from logstore.log.segment import Chunk, Segment
-from logstore.log.segment_list import Back, SegmentList
-from logstore.log.tail_cache import TailCache
-from logstore.log.transaction_index import AbortedTransaction
+from logstore.log.log_offsets import LogOffsets, Waiter
+from logstore.log.producers.producer_journal import ProducerJournal
+from logstore.log.producers.transaction_index import AbortedTransaction
+from logstore.log.recovery.recovery import Loaded
+from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.held_file import HeldFile
+from logstore.log.segments.read_path import ReadPath
+from logstore.log.segments.segment import Chunk, Segment
+from logstore.log.segments.segment_list import Back, SegmentList
+from logstore.log.segments.tail_cache import TailCache
 from logstore.seams.clock import Clock
 
 
@@ -111,11 +111,11 @@ class SyncedLog:
     def epoch_table(self) -> Epochs:
         return self.epochs
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogOffsets:
         high_watermark = self.high_watermark  # before the other: a transaction that ends moves it first
         unstable = self.producers.first_unstable
         stable = high_watermark if unstable is None else min(unstable, high_watermark)
-        return Bounds(self.log_start_offset, high_watermark, stable, self.next_offset, self.epochs.latest)
+        return LogOffsets(self.log_start_offset, high_watermark, stable, self.next_offset, self.epochs.latest)
 
     def publish(self) -> None:
         """Show other processes what this log has now."""

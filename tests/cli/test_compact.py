@@ -7,9 +7,9 @@ import os
 import pytest
 
 import logstore
-from logstore import cleaning_room
 from logstore.cli.compact import _fields, _held_text
 from logstore.errors import CorruptBatchError
+from logstore.upkeep import cleaning_manager as cleaning_room
 from tests.cli.conftest import Shell
 from tests.engines import PlainCleaning
 

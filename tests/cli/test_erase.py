@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore import cleaning_room
+from logstore.upkeep import cleaning_manager as cleaning_room
 from tests.cli.conftest import Shell
 from tests.engines import PlainCleaning
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from tests.client.fake_backend import FakeBackend
 
 

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.client.backend import (
+from logstore.api.backend import (
     FetchRequest,
     FetchResult,
     ListedOffset,
@@ -21,6 +21,7 @@ from logstore.client.backend import (
     Wakeup,
 )
 from logstore.config import parse_topic_config
+from logstore.directory.named_producers import NamedProducer
 from logstore.errors import (
     DataLossError,
     InvalidArgumentError,
@@ -34,7 +35,6 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.format.batch import decode_batches, read_header, stamp, stamp_log_append_time
-from logstore.named_producers import NamedProducer
 from logstore.types import (
     Acks,
     Isolation,

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from logstore.client.backend import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.backend import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
+from logstore.coordination.group_manager import is_settled
 from logstore.errors import LogStoreError
-from logstore.group_room import is_settled
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.views import MemberView
 from logstore.machine import Decision

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from logstore.directory.named_producers import LAST_EPOCH, NamedProducer
 from logstore.errors import (
     DuplicateSequenceError,
     LogStoreError,
@@ -14,7 +15,6 @@ from logstore.errors import (
     ProducerFencedError,
 )
 from logstore.format.batch import BatchHeader
-from logstore.named_producers import LAST_EPOCH, NamedProducer
 
 if TYPE_CHECKING:
     from tests.client.fake_backend import FakeBackend

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from logstore.client.consumer import Consumer
-from logstore.heartbeats import Beat, MemoryHeartbeats
-from logstore.live import LiveSlot, MemoryLive
-from logstore.locks import LockTable, MemoryLocks
+from logstore.ownership.heartbeats import Beat, MemoryHeartbeats
+from logstore.ownership.live import LiveSlot, MemoryLive
+from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from logstore.client.backend import Backend, FetchRequest
+from logstore.api.backend import Backend, FetchRequest
 from logstore.format.batch import decode_batches
 from logstore.types import Record
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from logstore.api.backend import ProduceResult, TopicMetadata
 from logstore.client.accumulator import (
     FLIGHT_BYTES,
     FLIGHT_GRACE_S,
     Accumulator,
     PartitionQueue,
 )
-from logstore.client.backend import ProduceResult, TopicMetadata
 from logstore.client.pending import PendingBatch, alone_bytes, row_bytes
 from logstore.client.producer_settings import ProducerSettings
 from logstore.client.route import TopicRoute

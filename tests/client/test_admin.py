@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from logstore.api.backend import Backend
 from logstore.client.admin import Admin, GroupDescription, GroupMove
-from logstore.client.backend import Backend
 from logstore.client.consumer import Consumer
 from logstore.client.producer import Producer
 from logstore.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.consumer import Consumer
 from logstore.client.dead_letters import DeadLetters
 from logstore.client.producer import Producer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from logstore.client.backend import Backend, ProduceItem
+from logstore.api.backend import Backend, ProduceItem
 from logstore.client.producer import Producer
 from logstore.errors import InvalidRecordError
 from logstore.format.batch import encode_batch

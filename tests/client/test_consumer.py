@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.consumer import Consumer
 from logstore.client.producer import Producer
 from logstore.errors import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import logstore
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.consumer import Consumer
 from logstore.client.producer import Producer
 from logstore.types import TopicPartition

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.producer import Producer
 from logstore.errors import DeliveryTimeoutError, DiskFullError, PartitionPoisonedError
 from tests.client.fake_backend import FakeBackend

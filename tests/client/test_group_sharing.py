@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.consumer import Consumer
 from logstore.client.producer import Producer
 from logstore.errors import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.partitioner import key_partitioner, murmur3_partition
 from logstore.client.producer import Producer
 from logstore.errors import (

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from logstore.client.backend import ProduceItem, ProduceResult
+from logstore.api.backend import ProduceItem, ProduceResult
 from logstore.client.delivery import Delivery
 from logstore.client.producer import Producer
 from logstore.errors import (

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from logstore.client.delivery import Delivery
 from logstore.client.producer import Producer
+from logstore.directory.named_producers import LAST_EPOCH
 from logstore.errors import (
     DeliveryTimeoutError,
     DiskFullError,
@@ -23,7 +24,6 @@ from logstore.errors import (
     TopicLockedError,
 )
 from logstore.format.batch import BatchHeader, read_header
-from logstore.named_producers import LAST_EPOCH
 from logstore.seams.clock import ManualClock
 from tests.client.fake_backend import FakeBackend
 from tests.client.fake_producers import MASK

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.producer import Producer
 from logstore.client.table import KeyTable
 from logstore.errors import (

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from logstore.api.backend import FetchRequest, FetchResult
 from logstore.client import table_feed
-from logstore.client.backend import FetchRequest, FetchResult
 from logstore.client.table_feed import Maps, TableFeed, cleaned_to
 from logstore.errors import CorruptBatchError, SegmentVanishedError
 from logstore.format.batch import encode_batch, read_header
-from logstore.log.compaction import emptied
+from logstore.log.cleaning.compaction import emptied
 from logstore.seams.clock import ManualClock
 from logstore.types import (
     CleaningProgress,

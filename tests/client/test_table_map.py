@@ -8,7 +8,7 @@ from logstore.client.table_map import KEY_OVERHEAD_BYTES, PartitionMap
 from logstore.errors import CorruptBatchError
 from logstore.format.batch import HEADER_SIZE, encode_batch, pack_batch, read_header
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
-from logstore.log.compaction import emptied
+from logstore.log.cleaning.compaction import emptied
 from logstore.types import Row
 
 MODES = [True, False]

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from logstore import json_document
 from logstore.client.table_map import PartitionMap
 from logstore.client.table_snapshot import SnapshotOf, load_snapshot, save_snapshot
+from logstore.directory import json_document
 from logstore.errors import DiskFullError, StorageError
 from logstore.format.batch import encode_batch
 from logstore.seams.faults import FaultKind

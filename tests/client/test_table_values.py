@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.client.backend import Backend
+from logstore.api.backend import Backend
 from logstore.client.table_map import PartitionMap
 from logstore.client.table_values import Keys, ValueReader
 from logstore.errors import CorruptBatchError, PoisonRecordError, RecordTypeError, SegmentVanishedError
 from logstore.format.batch import encode_batch, read_header
-from logstore.log.compaction import emptied
+from logstore.log.cleaning.compaction import emptied
 from logstore.types import TopicPartition
 from tests.client.fake_backend import FakeBackend
 

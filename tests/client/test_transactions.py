@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logstore.client.backend import ProduceItem, ProduceResult
+from logstore.api.backend import ProduceItem, ProduceResult
 from logstore.client.consumer import Consumer
 from logstore.client.producer import Producer
 from logstore.errors import (

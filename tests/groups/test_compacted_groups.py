@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import LogStoreError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.machine import Decision, TransactionalWriter
-from logstore.shared_topic import SharedTopic
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.shared_world import SharedWorld
 
@@ -20,7 +20,7 @@ TOPICS = {"t": 3, "u": 2}
 DAY_MS = 24 * 3600 * 1000
 
 
-def shown(shared: SharedTopic[GroupCoordinator]) -> dict[str, Any]:
+def shown(shared: CoordinatorRuntime[GroupCoordinator]) -> dict[str, Any]:
     def look(machine: GroupCoordinator) -> dict[str, Any]:
         return {
             "offsets": {name: machine.committed(name) for name in GROUPS},
@@ -96,7 +96,7 @@ class History:
         self.open.add(producer_id)
         return decided
 
-    def end(self, shared: SharedTopic[GroupCoordinator]) -> None:
+    def end(self, shared: CoordinatorRuntime[GroupCoordinator]) -> None:
         producer_id = self.random.choice(sorted(self.open) or list(self.epochs))
         self.epochs[producer_id] += 1
         self.open.discard(producer_id)

@@ -21,7 +21,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from logstore.client.transaction import TransactionControl
-from logstore.transaction_room import TransactionRoom
+from logstore.coordination.transaction_manager import TransactionManager
 from spark_connector import LogStoreDataSource, spark_session
 from spark_connector.sink_commit import SinkCommit
 
@@ -69,7 +69,7 @@ def arm(point: str, first: str, file: str) -> None:
         return
     _armed = True
     current = -1
-    once, deliver, finish = SinkCommit.once, TransactionControl._deliver, TransactionRoom.finish
+    once, deliver, finish = SinkCommit.once, TransactionControl._deliver, TransactionManager.finish
 
     def pause_at(here: str) -> None:
         if here == point and current >= int(first):
@@ -87,13 +87,13 @@ def arm(point: str, first: str, file: str) -> None:
         deliver(self)
         pause_at("open")
 
-    def finished(self: TransactionRoom, *given: Any, **named: Any) -> None:
+    def finished(self: TransactionManager, *given: Any, **named: Any) -> None:
         pause_at("decided")
         finish(self, *given, **named)
 
     SinkCommit.once = once_seen  # type: ignore[method-assign]
     TransactionControl._deliver = delivered  # type: ignore[method-assign]
-    TransactionRoom.finish = finished  # type: ignore[method-assign]
+    TransactionManager.finish = finished  # type: ignore[method-assign]
 
 
 def pause(file: Path, text: str) -> None:

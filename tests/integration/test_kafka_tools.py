@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.log.producer_snapshot import decode_snapshot
+from logstore.log.producers.producer_snapshot import decode_snapshot
 from tests.integration.dumped_store import CODECS, SQUEEZED, TXN, make
 
 pytestmark = pytest.mark.long

@@ -7,10 +7,10 @@ from typing import Any
 from logstore.format.batch import encode_batch, iter_headers
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
 from logstore.log.append_validation import split_checked
-from logstore.log.cleaning import Cleaning, CleanRequest, CleanResult
+from logstore.log.cleaning.cleaning import Cleaning, CleanRequest, CleanResult
+from logstore.log.cleaning.retirement import Retirement
 from logstore.log.owned_log import OwnedLog
-from logstore.log.retirement import Retirement
-from logstore.log.transaction_index import SUFFIX, read_rows
+from logstore.log.producers.transaction_index import SUFFIX, read_rows
 from logstore.types import Record
 from tests.log.logs import NOW_MS, Desk
 

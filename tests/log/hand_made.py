@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logstore import topic_state
-from logstore.catalogue import Catalogue, CatalogueFile, encode_uuid
+from logstore.directory import topic_state
+from logstore.directory.catalogue import Catalogue, CatalogueFile, encode_uuid
+from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.format.batch import encode_batch, read_header
-from logstore.log.inspect import segment_path
-from logstore.log.segment_writer import PartitionWriter
+from logstore.log.inspection.inspect import segment_path
+from logstore.log.segments.segment_writer import PartitionWriter
 from logstore.seams.fs import FileSystem, read_file, replace_file, write_all
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.topic_state import PartitionState, TopicState
 
 ROOT = "/store"
 TOPIC = "flights"

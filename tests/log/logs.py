@@ -8,11 +8,11 @@ from typing import Any
 from logstore.config import TopicConfig
 from logstore.format.batch import decode_batches, encode_batch
 from logstore.log.append_validation import CheckedBatch, split_checked
-from logstore.log.bounds import Appended
-from logstore.log.file_pool import FilePool
+from logstore.log.log_offsets import Appended
 from logstore.log.owned_log import OwnedLog
-from logstore.log.recovery import Loaded, LoadRules, load
-from logstore.log.tail_cache import TailBudget, TailCache
+from logstore.log.recovery.recovery import Loaded, LoadRules, load
+from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.tail_cache import TailBudget, TailCache
 from logstore.seams.clock import ManualClock
 from logstore.seams.fs import read_file
 from logstore.seams.memory_fs import MemoryFileSystem

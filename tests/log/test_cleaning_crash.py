@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from logstore.errors import LogStoreError
-from logstore.log.inspect import PartitionFolder
+from logstore.log.inspection.inspect import PartitionFolder
+from logstore.log.inspection.verify import PartitionFacts, Totals, verify_partition
 from logstore.log.owned_log import OwnedLog
-from logstore.log.verify import PartitionFacts, Totals, verify_partition
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.log.cleanings import RETENTION_MS, clean, cleaning, end_transaction, pairs, put

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from logstore.format.batch import decode_batches
-from logstore.live import MemoryLive
-from logstore.log.cleaning import Cleaning
-from logstore.log.file_pool import FilePool
-from logstore.log.observed_log import ObservedLog
+from logstore.log.cleaning.cleaning import Cleaning
 from logstore.log.owned_log import OwnedLog
+from logstore.log.read_only_log import ReadOnlyLog
+from logstore.log.segments.file_pool import FilePool
+from logstore.ownership.live import MemoryLive
 from tests.log.cleanings import RETENTION_MS, cleaning, end_transaction, put
 from tests.log.logs import FOLDER, Desk
 
@@ -35,7 +35,7 @@ class Appended(NamedTuple):
 class Reader:
     """Reads on from a start, a few batches at a time."""
 
-    def __init__(self, log: OwnedLog | ObservedLog, start: int) -> None:
+    def __init__(self, log: OwnedLog | ReadOnlyLog, start: int) -> None:
         self.log = log
         self.start = self.position = start
         self.seen: dict[int, tuple[bytes | None, bytes | None]] = {}
@@ -79,8 +79,8 @@ class CleaningMachine(RuleBasedStateMachine):
             leader_epoch=epoch,
         )
 
-    def observe(self) -> ObservedLog:
-        return ObservedLog(
+    def observe(self) -> ReadOnlyLog:
+        return ReadOnlyLog(
             where="t-0",
             directory=FOLDER,
             pool=FilePool(self.desk.fs),

@@ -9,7 +9,7 @@ import pytest
 from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
 from logstore.log.owned_log import OwnedLog
-from logstore.log.producer_state import Marker
+from logstore.log.producers.producer_state import Marker
 from logstore.seams.fs import read_file, write_all
 from tests.log.logs import FOLDER, NOW_MS, Desk, append, values
 

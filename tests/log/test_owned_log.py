@@ -19,7 +19,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import iter_headers, pack_batch, read_header
 from logstore.log import owned_log
-from logstore.log.segment_list import SegmentList
+from logstore.log.segments.segment_list import SegmentList
 from logstore.seams.faults import FaultKind
 from tests.log.logs import FOLDER, NOW_MS, Desk, append, batch, checked, records, values
 

@@ -8,10 +8,10 @@ import pytest
 
 import logstore
 from logstore.errors import CorruptBatchError, OffsetOutOfRangeError
-from logstore.live import MemoryLive
-from logstore.locks import LockTable, MemoryLocks
-from logstore.log.segment import Segment
-from logstore.log.segment_list import SegmentList
+from logstore.log.segments.segment import Segment
+from logstore.log.segments.segment_list import SegmentList
+from logstore.ownership.live import MemoryLive
+from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Buffer

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logstore.live import LiveSlot
+from logstore.ownership.live import LiveSlot
 from logstore.seams.faults import Operation
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.sim import model as rules

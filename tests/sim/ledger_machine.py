@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from logstore.cleaning_run import CleaningRun
 from logstore.errors import (
     DuplicateSequenceError,
     ErasureIncompleteError,
@@ -19,12 +18,13 @@ from logstore.errors import (
     PartitionPoisonedError,
 )
 from logstore.format.batch import decode_batches, encode_batch, iter_headers
-from logstore.log.bounds import Bounds
+from logstore.log.log_offsets import LogOffsets
 from logstore.log.partition_log import PartitionLog
-from logstore.log.producer_replay import marker_of
+from logstore.log.producers.producer_replay import marker_of
+from logstore.partition.topic import Topic
 from logstore.seams.fs import read_file
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.topic import Topic
+from logstore.upkeep.cleaning_run import CleaningRun
 from tests.sim import ledger as rules
 from tests.sim import model as plain_rules
 from tests.sim.host import ROOT, Host, opens
@@ -468,7 +468,7 @@ class LedgerMachine(Host):
         _, timeline, bounds = self._check_raw(log)
         self._check_committed(log, timeline, bounds)
 
-    def _check_raw(self, log: PartitionLog) -> tuple[list[Seen], Timeline, Bounds]:
+    def _check_raw(self, log: PartitionLog) -> tuple[list[Seen], Timeline, LogOffsets]:
         bounds = log.bounds()
         self.ledger.check_start(bounds.log_start_offset)
         found = batches_seen(log, bounds.log_start_offset, bounds.high_watermark)
@@ -476,7 +476,7 @@ class LedgerMachine(Host):
         self.ledger.check_stable(timeline, bounds.high_watermark, bounds.last_stable_offset)
         return found, timeline, bounds
 
-    def _check_committed(self, log: PartitionLog, timeline: Timeline, bounds: Bounds) -> None:
+    def _check_committed(self, log: PartitionLog, timeline: Timeline, bounds: LogOffsets) -> None:
         start, stable = bounds.log_start_offset, bounds.last_stable_offset
         if start > stable:
             return

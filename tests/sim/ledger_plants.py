@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import logstore.cleaning_facts as cleaning_facts
-import logstore.deletion as deletion
-import logstore.log.key_search as key_search
+import logstore.directory.deletion as deletion
+import logstore.log.cleaning.key_search as key_search
+import logstore.log.cleaning.swap as swap_module
 import logstore.log.owned_log as owned_log_module
-import logstore.log.producer_state as producer_state_module
-import logstore.log.recovery as recovery_module
-import logstore.log.swap as swap_module
-import logstore.topic as topic_module
+import logstore.log.producers.producer_state as producer_state_module
+import logstore.log.recovery.recovery as recovery_module
+import logstore.partition.topic as topic_module
+import logstore.upkeep.cleaning_facts as cleaning_facts
+from logstore.directory.named_producers import NamedProducer
+from logstore.directory.partition_folder import deletion_note_path
 from logstore.format.batch import BatchHeader
-from logstore.log.bounds import Appended, Bounds
 from logstore.log.checkpoints import METADATA_FILE, encode_metadata, encode_pairs
-from logstore.log.cleanable import PartitionFacts
-from logstore.log.cleaning import Cleaning
-from logstore.log.compaction import AbortedRanges, Action, Compaction, Decision
-from logstore.log.key_offsets import KeyOffsets
-from logstore.log.observed_log import ObservedLog
+from logstore.log.cleaning.cleanable import PartitionFacts
+from logstore.log.cleaning.cleaning import Cleaning
+from logstore.log.cleaning.compaction import AbortedRanges, Action, Compaction, Decision
+from logstore.log.cleaning.key_offsets import KeyOffsets
+from logstore.log.cleaning.swap import Swap
+from logstore.log.log_offsets import Appended, LogOffsets
 from logstore.log.owned_log import OwnedLog
-from logstore.log.producer_journal import Pending, ProducerJournal
-from logstore.log.producer_state import ProducerEntry, ProducerStates
-from logstore.log.segment import Segment
-from logstore.log.swap import Swap
+from logstore.log.producers.producer_journal import Pending, ProducerJournal
+from logstore.log.producers.producer_state import ProducerEntry, ProducerStates
+from logstore.log.producers.transaction_index import AbortedTransaction
+from logstore.log.read_only_log import ReadOnlyLog
+from logstore.log.segments.segment import Segment
 from logstore.log.synced_log import SyncedLog
-from logstore.log.transaction_index import AbortedTransaction
-from logstore.named_producers import NamedProducer
-from logstore.partition_folder import deletion_note_path
+from logstore.partition.topic_registry import TopicRegistry
 from logstore.seams import fs as fs_module
 from logstore.seams.fs import FileSystem
 from logstore.seams.memory_fs import MemoryFile
-from logstore.topic_registry import TopicRegistry
 from tests.sim.plants import PLANTS, Patch, plant
 
 __all__ = ["PLANTS"]
@@ -177,7 +177,7 @@ class _AllStable:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> LogOffsets:
         return self._log.bounds()._replace(last_stable_offset=self._log.high_watermark)
 
 
@@ -235,10 +235,10 @@ def _(patch: Patch) -> None:
 
 @plant("torn rows trusted", "a reader after a crash believes the newest transaction index", "mixed schedules")
 def _(patch: Patch) -> None:
-    def planted(self: ObservedLog, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def planted(self: ReadOnlyLog, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         return self._current().aborted(start_offset, end_offset)
 
-    patch.setattr(ObservedLog, "_aborted", planted)
+    patch.setattr(ReadOnlyLog, "_aborted", planted)
 
 
 # --- producers ---------------------------------------------------------------------------------------
@@ -383,7 +383,7 @@ def _(patch: Patch) -> None:
             del found.segments[max(found.segments)]
         return found
 
-    import logstore.erasure as erasure
+    import logstore.upkeep.erasure as erasure
 
     patch.setattr(erasure, "search_keys", planted)
 

@@ -16,20 +16,20 @@ from typing import Any, Final, Literal
 
 import pytest
 
-import logstore.catalogue as catalogue_module
-import logstore.log.recovery as recovery_module
-import logstore.log.scan as scan_module
-import logstore.topic as topic_module
-import logstore.topic_state as topic_state_module
+import logstore.directory.catalogue as catalogue_module
+import logstore.directory.topic_state as topic_state_module
+import logstore.log.recovery.recovery as recovery_module
+import logstore.log.recovery.scan as scan_module
+import logstore.partition.topic as topic_module
 from logstore.errors import OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
-from logstore.log.recovery import Loaded, LoadRules, _Recovery
-from logstore.log.segment import Segment
+from logstore.log.recovery.recovery import Loaded, LoadRules, _Recovery
+from logstore.log.segments.segment import Segment
+from logstore.partition.topic import Topic
 from logstore.seams import fs as fs_module
 from logstore.seams.faults import FaultKind
 from logstore.seams.fs import File, FileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.topic import Topic
 from tests.sim.damage import run_flips
 from tests.sim.exhaustive import Workload
 from tests.sim.faults import WorkloadFault, cases

@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from logstore.client.transaction import TransactionControl
-from logstore.transaction_room import TransactionRoom
+from logstore.coordination.transaction_manager import TransactionManager
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import parse_sink
 from spark_connector.staging import Receipt, Staging
@@ -37,7 +37,7 @@ def main(root: str, point: str, query: str) -> None:
 
         TransactionControl._deliver = delivered  # type: ignore[method-assign]
     elif point == "decided":
-        TransactionRoom.finish = die  # type: ignore[method-assign]
+        TransactionManager.finish = die  # type: ignore[method-assign]
     options = parse_sink({"path": root, "topic": "out"}).options
     SinkCommit(options, Staging(root)).once(query, 0, [Receipt(name, size, crc, tuple(topics))])
     if point == "marked":

@@ -12,7 +12,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import Filter
 
 from logstore import TopicPartition
-from spark_connector.filters import INT64_MAX, Bounds
+from spark_connector.filters import INT64_MAX, LogOffsets
 
 COMPARISONS: dict[type[Any], Any] = {
     spark.EqualTo: lambda a, b: a == b,
@@ -28,7 +28,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @settings(derandomize=True, deadline=None)
 @given(st.lists(st.tuples(comparisons, st.integers(-5, 15)), max_size=4))
 def test_offsets_are_bounded_to_the_letter(asked: list[tuple[Any, int]]) -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     assert bounds.take([kind(("offset",), value) for kind, value in asked]) == []
     for offset in range(12):
         wanted = all(COMPARISONS[kind](offset, value) for kind, value in asked)
@@ -38,7 +38,7 @@ def test_offsets_are_bounded_to_the_letter(asked: list[tuple[Any, int]]) -> None
 @settings(derandomize=True, deadline=None)
 @given(st.lists(st.tuples(comparisons, st.integers(-5, 15)), max_size=4))
 def test_partitions_are_bounded_to_the_letter(asked: list[tuple[Any, int]]) -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     assert bounds.take([kind(("partition",), value) for kind, value in asked]) == []
     for partition in range(12):
         wanted = all(COMPARISONS[kind](partition, value) for kind, value in asked)
@@ -50,7 +50,7 @@ def test_partitions_are_bounded_to_the_letter(asked: list[tuple[Any, int]]) -> N
 def test_times_keep_out_only_what_cannot_match_and_are_checked_again(
     asked: list[tuple[Any, int]], timestamp_ms: int
 ) -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     filters = [kind(("timestamp",), EPOCH + timedelta(microseconds=micros)) for kind, micros in asked]
     assert bounds.take(filters) == filters
     wanted = all(COMPARISONS[kind](timestamp_ms * 1000, micros) for kind, micros in asked)
@@ -58,16 +58,16 @@ def test_times_keep_out_only_what_cannot_match_and_are_checked_again(
 
 
 def test_a_time_is_a_time_in_any_zone_and_one_without_a_zone_is_left_to_spark() -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     bounds.take([spark.EqualTo(("timestamp",), datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))))])
     assert (bounds.time_low_ms, bounds.time_high_ms) == (0, 0)
-    other = Bounds()
+    other = LogOffsets()
     other.take([spark.EqualTo(("timestamp",), datetime(1970, 1, 1))])  # noqa: DTZ001 - that is what is tested
     assert not other.by_time
 
 
 def test_topics_and_lists() -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     asked: list[Filter] = [
         spark.In(("topic",), ("a", "b")),
         spark.EqualTo(("topic",), "b"),
@@ -95,13 +95,13 @@ def test_topics_and_lists() -> None:
     ids=repr,
 )
 def test_what_is_not_understood_is_left_to_spark(left: Filter) -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     assert bounds.take([left]) == [left]
-    assert bounds == Bounds()
+    assert bounds == LogOffsets()
     assert bounds.offset_high == INT64_MAX
 
 
 def test_contradictions_read_nothing() -> None:
-    bounds = Bounds()
+    bounds = LogOffsets()
     bounds.take([spark.EqualTo(("topic",), "a"), spark.EqualTo(("topic",), "b")])
     assert not bounds.reads(TopicPartition("a", 0))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
 import logstore
-from logstore.log.segment import Segment
+from logstore.log.segments.segment import Segment
 from spark_connector.connection import Logs
 from spark_connector.planner import Range
 from spark_connector.pruning import OldestTimes, Span, narrowed, needed

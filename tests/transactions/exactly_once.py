@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 from logstore.errors import ProducerFencedError, TransactionStateError
 from logstore.format.batch import BatchHeader, encode_batch, read_header
-from logstore.log.producer_state import Marker, ProducerStates
-from logstore.log.transaction_index import AbortedTransaction
+from logstore.log.producers.producer_state import Marker, ProducerStates
+from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.machine import Change, Decision
 from logstore.transactions.coordinator import (
     EndedTransaction,

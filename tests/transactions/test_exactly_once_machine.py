@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from logstore.log.producer_state import Marker
+from logstore.log.producers.producer_state import Marker
 from logstore.transactions.coordinator import EndedTransaction
 from logstore.types import TopicPartition
 from tests.transactions.exactly_once import PLACES, Job, Partition, Plan, World

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logstore.format.batch import decode_batches, iter_headers
-from logstore.log.producer_replay import ProducerReplay
-from logstore.log.producer_state import ProducerStates
+from logstore.log.producers.producer_replay import ProducerReplay
+from logstore.log.producers.producer_state import ProducerStates
 from logstore.transactions.coordinator import TransactionCoordinator
 from logstore.transactions.coordinator import TransactionStatus as Status
 from logstore.transactions.transaction_records import decode_key, decode_value

@@ -1,0 +1,1 @@
+"""What crosses the line between clients and engines: the ``Backend`` protocol and its values."""

@@ -1,0 +1,96 @@
+"""``GroupMember``: one consumer's membership in a group, as its store holds it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+from logstore.errors import LogStoreError, UnknownMemberError
+from logstore.groups.views import MemberView
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from logstore.api.backend import JoinRequest
+    from logstore.coordination.group_manager import GroupManager
+
+
+class GroupMember:
+    """A ``GroupMembership``. The room refreshes ``view`` after every change of the group; the keeper beats.
+
+    ``polled_s``: when the consumer last asked for records; ``next_beat_s``: monotonic times; ``abandoned``: its
+    consumer was dropped.
+    """
+
+    def __init__(
+        self, room: GroupManager, group: str, request: JoinRequest, member_id: str, slot: int, now_s: float
+    ) -> None:
+        self._room = room
+        self._monotonic_s = room.clock.monotonic_s
+        self.group = group
+        self.request = request
+        self.member_id = member_id
+        self.slot = slot
+        self.polled_s = now_s
+        self.next_beat_s = now_s + request.heartbeat_interval_ms / 1000
+        self.abandoned = False
+        self._view: MemberView | None = None
+        self._ended_by: LogStoreError | None = None
+        self._guard = threading.Lock()
+        self._nudge: Callable[[], None] | None = None
+
+    def view(self) -> MemberView | None:
+        return self._view
+
+    def ended_by(self) -> LogStoreError | None:
+        return self._ended_by
+
+    def show(self, view: MemberView | None, ended_by: LogStoreError | None = None) -> bool:
+        """Called by the room. Whether this is news."""
+        if self._ended_by is not None or view == self._view:
+            return False
+        self._view = view
+        if view is None:
+            self._ended_by = ended_by or UnknownMemberError(f"member {self.member_id!r} has left")
+        return True
+
+    def is_settled(self) -> bool:
+        return self._view is None or self._room.is_settled(self.group, self.member_id)
+
+    def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
+        self._room.act(
+            lambda machine, now_ms: machine.decide_sync(self.group, self.member_id, epoch, owned, now_ms)
+        )
+
+    def update(self, topics: Collection[str]) -> None:
+        view, facts = self._view, self._room.partition_counts()
+        if view is not None:
+            self._room.act(
+                lambda machine, now_ms: machine.decide_update(
+                    self.group, self.member_id, view.epoch, topics, facts, now_ms
+                )
+            )
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], epoch: int) -> None:
+        if self._ended_by is not None:
+            raise self._ended_by
+        self._room.commit(self.group, offsets, self.member_id, epoch)
+
+    def polled(self) -> None:
+        self.polled_s = self._monotonic_s()
+
+    def attach(self, nudge: Callable[[], None] | None) -> None:
+        with self._guard:
+            self._nudge = nudge
+
+    def nudge(self) -> None:
+        with self._guard:
+            nudge = self._nudge
+        if nudge is not None:
+            nudge()
+
+    def leave(self) -> None:
+        self._room.leave(self)
+
+    def abandon(self) -> None:
+        self.abandoned = True  # the keeper sees it at its next step

@@ -1,0 +1,122 @@
+"""Committed offsets that have expired, looked for by any writable store: a group without members has nobody else.
+
+A process that has members looks at its offsets anyway (``MembershipTask``). One that has none may not know them at
+all: it follows the log a piece a step, beside its other chores, and forgets it again afterwards. At one time one
+process does so; whoever finds something takes the topic's lock only if that is free.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.errors import LogStoreError, TopicLockedError
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.machine import Decision
+from logstore.ownership.name_lock import lock_of
+from logstore.partition.context import StoreContext
+from logstore.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+GroupTopic: TypeAlias = CoordinatorRuntime[GroupCoordinator]
+
+# Between two looks; as Kafka's offsets.retention.check.interval.ms.
+EXPIRY_S: Final = 600.0
+_SOON_S: Final = 0.001  # the next piece, after the other chores
+_PATIENCE_S: Final = 0.02
+_MEMORY_SLOTS: Final = 5 << 60  # beside those of cleaners, producers, transactions and members
+
+
+def expire_offsets(topic: GroupTopic, context: StoreContext, patience_s: float | None = None) -> None:
+    """Forget what has expired. ``patience_s``: as ``CoordinatorRuntime.decide``; and its errors."""
+    retention_ms = int(context.offsets_retention_s * 1000)
+
+    def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
+        return machine.decide_expire_offsets(context.clock.wall_ms(), retention_ms)
+
+    while topic.look(lambda machine: decide(machine).records):
+        for group, places in topic.decide(decide, patience_s=patience_s).items():
+            logger.info("group %r: %d offsets have expired", group, len(places))
+
+
+class OffsetExpiry:
+    """Of a store; one thread (the housekeeper's). ``exists``: whether there is a topic of offsets; ``opened``: as
+    this process follows it, None if it does not; ``fresh``: another one, that has seen nothing yet; ``is_watched``:
+    this process has members, so their keeper looks."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        exists: Callable[[], bool],
+        opened: Callable[[], GroupTopic | None],
+        fresh: Callable[[], GroupTopic],
+        is_watched: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._exists = exists
+        self._opened = opened
+        self._fresh = fresh
+        self._is_watched = is_watched
+        self._next_s: float | None = None
+        self._topic: GroupTopic | None = None  # of the look under way
+        self._give_back: Callable[[], None] | None = None
+
+    def step(self) -> float | None:
+        """What is due; seconds until the next step is, None: there is nothing to look at. Errors as ``look`` and
+        ``decide`` of a shared topic: the next look is as far away as ever."""
+        if self._context.read_only or not self._exists():
+            return None
+        now_s = self._context.clock.monotonic_s()
+        if self._next_s is None:
+            self._next_s = now_s + EXPIRY_S
+        if now_s < self._next_s:
+            return self._next_s - now_s
+        try:
+            if self._look():
+                return _SOON_S
+        except LogStoreError:
+            self._end(now_s)
+            raise
+        self._end(now_s)
+        return EXPIRY_S
+
+    def _look(self) -> bool:
+        """Whether there is more of it to do."""
+        if self._topic is None:
+            if self._is_watched() or not self._take_lock():
+                return False
+            self._topic = self._opened() or self._fresh()
+        if not self._topic.follow_some():
+            return True
+        try:
+            expire_offsets(self._topic, self._context, _PATIENCE_S)
+        except TopicLockedError as error:
+            logger.debug("expired offsets wait for the next look: %s", error)
+        return False
+
+    def _take_lock(self) -> bool:
+        locks, slot, give_back = lock_of(self._context, "expiry", "offsets", _MEMORY_SLOTS)
+        if not locks.try_acquire(slot):
+            give_back()
+            return False
+
+        def release() -> None:
+            locks.release(slot)
+            give_back()
+
+        self._give_back = release
+        return True
+
+    def _end(self, now_s: float) -> None:
+        self._next_s = now_s + EXPIRY_S
+        self.close()
+
+    def close(self) -> None:
+        """A look under way is over. Safe to call again."""
+        self._topic = None
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()

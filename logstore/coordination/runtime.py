@@ -1,0 +1,358 @@
+"""An internal topic that many threads and processes write, a record or two at a time, through a state machine.
+
+A write decides on the newest state, appends, replays, and syncs, with the topic's lock held (``shared_log.py``).
+Threads that come meanwhile share one taking of the lock, one batch and one sync (group commit): one of them leads,
+decides for the others one after the other, each on the state that the one before made, appends and syncs once for
+all. Nobody gets a reply before that sync. If the log refuses the batch, they are decided anew, one by one, so that
+those that fit go in. What a refused sync leaves behind is not known: then all that was decided in the group fails,
+and the machine is made anew from what the log holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
+
+from logstore.coordination.commit_queue import CommitQueue, Request
+from logstore.coordination.followed_machine import FollowedMachine
+from logstore.directory.catalogue import TopicEntry
+from logstore.errors import CorruptBatchError, LogStoreError, OutcomeUnknownError, StorageError, from_os_error
+from logstore.format.batch import encode_batch
+from logstore.format.varint import INT32_MAX
+from logstore.log.append_validation import own_batch
+from logstore.log.log_offsets import Waiter
+from logstore.log.owned_log import OwnedLog
+from logstore.log.producers.producer_state import SEQUENCE_MASK, Marker
+from logstore.machine import Change, Decision, StateMachine, TransactionalWriter
+from logstore.partition.context import StoreContext
+from logstore.partition.coordinator_log import CoordinatorLog, damaged, shared_log
+
+Reply = TypeVar("Reply")
+Machine = TypeVar("Machine", bound=StateMachine)
+_READ_BYTES: Final = 1 << 20
+_MOST_GATHERED_BYTES: Final = 64 << 10
+_LARGEST_GROUP: Final = 256  # requests that share a sync: more would keep the first of them waiting
+
+
+class CoordinatorRuntime(Generic[Machine]):
+    """One-partition internal topic with the state machine that its records feed. Thread-safe.
+
+    ``make_machine``: an empty machine; it is replayed from the start if records that were seen are lost.
+    ``groups``: how often several requests shared a sync.
+    """
+
+    def __init__(self, context: StoreContext, entry: TopicEntry, make_machine: Callable[[], Machine]) -> None:
+        self._context = context
+        self._log: CoordinatorLog = shared_log(context, entry)
+        self._slot = entry.live_slot(0)
+        self._followed: FollowedMachine[Machine] = FollowedMachine(make_machine)
+        self._mutex = Lock()  # around the machine; taken last
+        self._line: CommitQueue[OwnedLog] = CommitQueue()
+        self._waiters: set[Waiter] = set()
+        # Decided on by the group that is served, and not in the log yet.
+        self._gathered: list[tuple[Request[OwnedLog], Sequence[Change]]] = []
+        self._gathered_bytes = 0
+        self._refused: LogStoreError | None = None  # the log did not take what the group had gathered
+        self._one_by_one = False
+        self._given_up: Request[OwnedLog] | None = None
+        self.groups = 0
+
+    # --- writing ---
+
+    def decide(
+        self, decide: Callable[[Machine], Decision[Reply]], *, patience_s: float | None = None
+    ) -> Reply:
+        """Run ``decide`` on the newest state, make its records durable, replay them, give its reply.
+
+        ``decide`` may be called by another thread that waits for the same; it must not wait for anything, nor
+        use this topic. ``patience_s``: how long to wait for the topic's lock, else ``lock_timeout_s``.
+        Errors: those of ``decide``, ``TopicLockedError``, ``DiskFullError``, ``StorageError``,
+        ``OutcomeUnknownError``; ``ProducerFencedError``, ``TransactionStateError`` for a producer's records.
+        """
+
+        def work(log: OwnedLog, request: Request[OwnedLog]) -> Reply:
+            decision = decide(self._followed.machine)
+            if decision.records:
+                if decision.producer is None and not self._one_by_one:
+                    self._gather(decision.records, log, request)
+                else:
+                    self._append_gathered(log)
+                    self._append(decision.records, log, decision.producer)
+                request.wrote = True
+                self._followed.took(decision, self._followed.applied + len(decision.records))
+            return decision.reply
+
+        reply: Reply = self._submit(work, patience_s)
+        return reply
+
+    def _gather(self, records: Sequence[Change], log: OwnedLog, request: Request[OwnedLog]) -> None:
+        """They come into the log with those of their neighbours in the group, in one batch: a batch for each
+        would cost more than deciding on it."""
+        size = sum(map(_size_of, records))
+        if self._gathered and self._gathered_bytes + size > _MOST_GATHERED_BYTES:
+            self._append_gathered(log)
+        self._gathered.append((request, records))
+        self._gathered_bytes += size
+
+    def _append_gathered(self, log: OwnedLog) -> None:
+        """After an error nothing of it is in the log, unless that is poisoned: then nobody knows."""
+        gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if not gathered:
+            return
+        try:
+            self._append([record for _, records in gathered for record in records], log, None)
+        except LogStoreError as error:
+            self._refused = error
+            if not log.poisoned:
+                for request, _ in gathered:
+                    request.wrote = False
+                if len(gathered) == 1:  # it had the batch for itself: to try again would be no other
+                    self._given_up = gathered[0][0]
+                    self._given_up.error = error
+            raise
+
+    def _append(self, records: Sequence[Change], log: OwnedLog, writer: TransactionalWriter | None) -> None:
+        batch = encode_batch(records, now_ms=self._now_ms(), **_of_writer(log, writer))
+        log.append([own_batch(batch)])
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
+    ) -> None:
+        """Append the marker that ends the producer's transaction in this topic, durably, and replay it.
+
+        ``epoch`` is above that of the transaction; the next one may run under it. May be repeated, and may come
+        late: where that epoch is known the marker is, and nothing is done. Errors: ``ProducerFencedError`` (a newer
+        epoch is known), ``CoordinatorFencedError``, and those of ``decide``.
+        """
+
+        def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
+            if _may_be_open(log, producer_id, epoch):
+                self._end(log, request, Marker(producer_id, epoch, coordinator_epoch, commit, self._now_ms()))
+
+        self._submit(work)
+
+    def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
+        """Abort what the producer has open since ``start_offset``, under the transaction's own ``epoch``.
+        ``TransactionStateError``: that is not open (any more); and the errors of ``end_transaction``."""
+
+        def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
+            self._end(log, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)
+
+        self._submit(work)
+
+    def _end(self, log: OwnedLog, request: Request[OwnedLog], marker: Marker, open_since: int = -1) -> None:
+        self._append_gathered(log)
+        with self._log.unsettled(log):
+            log.append_marker(marker, open_since=open_since)
+        request.wrote = True
+        self._followed.ended(marker, log.next_offset)
+
+    def _now_ms(self) -> int:
+        return self._context.clock.wall_ms()
+
+    def _submit(
+        self, work: Callable[[OwnedLog, Request[OwnedLog]], Any], patience_s: float | None = None
+    ) -> Any:
+        self._context.check_writable()
+        request = Request(work, self._context.clock.monotonic_s())
+        if self._line.join(request):
+            self._lead(request, self._context.lock_timeout_s if patience_s is None else patience_s)
+        if request.error is not None:
+            raise request.error
+        return request.reply
+
+    def _lead(self, mine: Request[OwnedLog], patience_s: float) -> None:
+        group: list[Request[OwnedLog]] = []
+        try:
+            self._serve_group(mine, group, patience_s)
+        except BaseException as error:
+            if not group:  # the log could not be had: the next in line tries for itself
+                self._line.take()
+            if not isinstance(error, LogStoreError):
+                raise  # an interrupt of this thread: nobody may be left to lead the others
+            if not group:
+                mine.error = error
+        finally:
+            self._line.hand_on()
+            for request in group:
+                if request is not mine:
+                    request.wake()
+        if any(request.wrote for request in group):
+            self._tell_waiters()
+
+    def _serve_group(
+        self, mine: Request[OwnedLog], group: list[Request[OwnedLog]], patience_s: float
+    ) -> None:
+        waited_s = self._context.clock.monotonic_s() - mine.since_s
+        with self._log.held(patience_s - waited_s) as log, self._mutex:
+            self._catch_up(log)
+            self._refused = None
+            try:
+                while len(group) < _LARGEST_GROUP and (request := self._line.take()) is not None:
+                    group.append(request)
+                    self._serve(request, log)
+                    self._settle_refusal(group, log)
+                with suppress(LogStoreError):
+                    self._append_gathered(log)
+                self._settle_refusal(group, log)
+                if log.dirty:
+                    log.sync()
+            except BaseException as error:
+                self._doubt(group, error)
+                raise
+            if len(group) > 1:
+                self.groups += 1
+
+    def _settle_refusal(self, group: Sequence[Request[OwnedLog]], log: OwnedLog) -> None:
+        """If the log refused what was gathered, what the group decided since rests on nothing. One by one, then."""
+        refused, self._refused = self._refused, None
+        if refused is None:
+            return
+        if log.poisoned:
+            raise refused
+        self._one_by_one = True
+        try:
+            self._followed.start_over()
+            if log.dirty:
+                log.sync()
+            self._catch_up(log)
+            for request in group:
+                if not request.wrote and request is not self._given_up:
+                    request.error = None
+                    self._serve(request, log)
+        finally:
+            self._one_by_one, self._given_up = False, None
+
+    def _serve(self, request: Request[OwnedLog], log: OwnedLog) -> None:
+        try:
+            request.reply = request.work(log, request)
+        except Exception as error:  # noqa: BLE001 - carried to its caller; the others of the group go on
+            request.error = error
+            if request.wrote and not self._refused:
+                self._append_gathered(log)
+                self._followed.start_over()  # the machine refused what it had decided itself
+                log.sync()
+                self._catch_up(log)
+        request.unsure = log.dirty or bool(self._gathered)
+        request.served = True
+
+    def _doubt(self, group: list[Request[OwnedLog]], why: BaseException) -> None:
+        """The sync failed, or never was: what depends on it must not be taken for granted."""
+        self._followed.start_over()
+        self._gathered, self._gathered_bytes = [], 0
+        for request in group:
+            if request.wrote or not request.served:
+                request.error = OutcomeUnknownError(
+                    f"a write to {self._log.where} may or may not be durable: {why}"
+                )
+            elif request.unsure:
+                request.error = StorageError(
+                    f"{self._log.where}: nothing was written; it was decided on what may not be durable: {why}",
+                    hint="try again",
+                )
+
+    def _catch_up(self, log: OwnedLog) -> None:
+        """The lock is held: replay all that there is."""
+        if log.next_offset < self._followed.applied:
+            self._followed.start_over()
+        self._replay(log.next_offset)
+
+    # --- reading ---
+
+    def look(self, look: Callable[[Machine], Reply]) -> Reply:
+        """Replay what others have appended and synced, and read the state; needs no lock of the store."""
+        with self._mutex:
+            self._context.check_usable()
+            before = self._followed.applied
+            try:
+                end = self._log.observed.bounds().high_watermark
+                if end < self._followed.applied:
+                    self._followed.start_over()
+                self._replay(end)
+            except OSError as error:
+                raise from_os_error(error, "read", self._log.directory) from error
+            moved = self._followed.applied != before
+            answer = look(self._followed.machine)
+        if moved:
+            self._tell_waiters()
+        return answer
+
+    def follow_some(self) -> bool:
+        """Replay a piece of what there is, of a megabyte or so; True: nothing is left. Errors as ``look``."""
+        with self._mutex:
+            self._context.check_usable()
+            end = self._log.observed.bounds().high_watermark
+            if end < self._followed.applied:
+                self._followed.start_over()
+            self._replay(end, most=1)
+            return self._followed.applied >= end
+
+    def changed(self) -> bool:
+        """Whether there is anything that was not replayed yet: a look at `.live`, for who polls."""
+        slot = self._context.live.read(self._slot)
+        if slot is None:
+            return self._log.observed.bounds().high_watermark != self._followed.applied
+        return slot.high_watermark != self._followed.applied
+
+    def subscribe(self, event: Waiter) -> None:
+        """``event.set()`` whenever this process has appended or replayed something; for what other processes
+        append ask ``changed`` now and then."""
+        with self._mutex:
+            self._waiters.add(event)
+
+    def unsubscribe(self, event: Waiter) -> None:
+        with self._mutex:
+            self._waiters.discard(event)
+
+    def _tell_waiters(self) -> None:
+        for waiter in tuple(self._waiters):
+            waiter.set()
+
+    def _replay(self, end: int, most: int = INT32_MAX) -> None:
+        """Up to ``end``, which is synced, or so many pieces. The mutex is held."""
+        followed = self._followed
+        while followed.applied < end and most > 0:
+            most -= 1
+            try:
+                chunk = self._log.read(followed.applied, _READ_BYTES, end)
+                if chunk is None:
+                    return
+                followed.follow(chunk)
+            except CorruptBatchError as error:
+                followed.start_over()
+                raise damaged(self._log.where, error) from error
+            except BaseException:
+                followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
+                raise
+
+    def close(self) -> None:
+        """See ``CoordinatorLog.close``."""
+        self._log.close()
+
+
+def _size_of(change: Change) -> int:
+    key, value = change
+    return len(key) + len(value or b"") + 16
+
+
+def _of_writer(log: OwnedLog, writer: TransactionalWriter | None) -> dict[str, Any]:
+    """What a batch says of its producer. A coordinator writes for the producer, who knows of no sequences here:
+    they go on where the log's newest of that epoch ends, so that a log's checks and tools find them in order."""
+    if writer is None:
+        return {}
+    entry = log.producers.entry(writer.producer_id)
+    last = entry.last_sequence if entry is not None and entry.epoch == writer.epoch else -1
+    return {
+        "producer_id": writer.producer_id,
+        "producer_epoch": writer.epoch,
+        "base_sequence": (last + 1) & SEQUENCE_MASK,
+        "transactional": True,
+    }
+
+
+def _may_be_open(log: OwnedLog, producer_id: int, epoch: int) -> bool:
+    """Whether the transaction that a marker of ``epoch`` ends may lack it here."""
+    entry = log.producers.entry(producer_id)
+    return entry is None or entry.epoch != epoch

@@ -1,0 +1,196 @@
+"""What administrators ask about transactions: which there are, to abort one, and those that nothing will ever end.
+
+A transaction hangs if a partition's log holds it open and the coordinator knows nothing of it: its records came
+from outside, or the coordinator's log was lost. Readers of committed records wait before it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final
+
+from logstore.api.backend import HangingTransaction, TransactionSummary
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.transaction_manager import TransactionManager
+from logstore.coordination.transaction_markers import OFFSETS_PLACE
+from logstore.errors import (
+    TransactionAbortedError,
+    TransactionStateError,
+    UnknownTransactionError,
+    from_os_error,
+)
+from logstore.format.batch import read_header
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.log.producers.producer_state import Marker
+from logstore.ownership.transactional_id_lock import TransactionalIdLock, transaction_holder
+from logstore.partition.context import StoreContext
+from logstore.partition.topic_registry import TopicRegistry
+from logstore.transactions.coordinator import (
+    TransactionCoordinator,
+    TransactionState,
+    validate_transactional_id,
+)
+from logstore.types import CompactedPartition, TopicPartition
+
+_READ_BYTES: Final = 1  # one batch is enough
+
+
+class TransactionAdmin:
+    def __init__(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        room: TransactionManager,
+        offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._room = room
+        self._offsets = offsets
+
+    # --- known ones ---
+
+    def summaries(self) -> list[TransactionSummary]:
+        """All ids, sorted."""
+        shared = self._room.existing()
+        if shared is None:
+            return []
+        return [self._summary(state) for state in shared.look(lambda machine: machine.transactions())]
+
+    def _summary(self, state: TransactionState) -> TransactionSummary:
+        holder = transaction_holder(self._context, state.transactional_id)
+        return TransactionSummary(
+            state.transactional_id,
+            state.status.name,
+            state.producer_id,
+            state.epoch,
+            state.timeout_ms,
+            state.start_ms,
+            state.places,
+            None if holder is None else holder.describe(),
+        )
+
+    def abort(self, transactional_id: str) -> TransactionSummary:
+        """See ``Backend.abort_transaction``."""
+        self._context.check_writable()
+        validate_transactional_id(transactional_id)
+        room = self._room
+        with room.guard(transactional_id):
+            if room.state_of(transactional_id) is None:
+                raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
+            lease = room.lease(transactional_id)
+            if lease is None:
+                self._abort_elsewhere(transactional_id)
+            else:
+                if lease.begun:
+                    reason = f"the transaction of {transactional_id!r} was aborted by request"
+                    lease.abort_for(TransactionAbortedError(reason))
+                lease.finish_unfinished()
+            state = room.state_of(transactional_id)
+        if state is None:
+            raise UnknownTransactionError(f"there is no transactional id {transactional_id!r} any more")
+        return self._summary(state)
+
+    def _abort_elsewhere(self, transactional_id: str) -> None:
+        """Another process has it open: that one writes the markers. If nobody has it, this one does."""
+        room = self._room
+        hold = TransactionalIdLock(self._context, transactional_id)
+        try:
+            if hold.try_take():
+                room.resolve(transactional_id)
+                return
+            room.decide_resolve(transactional_id)
+        finally:
+            hold.release()
+
+    def with_names(self, row: CompactedPartition) -> CompactedPartition:
+        """With the transactional id of what held the compaction back, if that is known."""
+        if row.held_by is None:
+            return row
+        state = self._state_of_producer(row.held_by.producer_id)
+        name = None if state is None else state.transactional_id
+        return replace(row, held_by=row.held_by._replace(transactional_id=name))
+
+    # --- those that hang ---
+
+    def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
+        """The first of each partition: once it has ended, the next one shows."""
+        catalogue = self._registry.catalogue
+        names = sorted(catalogue.topics) if topics is None else [*topics]
+        found = []
+        for name in names:
+            for partition in range(catalogue.topic(name).partitions):
+                hanging = self._look_at(TopicPartition(name, partition))
+                if hanging is not None:
+                    found.append(hanging)
+        return found
+
+    def _look_at(self, place: TopicPartition) -> HangingTransaction | None:
+        """LogOffsets, coordinator, bounds: one that began or ended in between is not taken for one that hangs."""
+        start = self._first_open(place)
+        if start is None:
+            return None
+        header = self._batch_at(place, start)
+        if header is None:
+            return None
+        producer_id, epoch = header
+        state = self._state_of_producer(producer_id)
+        if state is not None and place in state.places:
+            return None
+        if self._first_open(place) != start:
+            return None
+        transactional_id = None if state is None else state.transactional_id
+        return HangingTransaction(*place, producer_id, epoch, start, transactional_id)
+
+    def _first_open(self, place: TopicPartition) -> int | None:
+        bounds = self._registry.get(place.topic).reader(place.partition).bounds()
+        return bounds.last_stable_offset if bounds.last_stable_offset < bounds.high_watermark else None
+
+    def _batch_at(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+        """(producer id, epoch) of the batch there; None if it is of no transaction."""
+        reader = self._registry.get(place.topic).reader(place.partition)
+        try:
+            chunk = reader.read(offset, _READ_BYTES, offset + 1)
+        except OSError as error:
+            raise from_os_error(error, "read", reader.where) from error
+        if chunk is None:
+            return None
+        header = read_header(chunk.data)
+        return (header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+    def _state_of_producer(self, producer_id: int) -> TransactionState | None:
+        shared = self._room.existing()
+        if shared is None:
+            return None
+
+        def find(machine: TransactionCoordinator) -> TransactionState | None:
+            name = machine.owner_of(producer_id)
+            return None if name is None else machine.find(name)
+
+        return shared.look(find)
+
+    def end_hanging(self, hanging: HangingTransaction) -> None:
+        """See ``Backend.end_hanging``. Takes the topic: ``TopicLockedError``."""
+        self._context.check_writable()
+        place = TopicPartition(hanging.topic, hanging.partition)
+        if self._look_at(place) != hanging:
+            raise TransactionStateError(
+                f"no transaction of producer {hanging.producer_id} hangs in {place.topic}-{place.partition} at offset "
+                f"{hanging.start_offset}",
+                hint="look again: logstore transaction find-hanging",
+            )
+        if place == OFFSETS_PLACE:
+            offsets = self._offsets(False)
+            if offsets is not None:
+                offsets.end_hanging(hanging.producer_id, hanging.epoch, hanging.start_offset)
+            return
+        topic = self._registry.get(place.topic)
+        with topic.using():
+            log = topic.log(place.partition)
+            entry = log.producers.entry(hanging.producer_id)
+            coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
+            now_ms = self._context.clock.wall_ms()
+            marker = Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms)
+            log.append_marker(marker, open_since=hanging.start_offset)
+            self._context.commit([(log, log.next_offset)])

@@ -1,0 +1,325 @@
+"""``TransactionLease`` of the embedded store: one opening of a transactional id, and its transaction under way.
+
+What the coordinator's log says counts. The lease remembers which transaction is its own (producer id and epoch), so
+that it notices when somebody else moved on: a newer opening of the id (then it is fenced for good), or an abort by
+the timeout or an administrator (then it may begin another one).
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from logstore.coordination.transaction_markers import OFFSETS_PLACE
+from logstore.errors import (
+    LogStoreError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionStateError,
+    TransactionTimedOutError,
+)
+from logstore.machine import TransactionalWriter
+from logstore.ownership.transactional_id_lock import TransactionalIdLock
+from logstore.transactions.coordinator import EndedTransaction, InitReply, TransactionState
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from logstore.api.backend import MemberIdentity
+    from logstore.coordination.transaction_manager import TransactionManager
+
+logger = logging.getLogger(__name__)
+
+
+class EmbeddedTransactionLease:
+    """Thread-safe: every change is made under the id's guard. ``places``: of the transaction under way, as far as
+    the coordinator knows them; ``hold``: None once somebody took it over."""
+
+    def __init__(
+        self,
+        room: TransactionManager,
+        transactional_id: str,
+        timeout_ms: int,
+        hold: TransactionalIdLock,
+        reply: InitReply,
+    ) -> None:
+        self._room = room
+        self._guard = room.guard(transactional_id)
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.hold: TransactionalIdLock | None = hold
+        self.producer_id = reply.producer_id
+        self.epoch = reply.epoch
+        self.places: set[TopicPartition] = set()
+        self.begun = False  # the coordinator may know of a transaction of ours
+        self.unfinished: EndedTransaction | None = None  # decided, its markers are not all there
+        self._marked: EndedTransaction | None = None  # they are, and the coordinator has not been told
+        self._ended_by: LogStoreError | None = None
+        self._fenced = False
+        self._doubted: tuple[int, int] | None = None  # producer id and epoch of a commit that got no answer
+
+    # --- for the producer ---
+
+    def begin(self) -> None:
+        with self._guard:
+            self._check_fenced()
+            self._ended_by = None
+            if self.unfinished is not None:
+                self._finish(self.unfinished)
+            if self._room.is_spent(self.epoch):
+                self.tell()
+                own = (self.producer_id, self.epoch)
+                reply = self._room.initialise(self.transactional_id, self.timeout_ms, own)
+                self.producer_id, self.epoch = reply.producer_id, reply.epoch
+
+    def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
+        with self._guard:
+            wanted = {*places, OFFSETS_PLACE} if offsets else set(places)
+            if not wanted <= self.places:
+                self._add(wanted)
+            else:
+                self._check_under_way()
+
+    def _add(self, places: Collection[TopicPartition]) -> None:
+        self._check_under_way()
+        wanted = tuple(sorted(places))
+        writer = TransactionalWriter(self.producer_id, self.epoch)
+        try:
+            self._room.add_partitions(self.transactional_id, writer, wanted, self._marked)
+        except OutcomeUnknownError:
+            self.begun = True  # it may be in
+            raise
+        except (ProducerFencedError, TransactionStateError) as error:
+            raise self._why(error) from error
+        self.begun = True
+        self._marked = None
+        self.places.update(wanted)
+
+    def send_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity | None = None,
+    ) -> None:
+        with self._guard:
+            self._check_under_way()
+            if OFFSETS_PLACE not in self.places:
+                self._add((OFFSETS_PLACE,))
+            self._room.send_offsets(group, offsets, TransactionalWriter(self.producer_id, self.epoch), member)
+
+    def end(self, *, commit: bool) -> None:
+        with self._guard:
+            try:
+                self._end(commit)
+            except ProducerFencedError:
+                if not commit or not self._was_committed():
+                    raise
+
+    def _end(self, commit: bool) -> None:
+        if self.unfinished is not None and self.unfinished.commit == commit:
+            self._finish_decided(self.unfinished)
+            return
+        self._check_fenced()
+        if self.unfinished is not None and self.unfinished.commit:
+            raise TransactionStateError(
+                f"abort a transaction of {self.transactional_id!r}: it is committed already",
+                hint="call commit() again: it is not everywhere to be seen yet",
+            )
+        if self._ended_by is not None:
+            if commit:
+                raise copy.copy(self._ended_by)
+            self._ended_by = None
+            return
+        if self.begun:
+            self._finish_decided(self._decide(commit))
+
+    def _was_committed(self) -> bool:
+        """Of a commit that got no answer, once the id is open elsewhere: who opened it there has finished it.
+        TransactionAbortedError: it had not been decided. False: nothing was asked, or the log tells no more."""
+        if self._doubted is None:
+            return False
+        outcome = self._room.outcome_of(self.transactional_id, *self._doubted)
+        if outcome is False:
+            raise TransactionAbortedError(
+                f"the transaction of {self.transactional_id!r} whose commit got no answer was aborted, by a newer "
+                "producer that has the id now",
+                hint="open the id again, and send its records in another transaction",
+            )
+        return outcome is True
+
+    def _decide(self, commit: bool) -> EndedTransaction:
+        try:
+            ended = self._ask(commit)
+        except OutcomeUnknownError:
+            self._doubted = (self.producer_id, self.epoch) if commit else None
+            # Once more: the coordinator's log is recovered first, and says whether it was decided.
+            ended = self._ask_again(commit)
+        except (ProducerFencedError, TransactionStateError) as error:
+            raise self._why(error) from error
+        self._note_ended(ended)
+        return ended
+
+    def _ask(self, commit: bool) -> EndedTransaction:
+        now_ms = self._room.now_ms()
+        return self._room.coordinator().decide(
+            lambda machine: machine.decide_end(
+                self.transactional_id, self.producer_id, self.epoch, commit=commit, now_ms=now_ms
+            )
+        )
+
+    def _ask_again(self, commit: bool) -> EndedTransaction:
+        try:
+            return self._ask(commit)
+        except (TransactionTimedOutError, OutcomeUnknownError):
+            raise  # it was not decided; or it is as doubtful as before
+        except LogStoreError as error:
+            raise OutcomeUnknownError(
+                f"whether the transaction of {self.transactional_id!r} is decided is not known: {error.message}",
+                hint="call the same again: it asks",
+            ) from error
+
+    def _note_ended(self, ended: EndedTransaction) -> None:
+        self.unfinished, self._marked, self._doubted = ended, None, None
+        self.producer_id, self.epoch = ended.producer_id, ended.marker_epoch
+        self.begun = False
+        self.places.clear()
+
+    def _finish_decided(self, ended: EndedTransaction) -> None:
+        try:
+            self._finish(ended)
+        except LogStoreError as error:
+            if not ended.commit:
+                # Nothing of it counts, whoever writes the rest; the next ``begin`` waits for that.
+                logger.warning("an abort of %r is not finished yet: %s", self.transactional_id, error)
+                return
+            raise OutcomeUnknownError(
+                f"the transaction of {self.transactional_id!r} is committed, but not everywhere to be seen yet: "
+                f"{error.message}",
+                hint="call commit() again to go on with it; the housekeeper goes on with it, too",
+            ) from error
+
+    def _finish(self, ended: EndedTransaction) -> None:
+        self._room.finish(ended, wait=True, told=False)
+        self.unfinished, self._marked = None, ended
+
+    def tell(self) -> None:
+        """The coordinator, that the last transaction is complete. Nobody waits for that: the next one's first step
+        does it, or the housekeeper."""
+        if self._marked is not None:
+            self._room.tell(self._marked, self._marked.places)
+            self._marked = None
+
+    def ended_by(self) -> LogStoreError | None:
+        if self._fenced:
+            return self._fence_error()
+        if self._ended_by is not None:
+            return copy.copy(self._ended_by)
+        if not self.begun:
+            return None
+        error = self._room.moved_on(self)
+        return None if error is None else error
+
+    def release(self) -> None:
+        with self._guard:
+            if self.hold is None:
+                return
+            if self.begun and not self._fenced and self._ended_by is None:
+                try:
+                    self._finish_decided(self._decide(commit=False))
+                except LogStoreError as error:
+                    logger.warning("the transaction of %r was left open: %s", self.transactional_id, error)
+            try:
+                self.tell()
+            except LogStoreError as error:
+                logger.debug("who opens %r next tells the coordinator: %s", self.transactional_id, error)
+            self.let_go()
+
+    # --- for the room and the housekeeper; the guard is held ---
+
+    def let_go(self) -> TransactionalIdLock | None:
+        """Nobody finds it any more, and the hold is free."""
+        self._room.forget(self)
+        hold, self.hold = self.hold, None
+        if hold is not None:
+            hold.release()
+        return hold
+
+    def hand_over(self) -> TransactionalIdLock | None:
+        """A newer opening in this process: it is fenced, and the hold is that one's."""
+        self._fenced = True
+        self.begun = False
+        self.unfinished = self._marked = None  # the newer opening finishes it before it begins anything
+        hold, self.hold = self.hold, None
+        return hold
+
+    def fence(self) -> None:
+        """A newer opening elsewhere."""
+        self._fenced = True
+        self.begun = False
+        self.unfinished = self._marked = None
+        self.let_go()
+
+    def abort_for(self, reason: LogStoreError) -> None:
+        """Abort the transaction under way; the producer is told ``reason`` at its next call."""
+        self._note_ended(self._ask(False))
+        self._ended_by = reason
+
+    def finish_unfinished(self) -> None:
+        """What this process can mark without waiting."""
+        if self.unfinished is not None:
+            self._room.finish(self.unfinished, wait=False)
+            self.unfinished = None
+        self.tell()
+
+    def note_committed(self, state: TransactionState) -> None:
+        """It was decided when nobody got the answer; ``end`` has only to go on with that."""
+        places = () if state.ended is None else state.ended.places
+        self._note_ended(
+            EndedTransaction(self.transactional_id, state.producer_id, state.epoch, True, places)
+        )
+
+    def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
+        """Somebody else decided that; the next transaction runs under the epoch that the abort left."""
+        self.producer_id, self.epoch = state.producer_id, state.epoch
+        self.unfinished, self._marked, self._doubted = state.ended, None, None
+        self.begun = False
+        self.places.clear()
+        self._ended_by = reason
+
+    # --- whether it is still ours ---
+
+    def _check_under_way(self) -> None:
+        self._check_fenced()
+        if self._ended_by is not None:
+            raise copy.copy(self._ended_by)
+
+    def _check_fenced(self) -> None:
+        if self._fenced:
+            raise self._fence_error()
+        if self.hold is None:
+            raise TransactionStateError(
+                f"transactional id {self.transactional_id!r}: its producer was closed", hint="open it again"
+            )
+
+    def _fence_error(self) -> ProducerFencedError:
+        return ProducerFencedError(
+            f"transactional id {self.transactional_id!r} was opened again, by a newer producer; this one had "
+            f"producer id {self.producer_id} and epoch {self.epoch}",
+            found_epoch=self.epoch,
+        )
+
+    def _why(self, error: LogStoreError) -> LogStoreError:
+        """What the coordinator's refusal means for this lease."""
+        if isinstance(error, TransactionTimedOutError):
+            self.abort_for(error)
+            return error
+        moved = self._room.moved_on(self)
+        if moved is None:
+            return error
+        if isinstance(moved, ProducerFencedError):
+            self.fence()
+        elif (state := self._room.state_of(self.transactional_id)) is not None:
+            self.note_aborted(state, moved)
+        return moved

@@ -1,0 +1,347 @@
+"""Transactions of the embedded store: the coordinator's topic, and the ids that are open in this process.
+
+The order of durability: the coordinator's record of a partition, data, the decision (prepare), markers, and last
+the coordinator's record that all is done. A crash after the decision is finished, a crash before it is aborted, by
+whoever gets the hold of the id (``transaction_keeper.py``): that is proof that its owner is gone. Only who has the
+hold, or opens the id, writes its markers, so that none can hit a later transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Mapping
+
+from logstore.api.backend import MemberIdentity
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.transaction_lease import EmbeddedTransactionLease
+from logstore.coordination.transaction_markers import MarkerWriter
+from logstore.directory.catalogue import Catalogue
+from logstore.directory.producer_ids import ProducerIds
+from logstore.errors import (
+    LogStoreError,
+    ProducerFencedError,
+    TopicExistsError,
+    TopicLockedError,
+    TransactionAbortedError,
+    UnknownTransactionError,
+)
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.machine import Change, Decision, TransactionalWriter
+from logstore.ownership.transactional_id_lock import TransactionalIdLock
+from logstore.partition.context import StoreContext
+from logstore.partition.topic_registry import TRANSACTIONS_TOPIC, TopicRegistry
+from logstore.transactions.coordinator import (
+    LAST_EPOCH,
+    EndedTransaction,
+    InitReply,
+    TransactionCoordinator,
+    TransactionState,
+    validate_transactional_id,
+)
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+_CONFIG = {"segment.bytes": str(16 << 20)}
+_LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
+
+
+class _Guard:
+    """One id's, shared by all who change its transaction in this process."""
+
+    __slots__ = ("__weakref__", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+    def try_enter(self) -> bool:
+        return self._lock.acquire(blocking=False)
+
+    def leave(self) -> None:
+        self._lock.release()
+
+
+class TransactionManager:
+    """Thread-safe. ``offsets(create)``: the shared topic of committed offsets; ``end_offsets``: see
+    ``EndOffsetCache.of``."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        producer_ids: ProducerIds,
+        offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
+        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
+    ) -> None:
+        self.context = context
+        self._registry = registry
+        self._producer_ids = producer_ids
+        self._offsets = offsets
+        self._end_offsets = end_offsets
+        self.markers = MarkerWriter(context, registry, lambda: offsets(True))
+        self._lock = threading.Lock()
+        self._shared: CoordinatorRuntime[TransactionCoordinator] | None = None
+        self._guards: weakref.WeakValueDictionary[str, _Guard] = weakref.WeakValueDictionary()
+        self._leases: dict[str, EmbeddedTransactionLease] = {}
+
+    def now_ms(self) -> int:
+        return self.context.clock.wall_ms()
+
+    # --- what there is ---
+
+    def coordinator(self) -> CoordinatorRuntime[TransactionCoordinator]:
+        """The coordinator's topic, made if it is not there."""
+        shared = self.existing()
+        if shared is not None:
+            return shared
+        self.context.check_writable()
+        try:
+            self._registry.create(TRANSACTIONS_TOPIC, 1, _CONFIG, internal=True)
+        except TopicExistsError:
+            pass  # another process was first
+        return self._attach(self._registry.catalogue)
+
+    def existing(self) -> CoordinatorRuntime[TransactionCoordinator] | None:
+        """None while no transaction was ever begun in this store."""
+        if self._shared is None and TRANSACTIONS_TOPIC in (catalogue := self._registry.catalogue).topics:
+            return self._attach(catalogue)
+        return self._shared
+
+    def _attach(self, catalogue: Catalogue) -> CoordinatorRuntime[TransactionCoordinator]:
+        with self._lock:
+            if self._shared is None:
+                entry = catalogue.topic(TRANSACTIONS_TOPIC)
+                self._shared = CoordinatorRuntime(self.context, entry, TransactionCoordinator)
+            return self._shared
+
+    def guard(self, transactional_id: str) -> _Guard:
+        with self._lock:
+            guard = self._guards.get(transactional_id)
+            if guard is None:
+                guard = self._guards[transactional_id] = _Guard()
+            return guard
+
+    def leases(self) -> list[EmbeddedTransactionLease]:
+        with self._lock:
+            return list(self._leases.values())
+
+    def lease(self, transactional_id: str) -> EmbeddedTransactionLease | None:
+        return self._leases.get(transactional_id)
+
+    def forget(self, lease: EmbeddedTransactionLease) -> None:
+        with self._lock:
+            if self._leases.get(lease.transactional_id) is lease:
+                del self._leases[lease.transactional_id]
+
+    def holds(self, topic: str) -> bool:
+        """Whether a transaction of this process is in the topic: it is not given up for being idle."""
+        return any(
+            place.topic == topic
+            for lease in self.leases()
+            for place in (*lease.places, *(lease.unfinished.places if lease.unfinished else ()))
+        )
+
+    # --- opening an id ---
+
+    def open(self, transactional_id: str, timeout_ms: int) -> EmbeddedTransactionLease:
+        """See ``Backend.init_transactions``."""
+        context = self.context
+        context.check_writable()
+        validate_transactional_id(transactional_id)
+        deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
+        guard = self.guard(transactional_id)
+        with guard:
+            hold = self._hold_of(transactional_id)
+            try:
+                reply = self.initialise(transactional_id, timeout_ms)
+                # Its former opening in another process is fenced now, and lets go when it notices.
+                hold.take(deadline_s - context.clock.monotonic_s())
+            except BaseException:
+                hold.release()
+                raise
+            lease = EmbeddedTransactionLease(self, transactional_id, timeout_ms, hold, reply)
+            with self._lock:
+                self._leases[transactional_id] = lease
+        context.note_owned()
+        return lease
+
+    def _hold_of(self, transactional_id: str) -> TransactionalIdLock:
+        """Held already if it was open in this process until now. Else not yet: another process may have to mark
+        what a dead owner left in that one's topics, and does so only while nobody has the hold."""
+        older = self.lease(transactional_id)
+        hold = None if older is None else older.hand_over()
+        return TransactionalIdLock(self.context, transactional_id) if hold is None else hold
+
+    def initialise(
+        self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
+    ) -> InitReply:
+        """A new epoch, once nothing of earlier ones is open. ``TopicLockedError``: partitions that another process
+        has to mark first. ``continuing``: see ``TransactionCoordinator.decide_init``. The guard is held."""
+        context = self.context
+        deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
+        while True:
+            fresh_id, now_ms = self._producer_ids.take(), self.now_ms()
+            reply: InitReply = self.coordinator().decide(
+                lambda machine, fresh_id=fresh_id, now_ms=now_ms: machine.decide_init(  # type: ignore[misc]
+                    transactional_id, timeout_ms, fresh_id, now_ms, continuing=continuing
+                )
+            )
+            if reply.pending is None:
+                return reply
+            try:
+                self.finish(reply.pending, wait=False)
+            except TopicLockedError:
+                if context.clock.monotonic_s() >= deadline_s:
+                    raise
+                threading.Event().wait(_LOOK_AGAIN_S)  # for the owner's housekeeper to write them
+
+    def is_spent(self, epoch: int) -> bool:
+        """Whether no transaction fits under this producer id any more: the id must be opened anew for another."""
+        return epoch >= LAST_EPOCH
+
+    # --- one transaction ---
+
+    def send_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        writer: TransactionalWriter,
+        member: MemberIdentity | None,
+    ) -> None:
+        shared = self._offsets(True)
+        if shared is None:
+            raise UnknownTransactionError("this store keeps no committed offsets")
+        ends = self._end_offsets(offsets)
+        member_id, epoch = (None, None) if member is None else member
+        now_ms = self.now_ms()
+        shared.decide(
+            lambda machine: machine.decide_transactional_commit(
+                group, offsets, writer, now_ms, ends, member_id=member_id, epoch=epoch
+            )
+        )
+
+    def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None:
+        """Write what markers are due, and tell the coordinator. The guard is held, and so is the id's hold, unless
+        the id is being opened. Raises why a place could not be marked, after all had their chance. ``told`` False:
+        if all are marked the coordinator is told later."""
+        done, failure = self.markers.write(ended, wait=wait)
+        if not told and failure is None and set(done) >= set(ended.places):
+            return
+        if done:
+            self.tell(ended, done)
+        if failure is not None:
+            raise failure
+        left = set(ended.places) - set(done)
+        if left:
+            state = self.state_of(ended.transactional_id)  # others may have marked them meanwhile
+            if state is None or not left & set(state.places):
+                return
+            first = min(left)
+            raise TopicLockedError(
+                f"the end of a transaction of {ended.transactional_id!r} is not in {first.topic}-{first.partition} "
+                f"yet: {self._holder_of(first.topic)} has the topic",
+                hint="its housekeeper writes it within moments; if that process is stopped, end it or let it go on",
+            )
+
+    def _holder_of(self, topic: str) -> str:
+        entry = self._registry.catalogue.topics.get(topic)
+        holder = None if entry is None else self.context.locks.holder(entry.lock_slot)
+        return "another process" if holder is None else holder.describe()
+
+    def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None:
+        """These places show the outcome, durably."""
+        now_ms = self.now_ms()
+        self.coordinator().decide(
+            lambda machine: machine.decide_marked(
+                ended.transactional_id, ended.producer_id, ended.marker_epoch, places, now_ms
+            )
+        )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        writer: TransactionalWriter,
+        places: Collection[TopicPartition],
+        marked: EndedTransaction | None,
+    ) -> None:
+        """``marked``: the id's last transaction, of which the coordinator has not been told that it is complete:
+        now it is, in the same step."""
+        now_ms = self.now_ms()
+
+        def decide(machine: TransactionCoordinator) -> Decision[tuple[TopicPartition, ...]]:
+            told: tuple[Change, ...] = ()
+            if marked is not None:
+                told = machine.decide_marked(
+                    transactional_id, marked.producer_id, marked.marker_epoch, marked.places, now_ms
+                ).records
+            if told:
+                machine = TransactionCoordinator()  # as it is once that is replayed
+                for key, value in told:
+                    machine.replay(key, value)
+            added = machine.decide_add_partitions(transactional_id, *writer, places, now_ms)
+            return Decision(told + added.records, added.reply)
+
+        self.coordinator().decide(decide)
+
+    def resolve(self, transactional_id: str) -> None:
+        """Finish what was decided, abort what was not. The guard and the hold are held, so that nobody has it
+        under way. Errors as for ``finish``."""
+        ended = self.decide_resolve(transactional_id)
+        if ended is not None:
+            self.finish(ended, wait=False)
+
+    def decide_resolve(self, transactional_id: str) -> EndedTransaction | None:
+        """Abort the id's transaction unless it is decided; what is left to mark, None: nothing is."""
+        now_ms = self.now_ms()
+        return self.coordinator().decide(lambda machine: machine.decide_resolve(transactional_id, now_ms))
+
+    def state_of(self, transactional_id: str) -> TransactionState | None:
+        """As the coordinator's log says now; None: it does not know the id."""
+        shared = self.existing()
+        if shared is None:
+            return None
+        return shared.look(lambda machine: machine.find(transactional_id))
+
+    def outcome_of(self, transactional_id: str, producer_id: int, epoch: int) -> bool | None:
+        """See ``TransactionCoordinator.outcome_of``."""
+        shared = self.existing()
+        if shared is None:
+            return None
+        return shared.look(lambda machine: machine.outcome_of(transactional_id, producer_id, epoch))
+
+    def moved_on(self, lease: EmbeddedTransactionLease) -> LogStoreError | None:
+        """What happened to the lease's transaction without its doing; None: it is as the lease left it."""
+        state = self.state_of(lease.transactional_id)
+        if state is None or (state.producer_id, state.epoch) == (lease.producer_id, lease.epoch):
+            return None
+        if state.committed_from(lease.producer_id, lease.epoch):
+            return None  # its own commit, of which it may have got no answer
+        if state.aborted_from(lease.producer_id, lease.epoch):
+            return TransactionAbortedError(
+                f"the transaction of {lease.transactional_id!r} was aborted by somebody else",
+                hint="begin another one",
+            )
+        return ProducerFencedError(
+            f"transactional id {lease.transactional_id!r} has a newer producer: epoch {state.epoch} of producer id "
+            f"{state.producer_id}, this one has epoch {lease.epoch} of {lease.producer_id}",
+            expected_epoch=state.epoch,
+            found_epoch=lease.epoch,
+        )
+
+    # --- the end ---
+
+    def let_go(self) -> None:
+        """Of all ids, as they are."""
+        for lease in self.leases():
+            with self.guard(lease.transactional_id):
+                lease.let_go()
+
+    def close(self) -> None:
+        self.let_go()
+        if self._shared is not None:
+            self._shared.close()

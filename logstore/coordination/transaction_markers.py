@@ -1,0 +1,171 @@
+"""Markers of a decided transaction: one in each partition, all of them made durable with shared syncs.
+
+A marker carries an epoch above that of the transaction's records, and the next transaction of the id runs under
+that epoch (KIP-890). So a partition whose log knows the producer under the marker's epoch has its marker already,
+or more: it gets no second one, which would end the next transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from operator import attrgetter
+
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.errors import (
+    FatalError,
+    LogStoreError,
+    ProducerFencedError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.log.owned_log import OwnedLog
+from logstore.log.producers.producer_state import Marker
+from logstore.partition.context import StoreContext
+from logstore.partition.topic import Topic
+from logstore.partition.topic_registry import TopicRegistry
+from logstore.transactions.coordinator import EndedTransaction
+from logstore.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_PLACE = TopicPartition("__consumer_offsets", 0)
+
+
+class MarkerWriter:
+    """``offsets``: the shared topic of committed offsets, made if it is not there: its log must know the marker's
+    epoch before a slow owner of the transaction writes there. Thread-safe."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        offsets: Callable[[], CoordinatorRuntime[GroupCoordinator] | None],
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._offsets = offsets
+
+    def write(
+        self, ended: EndedTransaction, *, wait: bool
+    ) -> tuple[list[TopicPartition], LogStoreError | None]:
+        """The places where the outcome is durable now, and why it is not at the others (None: it is at all).
+
+        ``wait``: for topics that other processes own, up to the store's lock timeout; else those are left to them.
+        A topic or partition that was deleted needs no marker.
+        """
+        if OFFSETS_PLACE not in ended.places:
+            return self._write_topics(ended, wait)
+        others = ended._replace(places=tuple(set(ended.places) - {OFFSETS_PLACE}))
+        if not others.places or not self._context.threads:
+            done, failure = self._write_topics(others, wait)
+            refusal = self._end_offsets(ended)
+        else:
+            # Both at a time: each waits for a sync of its own.
+            refusals: list[LogStoreError | None] = []
+            beside = threading.Thread(
+                target=lambda: refusals.append(self._end_offsets(ended)), name="logstore-markers"
+            )
+            beside.start()
+            try:
+                done, failure = self._write_topics(others, wait)
+            finally:
+                beside.join()
+            refusal = refusals[0] if refusals else FatalError("the marker of offsets could not be written")
+        if refusal is None:
+            done.append(OFFSETS_PLACE)
+        return done, failure or refusal
+
+    def _write_topics(
+        self, ended: EndedTransaction, wait: bool
+    ) -> tuple[list[TopicPartition], LogStoreError | None]:
+        done: list[TopicPartition] = []
+        failure: LogStoreError | None = None
+        entered: list[Topic] = []
+        wants: list[tuple[OwnedLog, int, TopicPartition]] = []
+        places = sorted(ended.places)
+        try:
+            for name, of_topic in groupby(places, attrgetter("topic")):
+                try:
+                    topic = self._enter(name, wait)
+                    if topic is None:
+                        continue
+                    entered.append(topic)
+                except UnknownTopicError:
+                    done += of_topic
+                    continue
+                except LogStoreError as error:
+                    failure = error
+                    continue
+                failure = self._append(topic, of_topic, ended, wants, done) or failure
+            failure = self._sync(wants, done) or failure
+        finally:
+            for topic in entered:
+                topic.leave()
+        return done, failure
+
+    def _enter(self, name: str, wait: bool) -> Topic | None:
+        topic = self._registry.get(name)
+        if wait:
+            topic.enter()
+            return topic
+        return topic if topic.own_if_free() and topic.try_enter() else None
+
+    def _append(
+        self,
+        topic: Topic,
+        places: Iterable[TopicPartition],
+        ended: EndedTransaction,
+        wants: list[tuple[OwnedLog, int, TopicPartition]],
+        done: list[TopicPartition],
+    ) -> LogStoreError | None:
+        """The markers of one topic, which this process owns; what must be synced for them is noted."""
+        marker = Marker(ended.producer_id, ended.marker_epoch, 0, ended.commit, self._context.clock.wall_ms())
+        failure: LogStoreError | None = None
+        for place in places:
+            try:
+                log = self._log_of(topic, place.partition)
+                log.append_marker(marker, once=True)
+                wants.append((log, log.next_offset, place))
+            except ProducerFencedError:
+                wants.append((log, log.next_offset, place))  # a newer epoch is there: it has its marker
+            except UnknownPartitionError:
+                done.append(place)
+            except LogStoreError as error:
+                failure = error
+        return failure
+
+    def _log_of(self, topic: Topic, partition: int) -> OwnedLog:
+        """``UnknownPartitionError``: it is in no catalogue, also not in the newest one."""
+        try:
+            return topic.log(partition)
+        except UnknownPartitionError:
+            self._registry.look_for_changes()  # another process may have added it to what we own
+            return topic.log(partition)
+
+    def _sync(
+        self, wants: list[tuple[OwnedLog, int, TopicPartition]], done: list[TopicPartition]
+    ) -> LogStoreError | None:
+        failure: LogStoreError | None = None
+        if wants:
+            try:
+                self._context.commit([(log, end) for log, end, _ in wants])
+            except LogStoreError as error:
+                failure = error
+        done += [place for log, end, place in wants if log.synced_offset >= end]
+        return failure
+
+    def _end_offsets(self, ended: EndedTransaction) -> LogStoreError | None:
+        """Why the outcome is not durable in the log of offsets; None: it is."""
+        try:
+            offsets = self._offsets()
+            if offsets is not None:
+                offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
+        except ProducerFencedError:
+            return None  # a newer epoch was there: it began after this one had its markers
+        except LogStoreError as error:
+            return error
+        return None

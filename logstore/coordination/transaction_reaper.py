@@ -1,0 +1,151 @@
+"""What the housekeeper does for transactions: end what nobody ends.
+
+- One of this process that is past its timeout is aborted.
+- An id that was opened anew elsewhere is let go of, after what this process has to mark was marked.
+- An id that nobody has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
+- A transaction whose owner is gone (its hold can be had) is finished if it was decided, else aborted. A live
+  owner's is left alone, whatever its state; topics that another process owns are left to that process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from logstore.coordination.transaction_lease import EmbeddedTransactionLease
+from logstore.coordination.transaction_manager import TransactionManager
+from logstore.errors import (
+    LogStoreError,
+    ProducerFencedError,
+    TopicLockedError,
+    TransactionTimedOutError,
+)
+from logstore.ownership.transactional_id_lock import TransactionalIdLock
+from logstore.transactions.coordinator import TransactionState
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0  # while a transaction is open somewhere
+IDLE_S = 5.0  # while none is
+FORGET_S = 3600.0  # between two looks for ids out of use
+EXPIRATION_MS = 7 * 24 * 3600 * 1000  # Kafka's transactional.id.expiration.ms
+
+
+class TransactionReaper:
+    """``step`` does what is due; seconds until the next look, None if transactions are not used here."""
+
+    def __init__(self, room: TransactionManager) -> None:
+        self._room = room
+        self._next_s = 0.0
+        self._next_forget_s = 0.0
+
+    def step(self) -> float | None:
+        room = self._room
+        context = room.context
+        if context.read_only:
+            return None
+        now_s = context.clock.monotonic_s()
+        if now_s < self._next_s:
+            return self._next_s - now_s
+        shared = room.existing()
+        if shared is None:
+            return None
+        open_ids = shared.look(lambda machine: [state.transactional_id for state in machine.in_doubt()])
+        failures: list[LogStoreError] = []
+        leases = {lease.transactional_id: lease for lease in room.leases()}
+        for transactional_id in dict.fromkeys((*open_ids, *leases)):
+            lease = leases.get(transactional_id)
+            try:
+                if lease is not None:
+                    self._look_after(lease)
+                else:
+                    self._resolve(transactional_id)
+            except TopicLockedError as error:
+                logger.debug("a transaction of %r waits: %s", transactional_id, error)
+            except LogStoreError as error:
+                failures.append(error)
+        if now_s >= self._next_forget_s:
+            self._next_forget_s = now_s + FORGET_S
+            for transactional_id in shared.look(
+                lambda machine: machine.expired(room.now_ms(), EXPIRATION_MS)
+            ):
+                if transactional_id not in leases:
+                    self._with_hold(transactional_id, self._forget)
+        wait_s = LOOK_S if open_ids or leases else IDLE_S
+        self._next_s = now_s + wait_s
+        if failures:
+            raise failures[0]
+        return wait_s
+
+    def holds(self, topic: str) -> bool:
+        return self._room.holds(topic)
+
+    # --- ids that are open here ---
+
+    def _look_after(self, lease: EmbeddedTransactionLease) -> None:
+        room = self._room
+        guard = room.guard(lease.transactional_id)
+        if not guard.try_enter():
+            return  # its own thread is at it
+        try:
+            state = room.state_of(lease.transactional_id)
+            if lease.hold is None or state is None:
+                return
+            if state.committed_from(lease.producer_id, lease.epoch):
+                lease.note_committed(state)
+            elif (state.producer_id, state.epoch) != (lease.producer_id, lease.epoch):
+                self._follow(lease, state)
+            elif lease.begun and state.is_overdue(room.now_ms()):
+                lease.abort_for(
+                    TransactionTimedOutError(
+                        f"a transaction of {lease.transactional_id!r} was open for more than "
+                        f"transaction_timeout_ms={state.timeout_ms} and was aborted",
+                        hint="make transactions shorter, or allow them more time",
+                    )
+                )
+            lease.finish_unfinished()
+        finally:
+            guard.leave()
+
+    def _follow(self, lease: EmbeddedTransactionLease, state: TransactionState) -> None:
+        """Somebody else decided: an abort is finished here, a newer opening gets the id."""
+        room = self._room
+        reason = room.moved_on(lease)
+        ended = state.ended
+        if reason is not None and not isinstance(reason, ProducerFencedError):
+            lease.note_aborted(state, reason)
+        if ended is not None:
+            try:
+                room.finish(ended, wait=False)
+            except TopicLockedError as error:
+                logger.debug("the newer opening of %r marks the rest: %s", lease.transactional_id, error)
+        if isinstance(reason, ProducerFencedError):
+            lease.fence()
+
+    # --- ids of others ---
+
+    def _resolve(self, transactional_id: str) -> None:
+        """If its owner is gone."""
+        self._with_hold(transactional_id, self._room.resolve)
+
+    def _forget(self, transactional_id: str) -> None:
+        room = self._room
+        room.coordinator().decide(
+            lambda machine: machine.decide_forget(room.now_ms(), EXPIRATION_MS, {transactional_id})
+        )
+
+    def _with_hold(self, transactional_id: str, work: Callable[[str], None]) -> None:
+        """Only if nobody has the id open, or is opening it."""
+        room = self._room
+        guard = room.guard(transactional_id)
+        if not guard.try_enter():
+            return  # it is being opened here
+        try:
+            hold = TransactionalIdLock(room.context, transactional_id)
+            try:
+                if hold.try_take():
+                    work(transactional_id)
+            finally:
+                hold.release()
+        finally:
+            guard.leave()

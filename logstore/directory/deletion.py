@@ -1,0 +1,100 @@
+"""Delete a topic so that a crash at any step leaves it whole or gone, never half.
+
+A durable note `.state/<topic id>.deleting` comes first, then the catalogue forgets the topic (this is the
+moment of deletion), then folders and state go, the note last. A store that finds a note at its opening
+finishes the deletion, or drops the note if the catalogue still has the topic.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from logstore.directory import topic_state
+from logstore.directory.catalogue import Catalogue, TopicEntry, is_uuid
+from logstore.directory.partition_folder import DELETION_NOTE, deletion_note_path, folder_is_mine
+from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
+from logstore.seams.fs import FileSystem, exists, read_file, replace_file
+
+logger = logging.getLogger(__name__)
+
+
+def announce(fs: FileSystem, root: str, entry: TopicEntry) -> None:
+    """Write the note, durably. Raises ``StorageError`` or ``DiskFullError``."""
+    content = json.dumps({"topic": entry.name, "topic_id": entry.topic_id, "partitions": entry.partitions})
+    path = deletion_note_path(root, entry.topic_id)
+    try:
+        if not exists(fs, f"{root}/{topic_state.DIRECTORY}"):
+            topic_state.make_directory(fs, root)
+        replace_file(fs, path, content.encode())
+    except OSError as error:
+        raise from_os_error(error, "write", path) from error
+
+
+def finish(fs: FileSystem, root: str, topic: str, topic_id: str, partitions: int) -> None:
+    """Remove what belongs to a topic that the catalogue no longer has. May be run again at any point."""
+    try:
+        for partition in range(partitions):
+            directory = f"{root}/{topic}-{partition}"
+            if folder_is_mine(fs, directory, topic_id):
+                fs.rename(directory, f"{directory}.{topic_id}-delete")
+        fs.sync_dir(root)
+        sweep_folders(fs, root)
+        fs.sync_dir(root)  # before the note goes: without it nobody would sweep what a power loss brings back
+        _remove_state(fs, root, topic, topic_id)
+        fs.remove(deletion_note_path(root, topic_id))
+        fs.sync_dir(f"{root}/{topic_state.DIRECTORY}")
+    except OSError as error:
+        raise from_os_error(error, "remove the files of topic", f"{root}/{topic}") from error
+
+
+def _remove_state(fs: FileSystem, root: str, topic: str, topic_id: str) -> None:
+    state = topic_state.load(fs, root, topic)
+    if state is not None and state.topic_id == topic_id:
+        topic_state.remove(fs, root, topic)
+
+
+def sweep_folders(fs: FileSystem, root: str) -> None:
+    """Remove folders that are on their way out (`*-delete`)."""
+    for name in fs.listdir(root):
+        if name.endswith("-delete"):
+            directory = f"{root}/{name}"
+            for file_name in fs.listdir(directory):
+                fs.remove(f"{directory}/{file_name}")
+            fs.rmdir(directory)
+
+
+def resume(fs: FileSystem, root: str, catalogue: Catalogue) -> None:
+    """Finish deletions that a crash cut short. The catalogue's lock is held."""
+    directory = f"{root}/{topic_state.DIRECTORY}"
+    try:
+        names = fs.listdir(directory) if exists(fs, directory) else []
+    except OSError as error:
+        raise from_os_error(error, "list", directory) from error
+    for name in names:
+        if not name.endswith(DELETION_NOTE):
+            continue
+        path = f"{directory}/{name}"
+        try:
+            topic, topic_id, partitions = _read_note(fs, path)
+            entry = catalogue.topics.get(topic)
+            if entry is not None and entry.topic_id == topic_id:
+                fs.remove(path)  # the catalogue never forgot it: the deletion did not happen
+            else:
+                finish(fs, root, topic, topic_id, partitions)
+        except (OSError, LogStoreError) as error:
+            # The topic is gone already; files that cannot be removed today must not keep a store shut.
+            logger.warning("could not finish the deletion noted in %s: %s", path, error)
+
+
+def _read_note(fs: FileSystem, path: str) -> tuple[str, str, int]:
+    try:
+        note = json.loads(read_file(fs, path))
+        topic, topic_id, partitions = note["topic"], note["topic_id"], note["partitions"]
+        if not (
+            isinstance(topic, str) and is_uuid(topic_id) and type(partitions) is int and "/" not in topic
+        ):
+            raise ValueError("fields of the wrong kind")
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedStoreError(f"{path} is not a deletion note: {error}", path=path) from None
+    return topic, topic_id, partitions

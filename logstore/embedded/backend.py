@@ -1,0 +1,489 @@
+"""The embedded backend: a store's own topics, logs and offsets behind the ``Backend`` protocol."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from logstore.api.backend import (
+    FetchRequest,
+    FetchResult,
+    GroupMembership,
+    GroupSummary,
+    JoinRequest,
+    ListedOffset,
+    MemberIdentity,
+    OffsetSpec,
+    OnProgress,
+    ProduceItem,
+    ProduceResult,
+    ProducerLease,
+    ProducerSummary,
+    TopicMetadata,
+    Wakeup,
+)
+from logstore.config import parse_topic_config
+from logstore.coordination.transaction_services import TransactionServices
+from logstore.directory.catalogue import TopicEntry
+from logstore.directory.producer_ids import ProducerIds
+from logstore.embedded.groups import EmbeddedGroups
+from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
+from logstore.embedded.transactions import EmbeddedTransactions
+from logstore.errors import (
+    InvalidArgumentError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+)
+from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
+from logstore.log.owned_log import OwnedLog
+from logstore.log.partition_log import PartitionLog, check_acks, limit_of
+from logstore.partition.cleaned_topic import CleanedTopic
+from logstore.partition.context import StoreContext
+from logstore.partition.end_offset_cache import EndOffsetCache
+from logstore.partition.topic import Topic
+from logstore.partition.topic_registry import TopicRegistry
+from logstore.types import (
+    Acks,
+    CompactedPartition,
+    ErasureReport,
+    Isolation,
+    OffsetAndMetadata,
+    TopicDescription,
+    TopicPartition,
+)
+from logstore.upkeep.cleaning_manager import CleaningManager
+from logstore.upkeep.erasure import checked_keys
+
+_FIRST_POLL_S = 0.001
+_LONGEST_POLL_S = 0.05
+_LONGEST_SLEEP_S = 1.0
+
+
+class EmbeddedBackend(EmbeddedTransactions):
+    """Thread-safe. ``partition`` gives the facade of one partition."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        partition: Callable[[str, int], PartitionLog],
+        cleaning: CleaningManager,
+    ) -> None:
+        self._cleaning = cleaning
+        self._context = context
+        self._registry = registry
+        self._partition = partition
+        ends = EndOffsetCache(registry, partition)
+        self.groups = EmbeddedGroups(context, registry, partition, ends)
+        self._producer_ids = ProducerIds(registry.take_producer_ids)
+        self.transactions = TransactionServices(
+            context,
+            registry,
+            self._producer_ids,
+            lambda create: self.groups.topic(create=create),
+            ends.of,
+        )
+
+    # --- metadata and admin ---
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        return {name: _metadata(entry) for name, entry in self._registry.catalogue.topics.items()}
+
+    def topic(self, name: str) -> TopicMetadata:
+        return _metadata(self._registry.entry(name))
+
+    def metadata_version(self) -> int:
+        return self._registry.recent_revision()
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+        self._context.check_writable()
+        if isinstance(name, str) and name not in self._registry.catalogue.topics:
+            self.groups.forget_topic(name)  # a deletion that a crash cut short may have left its offsets
+        return _metadata(self._registry.create(name, partitions, config))
+
+    def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
+        self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        self._registry.alter(name, config)
+
+    def delete_topic(self, name: str) -> None:
+        """The topic, its records, and every group's offsets in it (a new topic of that name starts anew)."""
+        entry = self._registry.delete(name)
+        self._cleaning.kit.ledger.forget(entry.topic_id)
+        self.groups.forget_topic(name)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self._context.check_writable()
+        targets = {
+            place: self._start_target(TopicPartition(*place), offset) for place, offset in offsets.items()
+        }
+        starts: dict[TopicPartition, int] = {}
+        for (name, partition), target in targets.items():
+            topic = self._registry.get(name)
+            with topic.using():
+                log = topic.log(partition)
+                # A start past the durable end would outlive the records it stands on.
+                self._context.commit([(log, log.next_offset)])
+                if log.raise_start(target):
+                    topic.save_state()
+                    log.publish()
+                starts[TopicPartition(name, partition)] = log.log_start_offset
+        return starts
+
+    def _start_target(self, place: TopicPartition, offset: int) -> int:
+        if self._registry.entry(place.topic).internal:
+            raise InvalidArgumentError(
+                f"{place.topic} is internal: its records are not yours to delete",
+                hint="delete its groups instead",
+            )
+        policy = parse_topic_config(self._registry.entry(place.topic).config).cleanup_policy
+        if not policy.delete:
+            raise InvalidArgumentError(
+                f"{place.topic} compacts and does not delete: its oldest records may be the last of their keys",
+                hint="set cleanup.policy=compact,delete, or erase keys (`logstore topic erase-key`)",
+            )
+        if type(offset) is not int or offset < -1:
+            raise InvalidArgumentError(
+                f"cannot delete the records of {place.topic}-{place.partition} before {offset!r}",
+                hint="give an offset, or -1 for the high watermark",
+            )
+        bounds = self._partition(*place).bounds()
+        if offset > bounds.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"cannot delete the records of {place.topic}-{place.partition} before {offset}: the high watermark "
+                f"is {bounds.high_watermark}",
+                hint="give at most the high watermark, or -1 for it",
+                log_start_offset=bounds.log_start_offset,
+                end_offset=bounds.high_watermark,
+            )
+        return bounds.high_watermark if offset == -1 else offset
+
+    def compact(
+        self, name: str, partition: int | None, *, roll: bool, on_progress: OnProgress | None
+    ) -> list[CompactedPartition]:
+        self._context.check_writable()
+        topic = self._cleaned_topic(name)
+        places = range(topic.entry.partitions) if partition is None else [partition]
+        done = self._cleaning.compactor.compact(topic, places, roll=roll, on_progress=on_progress)
+        return [self.transactions.office.with_names(row) for row in done]
+
+    def erase_keys(self, name: str, keys: Collection[bytes]) -> ErasureReport:
+        self._context.check_writable()
+        return self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
+
+    def _cleaned_topic(self, name: str) -> CleanedTopic:
+        internal = self._registry.entry(name).internal
+        return self._registry.shared_cleaning(name) if internal else self._registry.get(name)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        entry = self._registry.entry(name)
+        holder = self._context.locks.holder(entry.lock_slot)
+        broker = self._context.broker
+        numbers = range(entry.partitions) if broker is None else broker.partitions(name)
+        partitions = [self._partition(name, number).describe() for number in numbers]
+        compacts = parse_topic_config(entry.config).cleanup_policy.compact or entry.internal
+        if compacts and broker is None:
+            topic = self._cleaned_topic(name)
+            points = topic.cleaner_points()
+            partitions = [
+                replace(row, compaction=self._cleaning.cleaner.describe(topic, row.partition, points))
+                for row in partitions
+            ]
+        return TopicDescription(
+            name=name,
+            topic_id=entry.topic_id,
+            internal=entry.internal,
+            config=dict(entry.config),
+            owner=None if holder is None else holder.describe(),
+            partitions=tuple(partitions),
+        )
+
+    # --- produce ---
+
+    def produce(
+        self,
+        items: Sequence[ProduceItem],
+        acks: Acks,
+        timeout_s: float,  # noqa: ARG002 - the disk decides here
+    ) -> list[ProduceResult]:
+        check_acks(acks)
+        self._context.check_writable()
+        entered: list[Topic] = []
+        landed: list[tuple[OwnedLog, int] | None] = []
+        results: list[ProduceResult] = []
+        failed: dict[tuple[str, int], LogStoreError] = {}  # what is behind a failed batch is not tried
+        try:
+            for item in items:
+                held_up = failed.get(item[:2])
+                if held_up is not None:
+                    result, place = ProduceResult(-1, -1, held_up), None
+                else:
+                    result, place = self._append(item, acks, entered)
+                if result.error is not None:
+                    failed[item[:2]] = result.error
+                results.append(result)
+                landed.append(place)
+            self._make_durable(results, landed, acks)
+        finally:
+            for topic in entered:
+                topic.leave()
+        if acks == 0:
+            return [result._replace(base_offset=-1) for result in results]
+        return results
+
+    def _append(
+        self, item: ProduceItem, acks: Acks, entered: list[Topic]
+    ) -> tuple[ProduceResult, tuple[OwnedLog, int] | None]:
+        """One batch into its log; (result, what must become durable for it)."""
+        try:
+            topic = self._registry.get(item.topic)
+            topic.enter()
+            entered.append(topic)
+            log = topic.log(item.partition)
+            now_ms = self._context.clock.wall_ms()
+            header = item.header
+            if header is None:
+                batches = split_checked(item.batch, log.where)
+            else:
+                batches = [CheckedBatch(memoryview(item.batch), header)]
+            appended = log.append(check_leader_append(batches, topic.config, now_ms, log.where))
+        except LogStoreError as error:
+            return ProduceResult(-1, -1, error), None
+        stamped_ms = now_ms if topic.config.timestamp_type == "LogAppendTime" else -1
+        due = acks == "all" or log.unsynced_records >= topic.config.flush_messages
+        return ProduceResult(appended.base_offset, stamped_ms), (log, appended.next_offset) if due else None
+
+    def _make_durable(
+        self, results: list[ProduceResult], landed: list[tuple[OwnedLog, int] | None], acks: Acks
+    ) -> None:
+        wants = [place for place in landed if place is not None]
+        if not wants:
+            return
+        try:
+            self._context.commit(wants)
+        except LogStoreError as error:
+            if acks != "all":
+                return  # acks=1 promised no more than the log; the poisoned log tells the next append
+            for number, place in enumerate(landed):
+                if place is not None and place[0].synced_offset < place[1]:
+                    results[number] = ProduceResult(-1, -1, error)
+
+    # --- fetch ---
+
+    def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float,
+        wakeup: Wakeup | None = None,
+    ) -> list[FetchResult]:
+        clock = self._context.clock
+        results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+        if enough or max_wait_s <= 0 or (wakeup is not None and wakeup.is_set()):
+            return results
+        deadline_s = clock.monotonic_s() + max_wait_s
+        event = threading.Event()
+        if wakeup is not None:
+            wakeup.attach(event.set)
+        subscribed = self._subscribe(requests, event)
+        pause_s = _FIRST_POLL_S
+        try:
+            while True:
+                event.clear()
+                results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+                left_s = deadline_s - clock.monotonic_s()
+                if enough or left_s <= 0 or (wakeup is not None and wakeup.is_set()):
+                    return results
+                if self._all_owned(requests, subscribed):
+                    event.wait(min(left_s, _LONGEST_SLEEP_S))
+                else:
+                    # Another process writes: its slot in `.live` is looked at, less and less often.
+                    event.wait(min(left_s, pause_s))
+                    pause_s = min(pause_s * 2, _LONGEST_POLL_S)
+                    subscribed |= self._subscribe(requests, event)
+        finally:
+            for log in subscribed:
+                log.unsubscribe(event)
+            if wakeup is not None:
+                wakeup.attach(None)
+
+    def _logs(self, requests: Sequence[FetchRequest]) -> list[OwnedLog | None]:
+        return [self._registry.get(request.topic).owned_log(request.partition) for request in requests]
+
+    def _subscribe(self, requests: Sequence[FetchRequest], event: threading.Event) -> set[OwnedLog]:
+        logs = {log for log in self._logs(requests) if log is not None}
+        for log in logs:
+            log.subscribe(event)
+        return logs
+
+    def _all_owned(self, requests: Sequence[FetchRequest], subscribed: set[OwnedLog]) -> bool:
+        return bool(requests) and all(log is not None and log in subscribed for log in self._logs(requests))
+
+    def _collect(
+        self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
+    ) -> tuple[list[FetchResult], bool]:
+        """What is there now; whether it is worth an answer (enough bytes, or an error to tell)."""
+        results: list[FetchResult] = []
+        total, failed = 0, False
+        for request in requests:
+            limit = min(request.max_bytes, max_bytes - total)
+            if limit <= 0 < total:
+                results.append(_nothing(request))
+                continue
+            result = self._fetch_one(request, isolation, limit)
+            total += len(result.batches)
+            # What was read over (aborted records) is worth an answer, too: the reader goes on behind it.
+            failed = failed or result.error is not None
+            failed = failed or (not result.batches and result.next_offset > request.offset)
+            results.append(result)
+        return results, failed or total >= max(min_bytes, 1)
+
+    def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
+        topic, partition, offset, epoch, _ = request
+        self._context.check_usable()
+        try:
+            fetched = self._partition(topic, partition).fetch(offset, max_bytes, isolation, epoch)
+        except LogStoreError as error:
+            return FetchResult(topic, partition, b"", offset, -1, -1, -1, error)
+        bounds = fetched.bounds
+        return FetchResult(
+            topic,
+            partition,
+            fetched.data,
+            fetched.next_offset,
+            bounds.log_start_offset,
+            bounds.high_watermark,
+            bounds.last_stable_offset,
+        )
+
+    # --- offsets ---
+
+    def list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, ListedOffset]:
+        if spec in ("earliest", "latest"):
+            return self._list_bounds(partitions, spec == "latest", isolation)
+        return {TopicPartition(*place): self._list_one(self._partition(*place), spec) for place in partitions}
+
+    def _list_bounds(
+        self, partitions: Collection[TopicPartition], latest: bool, isolation: Isolation
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The catalogue is looked at once a topic: of 10,000 partitions each look would be a tenth of a second."""
+        self._context.check_usable()
+        listed: dict[TopicPartition, ListedOffset] = {}
+        topics: dict[str, Topic] = {}
+        for place in partitions:
+            name, partition = place
+            topic = topics.get(name) if type(name) is str else None
+            if topic is not None and type(partition) is int and 0 <= partition < topic.entry.partitions:
+                bounds = topic.reader(partition, looked=True).bounds()
+            else:
+                log = self._partition(name, partition)
+                topics[name] = self._registry.get(name)
+                bounds = log.bounds()
+            listed[TopicPartition(name, partition)] = (
+                ListedOffset(limit_of(bounds, isolation), -1, bounds.leader_epoch)
+                if latest
+                else ListedOffset(bounds.log_start_offset, -1, -1)
+            )
+        return listed
+
+    def _list_one(self, log: PartitionLog, spec: OffsetSpec) -> ListedOffset:
+        if spec == "max_timestamp":
+            record = log.record_of_max_timestamp()
+        elif type(spec) is int:
+            record = log.record_at_or_after(spec)
+        else:
+            raise InvalidArgumentError(
+                f"offset spec {spec!r} is not known",
+                hint="use 'earliest', 'latest', 'max_timestamp' or a timestamp in ms",
+            )
+        if record is None:
+            return ListedOffset(None)
+        return ListedOffset(record.offset, record.timestamp_ms, -1)
+
+    # --- producers ---
+
+    def init_producer(self, name: str | None) -> ProducerLease:
+        if name is None:
+            return UnnamedLease(self._producer_ids)
+        return NamedLease(self._context, self._registry, name, self._last_sequences)
+
+    def _last_sequences(self, topic: str, partition: int, ids: Sequence[int]) -> dict[int, int]:
+        """What the partition's log knows of these ids, once all of it is durable."""
+        held = self._registry.get(topic)
+        with held.using():
+            log = held.log(partition)
+            self._context.commit([(log, log.next_offset)])
+            entries = {producer_id: log.producers.entry(producer_id) for producer_id in ids}
+        return {key: entry.last_sequence for key, entry in entries.items() if entry is not None}
+
+    def list_producers(self) -> list[ProducerSummary]:
+        summaries = []
+        for name, entry in self._registry.catalogue.producers.items():
+            holder = producer_holder(self._context, name)
+            ids = tuple(row.producer_id for row in entry.ids)
+            who = None if holder is None else holder.describe()
+            summaries.append(ProducerSummary(name, ids, entry.epoch, who))
+        return summaries
+
+    def delete_producer(self, name: str) -> None:
+        hold = ProducerHold(self._context, name)
+        try:
+            self._registry.change_producers(lambda catalogue: catalogue.without_producer(name))
+        finally:
+            hold.release()
+
+    # --- groups ---
+
+    def join_group(self, group: str, request: JoinRequest) -> GroupMembership:
+        return self.groups.join(group, request)
+
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member: MemberIdentity | None = None,
+    ) -> None:
+        self.groups.commit(group, offsets, member)
+
+    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return self.groups.committed(group)
+
+    def unstable_offsets(self, group: str) -> Collection[TopicPartition]:
+        return self.groups.unstable(group)
+
+    def list_groups(self) -> list[GroupSummary]:
+        return self.groups.list()
+
+    def delete_group(self, group: str) -> None:
+        self.groups.delete(group)
+
+    def close(self) -> None:
+        self.transactions.close()
+        self.groups.close()
+
+
+def _nothing(request: FetchRequest) -> FetchResult:
+    """The call's byte limit was reached by the partitions before; this one waits for the next call."""
+    return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)
+
+
+def _metadata(entry: TopicEntry) -> TopicMetadata:
+    config = parse_topic_config(entry.config)
+    return TopicMetadata(
+        name=entry.name,
+        topic_id=entry.topic_id,
+        partitions=entry.partitions,
+        partitioner=config.partitioner,
+        compression=config.compression_type,
+        max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+        internal=entry.internal,
+        compacts=config.cleanup_policy.compact,
+    )

@@ -1,0 +1,171 @@
+"""Consumer groups of the embedded backend: members, committed offsets, and who is there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+
+from logstore.api.backend import GroupSummary, JoinRequest, MemberIdentity
+from logstore.coordination.group_manager import GroupManager, GroupTopic
+from logstore.coordination.group_member import GroupMember
+from logstore.coordination.membership_task import MembershipTask
+from logstore.coordination.offset_expiry import OffsetExpiry
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.errors import TopicExistsError, UnknownGroupError
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.groups.offsets import checked_offsets, validate_group
+from logstore.kafka_directory.groups import BrokerGroups
+from logstore.log.partition_log import PartitionLog
+from logstore.partition.context import StoreContext
+from logstore.partition.end_offset_cache import EndOffsetCache
+from logstore.partition.topic_registry import TopicRegistry
+from logstore.types import OffsetAndMetadata, TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
+
+
+class EmbeddedGroups:
+    """Thread-safe. ``partition`` gives the facade of one partition."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        partition: Callable[[str, int], PartitionLog],
+        ends: EndOffsetCache,
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._guard = threading.Lock()
+        self._topic: GroupTopic | None = None
+        broker = context.broker
+        self._broker = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
+        self._keeper = MembershipTask(lambda: self._room, threads=context.threads)
+        self._room = GroupManager(
+            context,
+            lambda create: self.topic(create=create),
+            self._partition_counts,
+            ends.of,
+            self._keeper.note_member,
+        )
+        self.expiry = self._make_expiry(context)
+
+    def _make_expiry(self, context: StoreContext) -> OffsetExpiry:
+        def fresh() -> GroupTopic:
+            return CoordinatorRuntime(context, self._registry.entry(OFFSETS_TOPIC), GroupCoordinator)
+
+        return OffsetExpiry(
+            context,
+            lambda: self._registry.has_seen(OFFSETS_TOPIC),
+            lambda: self._topic,
+            fresh,
+            lambda: bool(self._room.members()),
+        )
+
+    def topic(self, *, create: bool) -> GroupTopic | None:
+        """`__consumer_offsets` and its machine; None if it is not there and is not to be made."""
+        with self._guard:
+            if self._topic is not None:
+                return self._topic
+            entry = self._registry.catalogue.topics.get(OFFSETS_TOPIC)
+            if entry is None:
+                if not create:
+                    return None
+                try:
+                    entry = self._registry.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG, internal=True)
+                except TopicExistsError:
+                    entry = self._registry.entry(OFFSETS_TOPIC)  # another process was first
+            self._topic = CoordinatorRuntime(self._context, entry, GroupCoordinator)
+            return self._topic
+
+    def _partition_counts(self) -> Mapping[str, int]:
+        return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
+
+    # --- members ---
+
+    def join(self, group: str, request: JoinRequest) -> GroupMember:
+        return self._room.join(group, request)
+
+    def step(self) -> float | None:
+        """What is due for the members here; seconds until more will be."""
+        return self._keeper.step()
+
+    # --- offsets ---
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity | None,
+    ) -> None:
+        self._context.check_writable()
+        member_id, epoch = (None, None) if member is None else member
+        self._room.commit(group, checked_offsets(offsets), member_id, epoch)
+
+    def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        if self._broker is not None:
+            return self._broker.newest().committed(group)
+        topic = self.topic(create=False)
+        if topic is None:
+            validate_group(group)
+            return {}
+        return topic.look(lambda machine: machine.committed(group))
+
+    def unstable(self, group: str) -> Collection[TopicPartition]:
+        topic = None if self._broker is not None else self.topic(create=False)
+        return () if topic is None else topic.look(lambda machine: machine.pending(group).keys())
+
+    def forget_topic(self, name: str) -> None:
+        """Every group's committed offsets in a topic that is not there."""
+        topic = self.topic(create=False)
+        if topic is not None and topic.look(lambda machine: machine.decide_delete_topic(name).records):
+            topic.decide(lambda machine: machine.decide_delete_topic(name))
+            self._room.refresh()
+
+    # --- groups ---
+
+    def list(self) -> list[GroupSummary]:
+        if self._broker is not None:
+            known = self._broker.newest()
+            return [GroupSummary(name, "empty", (), known.committed(name)) for name in known.groups()]
+        topic = self.topic(create=False)
+        if topic is None:
+            return []
+        found = topic.look(
+            lambda machine: [(machine.describe(name), machine.committed(name)) for name in machine.groups()]
+        )
+        dead = self._room.find_dead(topic, {one.group for one, _ in found if one.members})
+        summaries = []
+        for one, offsets in found:
+            gone = dead.get(one.group, ())  # whoever acts on the group next takes them out
+            members = tuple(member for member in one.members if member.member_id not in gone)
+            state = one.state if members else "empty"
+            summaries.append(GroupSummary(one.group, state, members, offsets, one.assignor, one.epoch))
+        return summaries
+
+    def delete(self, group: str) -> None:
+        validate_group(group)
+        self._context.check_writable()
+        topic = self.topic(create=False)
+        if topic is None:
+            raise UnknownGroupError(f"group {group!r} has no committed offsets to delete")
+        self._room.without_dead(
+            group, lambda: topic.decide(lambda machine: machine.decide_delete_group(group))
+        )
+
+    # --- ending ---
+
+    def close(self) -> None:
+        self._keeper.close()
+        self.expiry.close()
+        self._room.close()
+        with self._guard:
+            topic = self._topic
+        if topic is not None:
+            topic.close()
+
+    def abandon(self) -> None:
+        """As if the process had been killed: the members' locks are free."""
+        self.expiry.close()
+        self._room.close()

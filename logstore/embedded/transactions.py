@@ -1,0 +1,29 @@
+"""The transactional part of the embedded backend."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from logstore.api.backend import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.coordination.transaction_services import TransactionServices
+
+
+class EmbeddedTransactions:
+    """Part of ``EmbeddedBackend``."""
+
+    transactions: TransactionServices
+
+    def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
+        return self.transactions.room.open(transactional_id, timeout_ms)
+
+    def list_transactions(self) -> list[TransactionSummary]:
+        return self.transactions.office.summaries()
+
+    def abort_transaction(self, transactional_id: str) -> TransactionSummary:
+        return self.transactions.office.abort(transactional_id)
+
+    def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
+        return self.transactions.office.find_hanging(topics)
+
+    def end_hanging(self, hanging: HangingTransaction) -> None:
+        self.transactions.office.end_hanging(hanging)

@@ -1,0 +1,1 @@
+"""A Kafka broker's log directory, read-only, also beside the running broker."""

@@ -1,0 +1,1 @@
+"""What leaves a log: retention's decisions, compaction, retired files."""

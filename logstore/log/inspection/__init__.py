@@ -1,0 +1,1 @@
+"""Looks into files without opening a store for writing: dump and verify."""

@@ -1,0 +1,28 @@
+"""What a log tells of itself at one moment, and who waits for it to change."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Appended(NamedTuple):
+    """Offsets given to one append: [base_offset, next_offset)."""
+
+    base_offset: int
+    next_offset: int
+
+
+class LogOffsets(NamedTuple):
+    """What readers may see of a log at one moment."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    log_end_offset: int
+    leader_epoch: int
+
+
+class Waiter(Protocol):
+    """Told, by ``set``, whenever more may be seen, or never will be."""
+
+    def set(self) -> None: ...

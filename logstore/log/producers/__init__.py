@@ -1,0 +1,1 @@
+"""Producer state of a partition: dedupe, fencing, open transactions, snapshots and the transaction index."""

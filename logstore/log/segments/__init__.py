@@ -1,0 +1,1 @@
+"""Segment files with their indexes, and the list of them."""

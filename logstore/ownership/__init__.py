@@ -1,0 +1,1 @@
+"""Several processes on one directory: locks, turns, live slots, heartbeats."""

@@ -1,0 +1,86 @@
+"""``Locks``: the protocol of a store's locks, and ``LockHolder``: the process that holds one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from socket import gethostname
+from typing import Final, NamedTuple, Protocol
+
+from logstore.seams.clock import Clock
+
+CATALOGUE_SLOT: Final = 0
+
+
+class LockHolder(NamedTuple):
+    """Who holds a lock. ``since_ms``: ms since 1970 UTC."""
+
+    pid: int
+    host: str
+    command: str
+    since_ms: int
+
+    def describe(self) -> str:
+        """For messages, e.g. ``pid 71 on host7 (python import.py), since 2026-11-27 21:40:02`` local time."""
+        since = datetime.fromtimestamp(self.since_ms / 1000, tz=UTC).astimezone()
+        return f"pid {self.pid} on {self.host} ({self.command}), since {since:%Y-%m-%d %H:%M:%S}"
+
+
+class Locks(Protocol):
+    """The locks of one store, as one opened store sees them."""
+
+    def try_acquire(self, slot: int) -> bool:
+        """Take the slot if it is free. StorageError when the system refuses more than the lock."""
+        ...
+
+    def acquire(self, slot: int, timeout_s: float, what: str) -> None:
+        """Take the slot, waiting at most ``timeout_s``. ``what`` names it in the TopicLockedError."""
+        ...
+
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+        """As ``acquire``, for slots that are held for moments only: whoever waits is next, also where the
+        holder comes back at once (``lock_turns.py``)."""
+        ...
+
+    def try_turn(self, slot: int) -> bool:
+        """Be the one who gets the slot next, if nobody is."""
+        ...
+
+    def end_turn(self, slot: int) -> None:
+        """No longer be the next."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Give up a slot that this object holds."""
+        ...
+
+    def held(self, slot: int) -> bool:
+        """Whether this object holds the slot."""
+        ...
+
+    def holder(self, slot: int) -> LockHolder | None:
+        """Who holds the slot, this object included; None when it is free (or its holder is not known)."""
+        ...
+
+    def taken(self, slot: int) -> bool:
+        """Whether anybody holds the slot, this object included."""
+        ...
+
+    def close(self) -> None:
+        """Give up all slots; the object is of no more use."""
+        ...
+
+    def abandon(self) -> None:
+        """What the system does for a process that was killed: all it held is free."""
+        ...
+
+
+def this_process(clock: Clock) -> LockHolder:
+    """This process as a holder. The command is named without its arguments: they may hold secrets."""
+    script = sys.argv[0] if sys.argv and sys.argv[0] else "-"
+    name = os.path.basename(script)
+    if name == "__main__.py":
+        name = "-m " + os.path.basename(os.path.dirname(script))
+    runs_python = name.startswith("-") or name.endswith(".py")
+    return LockHolder(os.getpid(), gethostname(), f"python {name}" if runs_python else name, clock.wall_ms())

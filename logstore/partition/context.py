@@ -1,0 +1,84 @@
+"""What the parts of one opened store share: the seams, the pool, the boards, the two threads' owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
+from logstore.kafka_directory.directory import BrokerDirectory
+from logstore.log.owned_log import OwnedLog
+from logstore.log.recovery.recovery import RecoveredPartition
+from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.tail_cache import TailBudget
+from logstore.ownership.heartbeats import HeartbeatBoard
+from logstore.ownership.live import LiveBoard
+from logstore.ownership.lock import Locks
+from logstore.seams.clock import Clock
+from logstore.seams.fs import FileSystem
+
+if TYPE_CHECKING:
+    from logstore.partition.coordinator_log import CoordinatorLog
+
+
+@dataclass(kw_only=True, slots=True)
+class StoreContext:
+    """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
+    ``commit``: make logs durable up to their ends, sharing syncs; ``note_dirty``: a log has unsynced
+    records from now on; ``note_owned``: some topic was taken (the housekeeper has work)."""
+
+    root: str
+    fs: FileSystem
+    clock: Clock
+    locks: Locks
+    live: LiveBoard
+    pool: FilePool
+    tails: TailBudget
+    read_only: bool
+    lock_timeout_s: float
+    recovery_threads: int
+    commit: Callable[[list[tuple[OwnedLog, int]]], None]
+    note_dirty: Callable[[OwnedLog], None]
+    note_owned: Callable[[], None]
+    broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
+    threads: bool = True  # whether background work has threads of its own
+    heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
+    offsets_retention_s: float = 7 * 86_400.0  # of groups without members; Kafka's offsets.retention.minutes
+    recovered: list[RecoveredPartition] = field(default_factory=list)
+    shared_logs: dict[str, CoordinatorLog] = field(default_factory=dict)  # of internal topics, by topic id
+    shared_logs_lock: Lock = field(default_factory=Lock)
+    closed: bool = False
+    forked: bool = False
+
+    def check_usable(self) -> None:
+        if self.forked:
+            raise ForkedStoreError(f"the store at {self.root} was opened before os.fork()")
+        if self.closed:
+            raise StoreClosedError(f"the store at {self.root} is closed")
+
+    def check_writable(self) -> None:
+        if not (self.forked or self.closed or self.read_only):
+            return
+        self.check_usable()
+        if self.read_only:
+            raise ReadOnlyStoreError(f"the store at {self.root} was opened read-only")
+
+    def show(self, slot: int, log: OwnedLog) -> None:
+        """Publish what a log has now, for readers in other processes and for its next owner."""
+        bounds = log.bounds()
+        base, position = log.end_position
+        self.live.publish(
+            slot,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_end_offset=bounds.log_end_offset,
+            segment_base=base,
+            end_position=position,
+            leader_epoch=bounds.leader_epoch,
+        )
+
+    def partition_directory(self, topic: str, partition: int) -> str:
+        return f"{self.root}/{topic}-{partition}"

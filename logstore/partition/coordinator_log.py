@@ -1,0 +1,351 @@
+"""The log of an internal topic that many processes write, each for a moment.
+
+Nobody owns it for long. Whoever writes holds the topic's lock, catches up with what others appended, appends,
+syncs, and gives the lock back. Where the log ended is handed from process to process in `.live`: as long as the
+slot is of this boot, says that all was synced, and agrees with the size of the file, there is nothing to
+recover, and what was appended to the same segment is just counted. In any other case (the machine restarted, a
+process died half way) the log is recovered first, like any other.
+
+Closed segments may be put in the place of others at any time, by the process that cleans. So the list of an
+open log is believed for its last segment alone; the others are read through ``observed``, which knows how.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from logstore.config import TopicConfig, parse_topic_config
+from logstore.directory import topic_state
+from logstore.directory.catalogue import TopicEntry
+from logstore.directory.partition_folder import ensure_folder
+from logstore.directory.topic_state import PartitionState, TopicState
+from logstore.errors import CorruptBatchError, LogStoreError, TopicLockedError, from_os_error
+from logstore.log.owned_log import OwnedLog
+from logstore.log.read_only_log import ReadOnlyLog
+from logstore.log.recovery.recovery import Loaded, LoadRules, load
+from logstore.log.segments.segment import LOG_SUFFIX, Chunk
+from logstore.log.segments.tail_cache import TailCache
+from logstore.ownership.cleaning_lease import cleaner_of
+from logstore.ownership.live import LiveSlot
+from logstore.partition.context import StoreContext
+from logstore.seams.fs import exists
+
+logger = logging.getLogger(__name__)
+
+_NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
+
+
+class CoordinatorLog:
+    """Thread-safe. One for each internal topic of an opened store: see ``shared_log``."""
+
+    def __init__(self, context: StoreContext, entry: TopicEntry) -> None:
+        self._context = context
+        self.entry = entry
+        self.config: TopicConfig = parse_topic_config(entry.config)
+        self.directory = context.partition_directory(entry.name, 0)
+        self._slot = entry.live_slot(0)
+        self._holding = threading.Lock()
+        self._log: OwnedLog | None = None
+        self.before_drop: Callable[[], None] = _nothing  # told before an open log is given up
+        self.observed = ReadOnlyLog(
+            where=entry.name,
+            directory=self.directory,
+            pool=context.pool,
+            live=context.live,
+            live_slot=self._slot,
+            state=self.row,
+        )
+
+    @property
+    def where(self) -> str:
+        return self.entry.name
+
+    # --- writing ---
+
+    @contextmanager
+    def held(self, timeout_s: float, *, fresh: bool = False) -> Iterator[OwnedLog]:
+        """The log, caught up, with the topic's lock held meanwhile. What is appended inside has to be synced
+        inside. ``fresh``: also its closed segments are those that there are now. TopicLockedError after
+        ``timeout_s``; errors of opening and recovering a log; ``OSError`` of what happens inside becomes a
+        StorageError."""
+        context, slot = self._context, self.entry.lock_slot
+        started_s = context.clock.monotonic_s()
+        what = f"internal topic {self.where!r}"
+        if not self._holding.acquire(timeout=max(min(timeout_s, threading.TIMEOUT_MAX), 0)):
+            raise TopicLockedError(
+                f"{what} is locked by another thread of this process; waited {timeout_s:.1f} s for it",
+                hint="raise lock_timeout_s",
+            )
+        try:
+            left_s = timeout_s - (context.clock.monotonic_s() - started_s)
+            context.locks.acquire_in_turn(slot, left_s, what)
+            try:
+                yield self._caught_up(fresh)
+            except OSError as error:
+                raise from_os_error(error, "read", self.directory) from error
+            finally:
+                context.locks.release(slot)
+        finally:
+            self._holding.release()
+
+    def _caught_up(self, fresh: bool) -> OwnedLog:
+        try:
+            return self._newest(fresh)
+        except CorruptBatchError as error:
+            raise damaged(self.where, error) from error
+
+    def _newest(self, fresh: bool) -> OwnedLog:
+        slot = self._context.live.read(self._slot)
+        log = self._log
+        usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
+        if log is not None and slot is not None and usable and not fresh and not self._was_rolled(slot):
+            if _is_at(log, slot):
+                return log
+            if _may_follow(log, slot) and log.follow_to(slot.log_end_offset, slot.end_position):
+                return log
+        self._drop()
+        self._log = self._load(slot)
+        return self._log
+
+    @contextmanager
+    def unsettled(self, log: OwnedLog) -> Iterator[None]:
+        """What is written inside is more than the log's file tells by its size (an abort's row comes before its
+        marker): who finds that this process died inside has to recover the log."""
+        bounds, (base, position) = log.bounds(), log.end_position
+        self._context.live.publish(
+            self._slot,
+            log_start_offset=bounds.log_start_offset,
+            high_watermark=bounds.high_watermark,
+            last_stable_offset=bounds.last_stable_offset,
+            log_end_offset=bounds.log_end_offset + 1,
+            segment_base=base,
+            end_position=position,
+            leader_epoch=bounds.leader_epoch,
+        )
+        try:
+            yield
+        except LogStoreError:
+            if not log.dirty and not log.poisoned:
+                log.publish()  # nothing was written
+            raise
+
+    def _drop(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            self.before_drop()
+            log.close()
+
+    def _agrees(self, slot: LiveSlot) -> bool:
+        """Whether the slot describes a log that needs no recovery: all synced, and the file as long."""
+        if slot.high_watermark != slot.log_end_offset:
+            return False
+        if slot.end_position == 0:
+            return True
+        path = f"{self.directory}/{slot.segment_base:020d}{LOG_SUFFIX}"
+        try:
+            size = self._context.fs.stat(path).size
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
+        return size == slot.end_position
+
+    def _was_rolled(self, slot: LiveSlot) -> bool:
+        """Whether a process that did not live to say so has made the next segment: to append to the one before
+        it would hide what is appended."""
+        if slot.segment_base == slot.log_end_offset:
+            return False
+        path = f"{self.directory}/{slot.log_end_offset:020d}{LOG_SUFFIX}"
+        try:
+            return exists(self._context.fs, path)
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
+
+    def _load(self, slot: LiveSlot | None) -> OwnedLog:
+        context = self._context
+        state = self._state()
+        clean = slot is not None and self._agrees(slot)
+        row = _NEW if state is None else state.partitions.get(0, _NEW)
+        rules = LoadRules(
+            recovery_point=slot.log_end_offset if clean and slot is not None else row.recovery_point,
+            log_start_offset=row.log_start_offset,
+            clean=clean,
+            same_boot=state is not None and state.boot_id == context.clock.boot_id(),
+            interval_bytes=self.config.index_interval_bytes,
+            max_batch_bytes=self.config.max_message_bytes,
+            now_ms=context.clock.wall_ms(),
+            no_producers_at=row.no_producers_at,
+            seen_s=context.clock.monotonic_s(),
+            leave_cleaned=cleaner_of(context, self.where) is not None,
+        )
+        try:
+            ensure_folder(context.fs, context.root, self.directory, self.entry.topic_id)
+            loaded = load(context.pool, self.directory, self.where, 0, rules)
+            if not clean:
+                # Only now: a state of this boot promises that nothing of an earlier one is left to be cut.
+                self._write_state(
+                    loaded.next_offset,
+                    rules.log_start_offset,
+                    loaded.producers.no_producers_at,
+                    min(row.cleaner_point, loaded.next_offset),
+                )
+        except OSError as error:
+            raise from_os_error(error, "open", self.directory) from error
+        if not clean and loaded.next_offset > 0:
+            context.recovered.append(loaded.report)
+        log = self._made(loaded, rules.log_start_offset)
+        if log.segments.active is not None:
+            log.segments.active.forget_aborted()  # what another process put there may be in memory alone
+        log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
+        return log
+
+    def _made(self, loaded: Loaded, log_start_offset: int) -> OwnedLog:
+        context = self._context
+        return OwnedLog(
+            where=self.where,
+            directory=self.directory,
+            pool=context.pool,
+            config=self.config,
+            clock=context.clock,
+            loaded=loaded,
+            log_start_offset=log_start_offset,
+            tail=TailCache(context.tails, self.config.tail_cache_bytes),
+            publish=lambda log: context.show(self._slot, log),
+            before_roll=self.save_state,
+            on_dirty=lambda _: None,  # every append here is synced before the lock goes
+            on_poison=self._note_poisoned,
+        )
+
+    # --- reading ---
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """Whole batches from the one that holds ``offset`` on, below ``limit_offset``, which is at most what
+        this process knows to be synced. Errors as ``ReadOnlyLog.read``."""
+        log = self._log
+        active = None if log is None else log.segments.active
+        if log is None or active is None:
+            return self.observed.read(offset, max_bytes, limit_offset)
+        if active.base_offset <= offset and limit_offset <= log.synced_offset:
+            return log.read(offset, max_bytes, limit_offset)
+        return self.observed.read(offset, max_bytes, limit_offset)
+
+    # --- the state ---
+
+    def _state(self) -> TopicState | None:
+        state = topic_state.load(self._context.fs, self._context.root, self.where)
+        return None if state is None or state.topic_id != self.entry.topic_id else state
+
+    def row(self) -> PartitionState | None:
+        state = self._state()
+        return None if state is None else state.partitions.get(0)
+
+    def save_state(self, log: OwnedLog) -> None:
+        """With the lock held. How far others have cleaned is in the file alone."""
+        row = self.row()
+        cleaned = log.cleaner_point if row is None else max(log.cleaner_point, row.cleaner_point)
+        self._write_state(log.recovery_point, log.log_start_offset, log.producers.no_producers_at, cleaned)
+
+    def _note_poisoned(self, log: OwnedLog) -> None:
+        """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
+        try:
+            self._write_state(
+                log.recovery_point,
+                log.log_start_offset,
+                min(log.producers.no_producers_at, log.recovery_point),
+                log.cleaner_point,
+                boot_id="",
+            )
+        except LogStoreError as error:
+            logger.error("%s failed, and its state could not say so: %s", self.where, error)
+
+    def _write_state(
+        self,
+        recovery_point: int,
+        log_start_offset: int,
+        no_producers_at: int,
+        cleaner_point: int,
+        boot_id: str | None = None,
+    ) -> None:
+        context = self._context
+        row = PartitionState(
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            high_watermark=recovery_point,
+            log_end_offset=recovery_point,
+            no_producers_at=no_producers_at,
+            cleaner_point=cleaner_point,
+        )
+        boot_id = context.clock.boot_id() if boot_id is None else boot_id
+        state = TopicState(self.entry.topic_id, boot_id, False, {0: row})
+        topic_state.save(context.fs, context.root, self.where, state)
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """Leave a recovery point behind, so that the next boot has little to scan. Best effort by design: the
+        log is durable as it is, and a busy lock or a full disk changes nothing about that."""
+        with self._holding:
+            log = self._log
+            if log is None:
+                return
+            context = self._context
+            if not log.poisoned and context.locks.try_acquire(self.entry.lock_slot):
+                try:
+                    slot = context.live.read(self._slot)
+                    if slot is not None and _is_at(log, slot) and self._agrees(slot):
+                        log.checkpoint()
+                        self.save_state(log)
+                except LogStoreError as error:
+                    logger.warning("no recovery point left for %s: %s", self.where, error)
+                finally:
+                    context.locks.release(self.entry.lock_slot)
+            self._drop()
+
+
+def shared_log(context: StoreContext, entry: TopicEntry) -> CoordinatorLog:
+    """The store's one ``CoordinatorLog`` of an internal topic."""
+    with context.shared_logs_lock:
+        found = context.shared_logs.get(entry.topic_id)
+        if found is None:
+            found = context.shared_logs[entry.topic_id] = CoordinatorLog(context, entry)
+        return found
+
+
+def damaged(topic: str, error: CorruptBatchError) -> CorruptBatchError:
+    """What a damaged batch of an internal topic means for whoever meets it, which may be any call."""
+    if error.advice:
+        return error
+    return CorruptBatchError(
+        f"internal topic {topic!r} is damaged: {error.message}",
+        hint="`logstore log verify` says what else is; `logstore log salvage` copies all that is readable into a new "
+        "store",
+        path=error.path,
+        position=error.position,
+    )
+
+
+def _nothing() -> None:
+    """Nobody has to be told."""
+
+
+def _is_at(log: OwnedLog, slot: LiveSlot) -> bool:
+    return (slot.segment_base, slot.end_position) == log.end_position and (
+        slot.log_end_offset,
+        slot.leader_epoch,
+    ) == (log.next_offset, log.leader_epoch)
+
+
+def _may_follow(log: OwnedLog, slot: LiveSlot) -> bool:
+    """Whether all that is new lies in the segment that the log appends to, too."""
+    base, position = log.end_position
+    return (
+        not log.dirty
+        and slot.segment_base == base
+        and 0 < position < slot.end_position
+        and slot.log_end_offset > log.next_offset
+        and slot.leader_epoch == log.leader_epoch
+        and slot.log_start_offset == log.log_start_offset
+    )

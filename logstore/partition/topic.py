@@ -1,0 +1,519 @@
+"""One topic in this process: its ownership (lock, state file, recovery) and its partitions' logs.
+
+A process takes the topic's lock at its first append, recovers what an earlier owner left, marks the state
+"in use" durably, and keeps the lock until it releases the topic (or it was idle for long). All writing goes
+through ``using()``, so that an idle release never happens under an append. Reading needs no lock: from this
+process's own log while it owns the topic, else as an observer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from logstore.config import TopicConfig, parse_topic_config
+from logstore.directory import topic_state
+from logstore.directory.catalogue import TopicEntry
+from logstore.directory.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
+from logstore.directory.topic_state import PartitionState, TopicState
+from logstore.errors import (
+    DamagedStoreError,
+    LogStoreError,
+    TopicLockedError,
+    UnknownTopicError,
+    from_os_error,
+)
+from logstore.log.owned_log import OwnedLog
+from logstore.log.read_only_log import ReadOnlyLog
+from logstore.log.recovery.recovery import Loaded, LoadRules, load
+from logstore.log.segments.tail_cache import TailCache
+from logstore.ownership.topic_use import Guest, Unshared, Using, inside
+from logstore.partition.broker_logs import broker_log
+from logstore.partition.context import StoreContext
+
+logger = logging.getLogger(__name__)
+
+_NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
+
+
+class Topic(Unshared):
+    """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
+
+    ``_owning`` is held while the topic is taken, given up or checkpointed, which may wait for another process
+    or for users; ``_lock`` guards a few fields and is never held while anything is waited for, so that
+    readers go on. Order of locks: ``_owning``, the registry's, ``_lock``; or ``_owning`` (or ``_opening``),
+    a log's, ``_state_lock``.
+    """
+
+    def __init__(self, context: StoreContext, entry: TopicEntry, lookup: Callable[[str], TopicEntry]) -> None:
+        self._context = context
+        self._lookup = lookup
+        self.entry = entry
+        self.config: TopicConfig = parse_topic_config(entry.config)
+        self._owning = threading.Lock()
+        self._lock = threading.Lock()
+        self._unused = threading.Condition(self._lock)
+        self._opening = threading.Lock()  # one thread at a time opens logs
+        self._state_lock = threading.Lock()  # one writer of the state file; taken under a log's lock, too
+        self._users = 0
+        self._draining = False  # a release waits for its users: only those that are inside already come in
+        self._leaving = False  # ... and has seen the last one go
+        self._deleted = False
+        self.guest: Guest | None = None
+        self._logs: dict[int, OwnedLog] = {}
+        self._observed: dict[int, ReadOnlyLog] = {}
+        self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
+        self._saved: TopicState | None = None  # as this process last wrote it
+        self._lease_clean = False  # whether the rows above describe cleanly closed partitions
+        self.owned = False
+        self.pinned = False
+        self.last_used_s = 0.0
+        self.last_checkpoint_s = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    def update(self, entry: TopicEntry) -> None:
+        """Take over changed settings or partitions; logs that are open obey from their next append on."""
+        self.entry = entry
+        self.config = parse_topic_config(entry.config)
+        for log in list(self._logs.values()):
+            log.config = self.config
+            log.tail.limit_bytes = self.config.tail_cache_bytes
+
+    # --- ownership ---
+
+    def using(self, *, counts_as_use: bool = True) -> Using[Topic]:
+        """``counts_as_use=False``: the housekeeper's own visits must not keep an idle topic."""
+        return Using(self, counts_as_use)
+
+    def enter(self) -> None:
+        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError``."""
+        depth = getattr(inside, "topics", 0)
+        while True:
+            self._context.check_writable()
+            with self._lock:
+                if self.owned and not self._leaving and (depth or not self._draining):
+                    self._users += 1
+                    inside.topics = depth + 1
+                    return
+            self._own()
+
+    def try_enter(self) -> bool:
+        """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
+        with self._lock:
+            if not self.owned or self._leaving or self._draining or self._deleted:
+                return False
+            self._users += 1
+            inside.topics = getattr(inside, "topics", 0) + 1
+            return True
+
+    def host(self, guest: Guest | None) -> bool:
+        """A cleaning begins (only by who is inside) or ends (None): while it goes on the topic is in use, and
+        ``guest`` is told before the topic goes. False if there is one already, or the topic was deleted."""
+        with self._lock:
+            if guest is not None and (self.guest is not None or self._deleted):
+                return False
+            self.guest = guest
+            return True
+
+    def evict_guest(self) -> None:
+        """End the cleaning that is under way, in order."""
+        guest = self.guest
+        if guest is not None:
+            guest.evict()
+
+    def leave(self, counts_as_use: bool = True) -> None:
+        inside.topics -= 1
+        with self._lock:
+            self._users -= 1
+            if counts_as_use:
+                self.last_used_s = self._context.clock.monotonic_s()
+            if self._users == 0 and self._draining:
+                self._unused.notify_all()
+
+    def _own(self) -> None:
+        """Take the topic, unless another thread just did. ``lock_timeout_s`` bounds the whole wait."""
+        context = self._context
+        started_s = context.clock.monotonic_s()
+        if not self._owning.acquire(timeout=min(context.lock_timeout_s, threading.TIMEOUT_MAX)):
+            raise TopicLockedError(
+                f"topic {self.name!r} is being taken or released by another thread of this process; waited "
+                f"{context.lock_timeout_s:.1f} s for it",
+                hint="raise lock_timeout_s",
+            )
+        try:
+            if not self.owned:
+                self._acquire(context.lock_timeout_s - (context.clock.monotonic_s() - started_s))
+        finally:
+            self._owning.release()
+
+    def own_if_free(self) -> bool:
+        """Own the topic if nobody else does, without waiting; True if it is owned now."""
+        if self._owning.acquire(blocking=False):
+            try:
+                if not self.owned:
+                    self._acquire(0.0)
+            except TopicLockedError:
+                return False
+            finally:
+                self._owning.release()
+        return self.owned
+
+    def _acquire(self, timeout_s: float) -> None:
+        self.entry.refuse_internal()
+        context = self._context
+        context.locks.acquire(self.entry.lock_slot, timeout_s, f"topic {self.name!r}")
+        try:
+            self._take_over()
+        except BaseException:
+            context.locks.release(self.entry.lock_slot)
+            raise
+        self.last_used_s = self.last_checkpoint_s = context.clock.monotonic_s()
+        self.owned = True
+        context.note_owned()
+
+    def _take_over(self) -> None:
+        """The lock is ours: recover what needs it, then say durably that the topic is in use."""
+        context = self._context
+        self.update(self._newest_entry())
+        state = topic_state.load(context.fs, context.root, self.name)
+        if state is not None and state.topic_id != self.entry.topic_id:
+            state = None  # an earlier topic of this name
+        if state is None or state != self._saved:
+            self._forget_logs()
+        self._rows = dict(state.partitions) if state is not None else {}
+        self._lease_clean = state is not None and state.clean
+        if not self._lease_clean:
+            self._recover_all(state)
+        self.save_state(clean=False)
+
+    def _newest_entry(self) -> TopicEntry:
+        """The topic as the catalogue has it now. ``UnknownTopicError`` if it was deleted."""
+        entry = self._lookup(self.name)
+        if self._deleted or entry.topic_id != self.entry.topic_id:
+            raise UnknownTopicError(
+                f"topic {self.name!r} was deleted and made anew; this handle is the old one's",
+                hint="ask the store for the topic again",
+            )
+        return entry
+
+    def _recover_all(self, state: TopicState | None) -> None:
+        """Every partition that has a folder. Many at a time where threads are allowed: each waits for a few
+        syncs, and the file system commits those of all together."""
+        context = self._context
+        same_boot = state is not None and state.boot_id == context.clock.boot_id()
+
+        def recover(partition: int) -> None:
+            directory = context.partition_directory(self.name, partition)
+            if partition in self._rows or folder_is_mine(context.fs, directory, self.entry.topic_id):
+                self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
+            elif state is None:
+                self._refuse_lost(partition, directory)
+
+        partitions = range(self.entry.partitions)
+        if context.recovery_threads <= 1 or len(partitions) == 1:
+            for partition in partitions:
+                recover(partition)
+            return
+        with ThreadPoolExecutor(context.recovery_threads, "logstore-recovery") as workers:
+            for _ in workers.map(recover, partitions):
+                pass  # the first failure is raised here, when all under way are done
+
+    def _refuse_lost(self, partition: int, directory: str) -> None:
+        """``DamagedStoreError`` if the running boot knows of records that neither a state nor a folder shows."""
+        slot = self._context.live.read(self.entry.live_slot(partition))
+        if slot is not None and slot.log_end_offset > slot.log_start_offset:
+            raise DamagedStoreError(
+                f"{directory} and the state of topic {self.name!r} are gone, with the records up to offset "
+                f"{slot.log_end_offset}",
+                path=directory,
+            )
+
+    def release(self) -> None:
+        """Close in order: everything durable, the state marked clean, the lock given up. Waits for appends
+        that are under way.
+
+        A poisoned partition cannot be closed in order: the topic is then left as after a power loss, and the
+        next owner recovers it.
+        """
+        with self._owning:
+            try:
+                with self._lock:
+                    if not self.owned:
+                        return
+                    self.pinned = False
+                    self._draining = True
+                    while self._users > 0:
+                        self._unused.wait()
+                    self._leaving = True
+                self._give_up()
+            finally:
+                self._draining = self._leaving = False
+
+    def _give_up(self) -> None:
+        """``_owning`` is held, and nobody is inside or can come in."""
+        self.evict_guest()
+        try:
+            self._close_in_order()
+        finally:
+            self.owned = False
+            self._context.locks.release(self.entry.lock_slot)
+            for log in self.open_logs():
+                log.wake_waiters()  # who waits here must look at the next owner's slot instead
+
+    def _close_in_order(self) -> None:
+        """Every partition gets its chance; a failure that nobody was told of yet is raised at the end."""
+        failures: list[LogStoreError] = []
+        for log in self._logs.values():
+            if not log.poisoned:
+                try:
+                    log.checkpoint()
+                except LogStoreError as error:
+                    failures.append(error)
+        if any(log.dirty and not log.poisoned for log in self._logs.values()):
+            self._forget_logs()  # the state stays "in use": recovery will look at what is there
+        else:
+            self.save_state(clean=True)
+            if any(log.poisoned for log in self._logs.values()):
+                self._forget_logs()
+        if failures:
+            raise failures[0]
+
+    def abandon(self) -> None:
+        """Forget everything without any input or output: what a killed process does."""
+        self.owned = False
+        self._logs.clear()
+        self._saved = None
+        self._observed.clear()
+
+    def discard(self) -> None:
+        """The topic was deleted: forget its logs; what waits for them is woken. The lock stays ours."""
+        self._deleted = True  # no guest comes in any more
+        self.evict_guest()
+        with self._opening:
+            self._deleted = True  # from here on no log is opened, and no state written
+            self._forget_logs(UnknownTopicError(f"topic {self.name!r} was deleted"))
+        with self._state_lock:
+            pass  # a state that was being written is in place now, to be removed with all else
+        self.forget_files()
+
+    def forget_files(self) -> None:
+        """The topic was deleted: a later one may have files of the same names."""
+        self._deleted = True
+        with self._lock:
+            self._observed.clear()
+        for partition in range(self.entry.partitions):
+            self._context.pool.forget(self._context.partition_directory(self.name, partition))
+
+    def give_up_lock(self) -> None:
+        """After ``discard``: nothing is saved, the lock goes."""
+        with self._owning:
+            if self.owned:  # else a release or the idle one came first
+                self.owned = False
+                self._context.locks.release(self.entry.lock_slot)
+
+    def _forget_logs(self, why: UnknownTopicError | None = None) -> None:
+        for log in self._logs.values():
+            log.close(why)
+        self._logs.clear()
+        self._saved = None
+
+    def idle_release(self, idle_s: float) -> bool:
+        """Release if nobody used the topic for ``idle_s`` and it is not pinned; True if it was released."""
+        if not self._owning.acquire(blocking=False):
+            return False  # it is being taken or given up
+        try:
+            with self._lock:
+                idle = self._context.clock.monotonic_s() - self.last_used_s
+                if (
+                    not self.owned
+                    or self.pinned
+                    or self.guest is not None
+                    or self._users > 0
+                    or idle < idle_s
+                ):
+                    return False
+                self._leaving = True
+            self._give_up()
+            return True
+        finally:
+            self._leaving = False
+            self._owning.release()
+
+    # --- state ---
+
+    def checkpoint(self) -> None:
+        """Make the recovery points durable where they moved (the owner, every few seconds and at rolls)."""
+        if not self._owning.acquire(blocking=False):
+            return  # it is being taken or given up, which writes the state, too
+        try:
+            if not self.owned:
+                return
+            self.last_checkpoint_s = self._context.clock.monotonic_s()
+            for log in tuple(self._logs.values()):
+                if not log.poisoned and log.next_offset > log.recovery_point:
+                    log.checkpoint()
+            saved = self._saved.partitions if self._saved is not None else {}
+            moved = any(
+                partition not in saved or saved[partition].recovery_point != log.recovery_point
+                for partition, log in self._logs.items()
+            )
+            if moved:
+                self.save_state(clean=False)
+        finally:
+            self._owning.release()
+
+    def save_state(self, *, clean: bool = False) -> None:
+        """Make the offsets of all partitions durable as they now are; ``clean``: closed in order."""
+        with self._state_lock:
+            if self._deleted:
+                return
+            context = self._context
+            rows = dict(self._rows)
+            poisoned = False
+            for partition, log in tuple(self._logs.items()):
+                poisoned = poisoned or log.poisoned
+                rows[partition] = PartitionState(
+                    recovery_point=log.recovery_point,
+                    log_start_offset=log.log_start_offset,
+                    high_watermark=log.synced_offset,
+                    log_end_offset=log.synced_offset,
+                    no_producers_at=log.producers.no_producers_at,
+                    cleaner_point=log.cleaner_point,
+                )
+            # After a failed sync the page cache may show what no disk holds: recovery must not trust it,
+            # so the state names no boot, which is how a power loss looks.
+            boot_id = "" if poisoned else context.clock.boot_id()
+            state = TopicState(self.entry.topic_id, boot_id, clean and not poisoned, rows)
+            topic_state.save(context.fs, context.root, self.name, state)
+            self._saved = state
+
+    def _note_poisoned(self) -> None:
+        """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
+        try:
+            self.save_state(clean=False)
+        except LogStoreError as error:
+            logger.error("topic %s: a partition failed, and the state could not say so: %s", self.name, error)
+
+    # --- logs ---
+
+    def log(self, partition: int) -> OwnedLog:
+        """The partition's log; only inside ``using()``. UnknownPartitionError, DamagedStoreError."""
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        with self._opening:
+            log = self._logs.get(partition)
+            if log is None:
+                self._newest_entry()
+                log = self._open(partition, clean=True, same_boot=True, known=True)
+            return log
+
+    def open_logs(self) -> list[OwnedLog]:
+        """The partitions open for writing in this process."""
+        return list(self._logs.values())
+
+    def owned_log(self, partition: int) -> OwnedLog | None:
+        """The partition's log if this process owns the topic and has it open."""
+        return self._logs.get(partition) if self.owned else None
+
+    def reader(self, partition: int, *, looked: bool = False) -> OwnedLog | ReadOnlyLog:
+        """What to read the partition from, right now. ``looked``: the caller has just seen the catalogue."""
+        if self.owned and (log := self._logs.get(partition)) is not None:
+            return log
+        if not looked:
+            self._newest_entry()
+        with self._lock:
+            observed = self._observed.get(partition)
+            if observed is None:
+                directory = self._context.partition_directory(self.name, partition)
+                observed = self._observed[partition] = broker_log(
+                    self._context, self.name, partition
+                ) or ReadOnlyLog(
+                    where=f"{self.name}-{partition}",
+                    directory=directory,
+                    pool=self._context.pool,
+                    live=self._context.live,
+                    live_slot=self.entry.live_slot(partition),
+                    state=lambda: self._row_of(partition),
+                    is_anothers=lambda: folder_is_anothers(self._context.fs, directory, self.entry.topic_id),
+                )
+            return observed
+
+    def _row_of(self, partition: int) -> PartitionState | None:
+        state = topic_state.load(self._context.fs, self._context.root, self.name)
+        if state is None or state.topic_id != self.entry.topic_id:
+            return None
+        return state.partitions.get(partition)
+
+    def _open(self, partition: int, *, clean: bool, same_boot: bool, known: bool) -> OwnedLog:
+        context = self._context
+        self.entry.live_slot(partition)  # refuses a partition that the topic does not have
+        directory = context.partition_directory(self.name, partition)
+        row = self._rows.get(partition, _NEW)
+        clean = clean and self._lease_clean and partition in self._rows
+        rules = LoadRules(
+            recovery_point=(row.log_end_offset if clean else row.recovery_point) if known else None,
+            log_start_offset=row.log_start_offset,
+            clean=clean,
+            same_boot=same_boot,
+            interval_bytes=self.config.index_interval_bytes,
+            max_batch_bytes=self.config.max_message_bytes,
+            now_ms=context.clock.wall_ms(),
+            no_producers_at=row.no_producers_at,
+            seen_s=context.clock.monotonic_s(),
+        )
+        try:
+            if row.recovery_point == 0:
+                ensure_folder(context.fs, context.root, directory, self.entry.topic_id)
+            elif folder_is_anothers(context.fs, directory, self.entry.topic_id):
+                raise DamagedStoreError(f"{directory} holds another topic's records", path=directory)
+            loaded = load(context.pool, directory, self.name, partition, rules)
+        except OSError as error:
+            raise from_os_error(error, "open", directory) from error
+        if not clean and loaded.next_offset > 0:
+            context.recovered.append(loaded.report)
+        log = self._make_log(partition, directory, loaded, row)
+        self._logs[partition] = log
+        log.config = self.config  # the settings may have changed since it was made
+        return log
+
+    def _make_log(self, partition: int, directory: str, loaded: Loaded, row: PartitionState) -> OwnedLog:
+        context = self._context
+        slot = self.entry.live_slot(partition)
+
+        jitter = self.config.segment_jitter_ms
+        log = OwnedLog(
+            where=f"{self.name}-{partition}",
+            directory=directory,
+            pool=context.pool,
+            config=self.config,
+            clock=context.clock,
+            loaded=loaded,
+            log_start_offset=row.log_start_offset,
+            tail=TailCache(context.tails, self.config.tail_cache_bytes),
+            publish=partial(context.show, slot),
+            before_roll=lambda _: self.save_state(clean=False),
+            on_dirty=context.note_dirty,
+            on_poison=lambda _: self._note_poisoned(),
+            # Spread by name, not by chance: a run stays a function of its seed.
+            roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
+        )
+        log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
+        return log
+
+    def cleaner_points(self) -> dict[int, int]:
+        """Before which offset each partition is clean, as far as this process knows, else as its owner last
+        made durable."""
+        if not self.owned:
+            state = topic_state.load(self._context.fs, self._context.root, self.name)
+            known = state is not None and state.topic_id == self.entry.topic_id
+            return {at: row.cleaner_point for at, row in state.partitions.items()} if known and state else {}
+        points = {at: row.cleaner_point for at, row in self._rows.items()}
+        return points | {at: log.cleaner_point for at, log in tuple(self._logs.items())}

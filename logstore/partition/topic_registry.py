@@ -1,0 +1,329 @@
+"""The topics of an opened store: the catalogue as last seen, and one ``Topic`` for each that is in use.
+
+Locks are always taken in one order: topics by their slot, the catalogue last and for a moment only. Changes
+made by other processes are noticed by a ``stat`` of the catalogue file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from logstore.config import changed_config, parse_topic_config
+from logstore.directory import deletion
+from logstore.directory.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
+from logstore.errors import InvalidPartitionsError, LogStoreError, UnknownTopicError, from_os_error
+from logstore.format.batch import decode_batches
+from logstore.kafka_directory.directory import BrokerDirectory
+from logstore.partition.cleaned_topic import CleanedTopic
+from logstore.partition.context import StoreContext
+from logstore.partition.coordinator_log import shared_log
+from logstore.partition.coordinator_log_cleaning import SharedCleaning
+from logstore.partition.topic import Topic
+
+logger = logging.getLogger(__name__)
+
+CATALOGUE_SLOT: Final = 0
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+
+class TopicRegistry:
+    """Thread-safe. ``random_bytes`` makes topic ids."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        file: CatalogueFile | BrokerDirectory,
+        catalogue: Catalogue,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._context = context
+        self._file = file
+        self._catalogue = catalogue
+        self._look_again_s = 0.0
+        self._random_bytes = random_bytes
+        self._lock = threading.RLock()
+        self._open: dict[str, Topic] = {}
+        self._retained = _retained_names(catalogue)
+        self._compacted = _compacted_names(catalogue)
+        self._shared: dict[str, SharedCleaning] = {}
+        self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
+
+    # --- looking ---
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The newest catalogue: loaded again if another process changed it."""
+        self._context.check_usable()
+        self.look_for_changes()
+        return self._catalogue
+
+    def recent_revision(self) -> int:
+        """The catalogue's revision, another process's change at most 10 ms late. Asked once a batch: a stat
+        each time gives up the GIL, and a busy sender keeps it for a whole switch interval."""
+        now_s = self._context.clock.monotonic_s()
+        if now_s >= self._look_again_s:
+            self._look_again_s = now_s + 0.01
+            self._context.check_usable()
+            self.look_for_changes()
+        return self._catalogue.revision
+
+    def _adopt(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._retained = _retained_names(catalogue)
+        self._compacted = _compacted_names(catalogue)
+        if self.retains and not self._context.read_only:
+            self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
+        for name, topic in list(self._open.items()):
+            entry = catalogue.topics.get(name)
+            if entry is None or entry.topic_id != topic.entry.topic_id:
+                if not topic.owned:
+                    del self._open[name]  # deleted by another process, perhaps made anew
+                    topic.forget_files()
+            elif entry != topic.entry:
+                topic.update(entry)
+
+    def entry(self, name: str) -> TopicEntry:
+        return self.catalogue.topic(name)
+
+    def get(self, name: str) -> Topic:
+        """The topic, from memory if it was used before. ``UnknownTopicError``."""
+        topic = self._open.get(name) if isinstance(name, str) else None
+        if topic is not None and topic.owned:
+            return topic  # nobody else can delete it or make it anew
+        with self._lock:
+            entry = self.catalogue.topic(name)
+            topic = self._open.get(name)
+            if topic is None:
+                topic = self._open[name] = Topic(self._context, entry, self.entry)
+            return topic
+
+    def look_for_changes(self) -> None:
+        """Take over what other processes changed; the housekeeper calls this now and then for owners."""
+        if self._loading or self._file.changed():
+            with self._lock:
+                if self._file.changed():
+                    self._load()
+
+    def _load(self) -> Catalogue:
+        """The lock is held. Whatever was loaded is adopted at once: it does not count as changed any more."""
+        self._loading = True
+        try:
+            catalogue = self._file.load()
+            self._adopt(catalogue)
+            return catalogue
+        finally:
+            self._loading = False
+
+    @property
+    def retains(self) -> bool:
+        """Whether any topic's settings let segments go, or have them cleaned, or there are internal ones: they are
+        cleaned, too, and transactions may have to be ended for a process that died."""
+        return bool(self._retained or self._compacted or self._internal_names())
+
+    def has_seen(self, name: str) -> bool:
+        """Whether there is such a topic, as far as this process knows: no look at the file."""
+        return name in self._catalogue.topics
+
+    def retained(self) -> list[Topic]:
+        """Topics whose settings let segments go."""
+        return self._found(self._retained)
+
+    def compacted(self) -> list[Topic]:
+        """Topics whose settings have them cleaned."""
+        return self._found(self._compacted)
+
+    def cleaned(self) -> list[CleanedTopic]:
+        """All that is compacted, internal topics among them."""
+        found: list[CleanedTopic] = []
+        for name in [] if self._context.read_only else self._internal_names():
+            try:
+                found.append(self.shared_cleaning(name))
+            except UnknownTopicError:
+                continue  # just deleted
+        return [*self.compacted(), *found]
+
+    def _internal_names(self) -> list[str]:
+        return [name for name, entry in self._catalogue.topics.items() if entry.internal]
+
+    def shared_cleaning(self, name: str) -> SharedCleaning:
+        """An internal topic for its cleaner. ``UnknownTopicError``."""
+        with self._lock:
+            entry = self._catalogue.topic(name)
+            found = self._shared.get(entry.topic_id)
+            if found is None:
+                log = shared_log(self._context, entry)
+                found = self._shared[entry.topic_id] = SharedCleaning(self._context, log)
+            return found
+
+    def _found(self, names: list[str]) -> list[Topic]:
+        found: list[Topic] = []
+        for name in [] if self._context.read_only else names:
+            try:
+                found.append(self.get(name))
+            except UnknownTopicError:
+                continue  # just deleted
+        return found
+
+    def opened(self) -> list[Topic]:
+        return list(self._open.values())
+
+    # --- changing ---
+
+    def _change(self, change: Callable[[Catalogue], Catalogue]) -> Catalogue:
+        """Load, change, save under the catalogue's lock."""
+        context = self._context
+        context.check_writable()
+        with self._lock:
+            context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
+            try:
+                loaded = self._load()
+                changed = change(loaded)
+                if changed is loaded:
+                    return changed
+                self._loading = True
+                self._file.save(changed)
+                self._adopt(changed)
+            finally:
+                self._loading = False
+                context.locks.release(CATALOGUE_SLOT)
+            return changed
+
+    def create(
+        self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False
+    ) -> TopicEntry:
+        """``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``, ``InvalidConfigError``."""
+        parse_topic_config(config)
+        topic_id = encode_uuid(self._random_bytes(16))
+        now_ms = self._context.clock.wall_ms()
+        return self._change(
+            lambda catalogue: catalogue.with_topic(
+                name,
+                topic_id=topic_id,
+                partitions=partitions,
+                config=config,
+                created_ms=now_ms,
+                internal=internal,
+            )
+        ).topic(name)
+
+    def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
+        """Keys move to other partitions when their number changes, so a topic whose records have keys needs
+        ``allow_keyed``. ``InvalidPartitionsError``; ``InvalidTopicError`` for an internal one."""
+        self.entry(name).refuse_internal()
+        if not allow_keyed:
+            self._refuse_if_keyed(name)
+        self._change(lambda catalogue: catalogue.with_partitions(name, total))
+
+    def _refuse_if_keyed(self, name: str) -> None:
+        topic = self.get(name)
+        if topic.config.partitioner != "round_robin" and _has_keys(topic):
+            raise InvalidPartitionsError(
+                f"topic {name!r} holds records with keys: with more partitions, new records of a key land in "
+                "another partition than its old ones",
+                hint="pass allow_keyed=True (--allow-keyed) if order per key across the change does not matter",
+            )
+
+    def alter(self, name: str, change: Mapping[str, str | None]) -> None:
+        self.entry(name).refuse_internal()
+        self._change(
+            lambda catalogue: catalogue.with_config(
+                name, changed_config(catalogue.topic(name).config, change)
+            )
+        )
+
+    def delete(self, name: str) -> TopicEntry:
+        """Own the topic, forget it durably, then remove its files. ``TopicLockedError`` names an owner."""
+        context = self._context
+        topic = self.get(name)
+        if topic.entry.internal:
+            raise UnknownTopicError(
+                f"{name!r} is internal and cannot be deleted",
+                hint="groups can be deleted, and unused ids are",
+            )
+        with topic.using():
+            entry = topic.entry
+            deletion.announce(context.fs, context.root, entry)
+            self._change(lambda catalogue: catalogue.without_topic(name))
+            with self._lock:
+                self._open.pop(name, None)
+            topic.discard()
+            try:
+                deletion.finish(context.fs, context.root, name, entry.topic_id, entry.partitions)
+            except LogStoreError as error:
+                logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
+        topic.give_up_lock()
+        return entry
+
+    # --- producers ---
+
+    def take_producer_ids(self, count: int) -> int:
+        """Make ``count`` ids this process's own, durably; the first of them."""
+        return self._change(lambda catalogue: catalogue.with_producer_ids(count)).next_producer_id - count
+
+    def change_producers(self, change: Callable[[Catalogue], Catalogue]) -> Catalogue:
+        """Change named producers, durably; the catalogue after it. Nothing is written if nothing changes."""
+        return self._change(change)
+
+    # --- ending ---
+
+    def close(self) -> None:
+        """Release every topic; the first failure is raised when all had their chance."""
+        failures: list[LogStoreError] = []
+        for shared in list(self._shared.values()):
+            shared.close()
+        for log in list(self._context.shared_logs.values()):
+            log.close()
+        for topic in self.opened():
+            try:
+                topic.release()
+            except LogStoreError as error:
+                failures.append(error)
+        self._file.close()
+        if failures:
+            raise failures[0]
+
+    def abandon(self) -> None:
+        for topic in self.opened():
+            topic.abandon()
+        for shared in self._shared.values():
+            shared.abandon()
+        self._open.clear()
+
+
+def _has_keys(topic: Topic) -> bool:
+    """Whether the first record of any partition has a key."""
+    for partition in range(topic.entry.partitions):
+        reader = topic.reader(partition)
+        bounds = reader.bounds()
+        try:
+            chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
+        except OSError as error:
+            raise from_os_error(error, "read", reader.where) from error
+        if chunk is not None and any(
+            record.key is not None for record in decode_batches(chunk.data, topic.name, partition)
+        ):
+            return True
+    return False
+
+
+def _compacted_names(catalogue: Catalogue) -> list[str]:
+    """Topics that are compacted by their owner, or by whoever has time; internal ones are nobody's own, and
+    cleaned in another way (``shared_cleaning.py``)."""
+    return [
+        name
+        for name, entry in catalogue.topics.items()
+        if not entry.internal and "compact" in entry.config.get("cleanup.policy", "")
+    ]
+
+
+def _retained_names(catalogue: Catalogue) -> list[str]:
+    keys = ("retention.ms", "retention.bytes")
+    return [
+        name
+        for name, entry in catalogue.topics.items()
+        if not entry.internal and any(key in entry.config for key in keys)
+    ]

@@ -1,0 +1,1 @@
+"""What is done for a store without being asked: retention, compaction, timed flush, erasure."""

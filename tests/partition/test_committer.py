@@ -1,0 +1,212 @@
+"""Group commit: alone at once, together once; an error reaches exactly those who wait for that log."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from logstore.errors import LogStoreError, OutcomeUnknownError
+from logstore.partition.committer import Committer
+from logstore.seams.clock import ManualClock, SystemClock
+from logstore.store import LogStore
+
+DEADLINE_S = 30.0
+
+
+class FakeLog:
+    """Syncs everything up to ``end``; ``gate`` holds a sync up, ``failure`` fails it."""
+
+    def __init__(self) -> None:
+        self.synced_offset = 0
+        self.end = 0
+        self.syncs: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+        self.failure: BaseException | None = None
+
+    def sync(self) -> None:
+        target = self.end
+        self.syncs.append(threading.current_thread().name)
+        self.entered.release()
+        assert self.gate.wait(DEADLINE_S)
+        if self.failure is not None:
+            raise self.failure
+        self.synced_offset = max(self.synced_offset, target)
+
+
+def wants(*pairs: tuple[FakeLog, int]) -> Any:
+    return list(pairs)
+
+
+def in_threads(calls: list[Callable[[], object]]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=call) for call in calls]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def queued(committer: Committer, count: int) -> None:
+    """Wait until that many tickets are in the queue."""
+    deadline = threading.Event()
+    for _ in range(int(DEADLINE_S / 0.002)):
+        if len(committer._queue) >= count:
+            return
+        deadline.wait(0.002)
+    raise AssertionError(f"only {len(committer._queue)} of {count} queued")
+
+
+def test_alone_it_syncs_in_the_callers_thread() -> None:
+    committer, log = Committer(SystemClock(), threads=True), FakeLog()
+    log.end = 3
+    committer.commit(wants((log, 3)))
+    assert log.syncs == [threading.current_thread().name]
+    committer.commit(wants((log, 3)))
+    assert len(log.syncs) == 1  # it was durable already
+    committer.close()
+
+
+def test_without_threads_always() -> None:
+    committer, first, second = Committer(ManualClock(), threads=False), FakeLog(), FakeLog()
+    first.end = second.end = 1
+    committer.commit(wants((first, 1), (second, 1)))
+    assert (len(first.syncs), len(second.syncs)) == (1, 1)
+    committer.close()
+
+
+def test_many_share_one_sync() -> None:
+    committer, log = Committer(SystemClock(), threads=True), FakeLog()
+    log.gate.clear()
+    log.end = 1
+    (alone,) = in_threads([lambda: committer.commit(wants((log, 1)))])
+    assert log.entered.acquire(timeout=DEADLINE_S)
+    done: list[int] = []
+    log.end = 9
+
+    def commit(offset: int) -> None:
+        committer.commit(wants((log, offset)))
+        assert log.synced_offset >= offset
+        done.append(offset)
+
+    others = in_threads([partial(commit, offset) for offset in range(2, 10)])
+    while committer._inside < 9:
+        log.entered.acquire(timeout=0.002)
+    log.gate.set()
+    for thread in (alone, *others):
+        thread.join(DEADLINE_S)
+    assert sorted(done) == list(range(2, 10))
+    assert len(log.syncs) <= 3
+    assert committer.groups >= 1
+    committer.close()
+
+
+def test_a_failure_reaches_exactly_those_who_wait_for_that_log() -> None:
+    committer, good, bad, blocker = Committer(SystemClock(), threads=True), FakeLog(), FakeLog(), FakeLog()
+    good.end = bad.end = blocker.end = 1
+    blocker.gate.clear()
+    bad.failure = OutcomeUnknownError("the disk said no")
+    results: dict[str, LogStoreError | None] = {}
+
+    def commit(name: str, *pairs: tuple[FakeLog, int]) -> None:
+        try:
+            committer.commit(wants(*pairs))
+            results[name] = None
+        except LogStoreError as error:
+            results[name] = error
+
+    (first,) = in_threads([lambda: commit("blocker", (blocker, 1))])
+    assert blocker.entered.acquire(timeout=DEADLINE_S)
+    held = in_threads([lambda: commit("held", (blocker, 1))])  # keeps the committer's thread busy
+    assert blocker.entered.acquire(timeout=DEADLINE_S)
+    others = in_threads(
+        [
+            lambda: commit("good", (good, 1)),
+            lambda: commit("bad", (bad, 1)),
+            lambda: commit("bad too", (bad, 1)),
+            lambda: commit("both", (good, 1), (bad, 1)),
+            lambda: commit("good too", (good, 1)),
+        ]
+    )
+    queued(committer, 5)
+    blocker.gate.set()
+    for thread in (first, *held, *others):
+        thread.join(DEADLINE_S)
+    assert {name for name, error in results.items() if error is not None} == {"bad", "bad too", "both"}
+    assert len(bad.syncs) == len(good.syncs) == 1
+    committer.close()
+
+
+def test_closing_finishes_what_is_queued_and_later_commits_still_sync() -> None:
+    committer, log = Committer(SystemClock(), threads=True), FakeLog()
+    log.gate.clear()
+    log.end = 1
+    threads = in_threads([lambda: committer.commit(wants((log, 1))) for _ in range(4)])
+    assert log.entered.acquire(timeout=DEADLINE_S)
+    closing = in_threads([committer.close])
+    log.gate.set()
+    for thread in (*threads, *closing):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    log.end = 2
+    committer.commit(wants((log, 2)))
+    assert log.synced_offset == 2
+
+
+def test_a_fault_of_the_program_leaves_nobody_waiting() -> None:
+    committer, log, blocker = Committer(SystemClock(), threads=True), FakeLog(), FakeLog()
+    blocker.gate.clear()
+    blocker.end = log.end = 1
+    log.failure = ZeroDivisionError("a bug")
+    errors: list[BaseException] = []
+
+    def commit(wanted: FakeLog) -> None:
+        try:
+            committer.commit(wants((wanted, 1)))
+        except LogStoreError as error:
+            errors.append(error)
+
+    first = in_threads([lambda: commit(blocker)])
+    assert blocker.entered.acquire(timeout=DEADLINE_S)
+    rest = in_threads([lambda: commit(log), lambda: commit(log)])
+    blocker.gate.set()
+    for thread in (*first, *rest):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+    assert len(errors) in (1, 2)
+    assert all("ZeroDivisionError" in str(error) for error in errors)
+    log.failure = None
+    committer.commit(wants((log, 1)))
+    assert log.synced_offset == 1, "the next group is served as if nothing had been"
+    committer.close()
+
+
+def test_sixteen_threads_on_a_real_disk_share_syncs_and_lose_nothing(tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    with LogStore(root) as store:
+        store.create_topic("t", config={"segment.bytes": "200000"})
+        log = store.partition("t", 0)
+        placed: list[tuple[int, bytes]] = []
+
+        def work(thread: int) -> None:
+            for number in range(40):
+                value = b"%d %d" % (thread, number)
+                offset = log.append([(None, value)], acks="all").offset
+                assert log.high_watermark > offset
+                placed.append((offset, value))
+
+        threads = in_threads([partial(work, number) for number in range(16)])
+        for thread in threads:
+            thread.join(2 * DEADLINE_S)
+        metrics = store.metrics()
+        assert sorted(offset for offset, _ in placed) == list(range(640))
+        assert metrics["logstore_syncs_total"] < 400
+        assert metrics["logstore_group_commits_total"] >= 10
+        assert metrics["logstore_unsynced_records"] == 0
+    with LogStore(root, "r") as store:
+        assert [r.value for r in store.partition("t", 0).records(0)] == [v for _, v in sorted(placed)]
+    assert threading.active_count() < 20
+    assert len(os.listdir("/proc/self/fd")) < 200
