@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logstore.client.admin import Admin
-    from logstore.client.consumer import Consumer
-    from logstore.client.dead_letters import DeadLetters
-    from logstore.client.delivery import Delivery, DeliveryGroup
-    from logstore.client.producer import Producer
-    from logstore.client.table import KeyTable
+    from logstore.client.consumer.consumer import Consumer
+    from logstore.client.consumer.dead_letters import DeadLetters
+    from logstore.client.producer.delivery import Delivery, DeliveryGroup
+    from logstore.client.producer.producer import Producer
+    from logstore.client.table.table import KeyTable
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
     from logstore.log.partition_log import PartitionLog
