@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        found: Any = version("logstore")
+        found: Any = version("logstore-engine")
     elif name in _MODULES:
         return importlib.import_module(f"logstore.{name}")
     elif name in _PLACES:
