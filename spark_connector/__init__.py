@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 
         raise MissingExtraError(
             f"the Spark connector needs the package {error.name}, which is not installed",
-            hint="pip install 'logstore[spark]'",
+            hint="pip install 'logstore-engine[spark]'",
         ) from error
 
 

@@ -4,7 +4,7 @@ One short loop finds where records start; numpy then reads each field of all rec
 values become views (Arrow's binary_view: length, prefix, buffer, offset) over the very bytes of the batches,
 which one cast gathers. Many small batches cost little more than a large one: their sections are joined first.
 
-numpy and pyarrow come with ``pip install 'logstore[arrow]'`` and are imported on first use.
+numpy and pyarrow come with ``pip install 'logstore-engine[arrow]'`` and are imported on first use.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _require_arrow() -> None:
         except ImportError as error:
             raise MissingExtraError(
                 f"Arrow tables need the package {package}, which is not installed",
-                hint="pip install 'logstore[arrow]'",
+                hint="pip install 'logstore-engine[arrow]'",
             ) from error
 
 

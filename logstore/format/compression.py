@@ -4,7 +4,7 @@ Shapes, as Kafka's Java client writes and reads them: gzip streams; LZ4 frames (
 frames; snappy in the frame of the Java library (``82 53 4e 41 50 50 59 00``, two i32 versions, then blocks
 of ``length i32, raw snappy``) or raw, as some other clients write it: both are read.
 
-gzip comes with Python; the others need ``pip install 'logstore[compression]'`` and are imported on first use.
+gzip comes with Python; the others need ``pip install 'logstore-engine[compression]'`` and are imported on first use.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _load(package: str, codec: str) -> ModuleType:
     except ImportError as error:
         raise MissingExtraError(
             f"codec {codec} needs the package {package.partition('.')[0]}, which is not installed",
-            hint="pip install 'logstore[compression]'",
+            hint="pip install 'logstore-engine[compression]'",
         ) from error
 
 
