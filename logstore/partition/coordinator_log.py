@@ -192,19 +192,19 @@ class CoordinatorLog:
             if not clean:
                 # Only now: a state of this boot promises that nothing of an earlier one is left to be cut.
                 self._write_state(
-                    loaded.next_offset,
+                    loaded.log_end_offset,
                     rules.log_start_offset,
                     loaded.producers.no_producers_at,
-                    min(row.cleaner_point, loaded.next_offset),
+                    min(row.cleaner_point, loaded.log_end_offset),
                 )
         except OSError as error:
             raise from_os_error(error, "open", self.directory) from error
-        if not clean and loaded.next_offset > 0:
+        if not clean and loaded.log_end_offset > 0:
             context.recovered.append(loaded.report)
         log = self._made(loaded, rules.log_start_offset)
         if log.segments.active is not None:
             log.segments.active.forget_aborted()  # what another process put there may be in memory alone
-        log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
+        log.cleaner_point = min(row.cleaner_point, loaded.log_end_offset)
         return log
 
     def _made(self, loaded: Loaded, log_start_offset: int) -> OwnedLog:
@@ -233,7 +233,7 @@ class CoordinatorLog:
         active = None if log is None else log.segments.active
         if log is None or active is None:
             return self.observed.read(offset, max_bytes, limit_offset)
-        if active.base_offset <= offset and limit_offset <= log.synced_offset:
+        if active.base_offset <= offset and limit_offset <= log.flushed_offset:
             return log.read(offset, max_bytes, limit_offset)
         return self.observed.read(offset, max_bytes, limit_offset)
 
@@ -345,7 +345,7 @@ def _is_at(log: OwnedLog, slot: LiveSlot) -> bool:
     return (slot.segment_base, slot.end_position) == log.end_position and (
         slot.log_end_offset,
         slot.leader_epoch,
-    ) == (log.next_offset, log.leader_epoch)
+    ) == (log.log_end_offset, log.leader_epoch)
 
 
 def _may_follow(log: OwnedLog, slot: LiveSlot) -> bool:
@@ -355,7 +355,7 @@ def _may_follow(log: OwnedLog, slot: LiveSlot) -> bool:
         not log.dirty
         and slot.segment_base == base
         and 0 < position < slot.end_position
-        and slot.log_end_offset > log.next_offset
+        and slot.log_end_offset > log.log_end_offset
         and slot.leader_epoch == log.leader_epoch
         and slot.log_start_offset == log.log_start_offset
     )
