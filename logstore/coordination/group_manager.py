@@ -34,7 +34,7 @@ from logstore.partition.context import StoreContext
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.api.backend import JoinRequest
+    from logstore.api.groups import JoinRequest
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 
-from logstore.api.backend import GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity
 from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from logstore.api.backend import OnProgress
+from logstore.api.admin_plane import OnProgress
 from logstore.directory.partition_folder import folder_is_mine
 from logstore.errors import (
     ClientClosedError,

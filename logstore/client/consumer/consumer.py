@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Generic, NamedTuple
 
 from logstore.api.backend import Backend
+from logstore.api.groups import Assignor
 from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.assignment_changes import Following, Hooks, PartitionsHook
@@ -40,7 +41,6 @@ from logstore.errors import (
     LogStoreError,
     WakeupError,
 )
-from logstore.groups.assignors import Assignor
 from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.seams.clock import Clock, SystemClock
 from logstore.types import Isolation, OffsetAndMetadata, Record, RecordMetadata, TopicPartition

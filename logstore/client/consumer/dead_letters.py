@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logstore.api.backend import Backend, FetchRequest
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest
 from logstore.arguments import shown
 from logstore.client.producer.producer import Producer
 from logstore.directory.internal_topics import refuse_internal

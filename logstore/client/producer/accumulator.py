@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logstore.api.backend import ProduceResult
+from logstore.api.records import ProduceResult
 from logstore.client.producer.partition_queue import PartitionQueue, doubt_error, timeout_error
 from logstore.client.producer.pending import Driver, PendingBatch
 from logstore.client.producer.route import TopicRoute

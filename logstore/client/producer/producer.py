@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic
 
-from logstore.api.backend import Backend, ProducerLease
+from logstore.api.backend import Backend
+from logstore.api.producers import ProducerLease
 from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.partitioner import (
     POSITIVE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from logstore.api.backend import TopicMetadata
+from logstore.api.topics import TopicMetadata
 from logstore.client.partitioner import KeyPartitioner, key_partitioner
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from logstore.api.backend import ProducerLease
+from logstore.api.producers import ProducerLease
 from logstore.client.producer.partition_queue import PartitionQueue
 from logstore.client.producer.pending import PendingBatch
 

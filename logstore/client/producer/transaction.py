@@ -15,7 +15,8 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic
 
-from logstore.api.backend import MemberIdentity, TransactionLease
+from logstore.api.groups import MemberIdentity
+from logstore.api.transactions import TransactionLease
 from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.delivery import Delivery, DeliveryGroup
 from logstore.client.producer.sender import Sender

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from logstore.api.backend import Backend, MemberIdentity
+from logstore.api.backend import Backend
+from logstore.api.groups import MemberIdentity
 from logstore.arguments import shown
 from logstore.errors import InvalidArgumentError
 from logstore.types import OffsetAndMetadata, TopicPartition

@@ -6,7 +6,8 @@ import copy
 import threading
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
-from logstore.api.backend import Backend, TransactionLease
+from logstore.api.backend import Backend
+from logstore.api.transactions import TransactionLease
 from logstore.arguments import shown, whole
 from logstore.client.partitioner import checked_partition
 from logstore.client.producer.accumulator import Accumulator
