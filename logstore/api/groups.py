@@ -6,9 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-from logstore.arguments import shown
-from logstore.errors import InvalidArgumentError, LogStoreError
+from logstore.arguments import mapping, partition_place, shown, whole
+from logstore.errors import InvalidArgumentError, InvalidGroupError, LogStoreError
 from logstore.types import OffsetAndMetadata, TopicPartition
+
+MAX_GROUP_CHARACTERS: Final = 249
+_MAX_PARTITION: Final = 2**31 - 1
 
 Assignor: TypeAlias = Literal["range", "round_robin", "sticky"]
 ASSIGNORS: Final[tuple[str, ...]] = get_args(Assignor)
@@ -137,3 +140,45 @@ def validate_assignor(assignor: object) -> None:
     """InvalidArgumentError unless it is the name of one."""
     if assignor not in ASSIGNORS:
         raise InvalidArgumentError(f"assignor={shown(assignor)}", hint=f"it is one of {', '.join(ASSIGNORS)}")
+
+
+def validate_group(group: str) -> None:
+    """InvalidGroupError unless ``group`` is 1 to 249 characters of valid Unicode without NUL."""
+    if not isinstance(group, str):
+        raise InvalidGroupError(f"a group name is text, not {type(group).__name__}")
+    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
+        raise InvalidGroupError(f"group name of {len(group)} characters: {group[:40]!r}")
+    if "\0" in group or any("\ud800" <= character <= "\udfff" for character in group):
+        raise InvalidGroupError(f"group name {group!r} holds a NUL or half of a surrogate pair")
+
+
+def checked_offsets(
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is to be committed, by kind: partitions as (topic, partition), positions as ``OffsetAndMetadata``
+    (or just offsets). InvalidArgumentError."""
+    if type(offsets) is dict and offsets and are_offsets(offsets):
+        return dict(offsets)
+    checked: dict[TopicPartition, OffsetAndMetadata] = {}
+    for place, position in mapping(offsets, "offsets", "(topic, partition) -> OffsetAndMetadata").items():
+        if not isinstance(position, tuple) or len(position) != 3:
+            position = OffsetAndMetadata(whole(position, "offset"))
+        checked[partition_place(place)] = OffsetAndMetadata(*position)
+    return checked
+
+
+def are_offsets(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+    """Whether partitions and positions are what they claim to be, whatever the positions' numbers are; at least
+    one."""
+    if len(offsets) == 1:  # what most commits are: sets and tuples would cost several times as much
+        ((place, position),) = offsets.items()
+        if type(place) is not TopicPartition or type(position) is not OffsetAndMetadata:
+            return False
+        topic, partition = place
+        return type(topic) is str and type(partition) is int and 0 <= partition <= _MAX_PARTITION
+    if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
+        return False
+    topics, partitions = zip(*offsets, strict=True)
+    if set(map(type, topics)) != {str} or set(map(type, partitions)) != {int}:
+        return False
+    return bool(min(partitions) >= 0 and max(partitions) <= _MAX_PARTITION)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logstore.api.groups import MemberIdentity
 from logstore.errors import LogStoreError
 from logstore.types import OffsetAndMetadata, TopicPartition
+
+MAX_TIMEOUT_MS: Final = 24 * 60 * 60 * 1000
+"""The longest ``transaction_timeout_ms``."""
 
 
 class TransactionLease(Protocol):
