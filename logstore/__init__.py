@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logstore.client.admin import Admin
-    from logstore.client.consumer import Consumer
-    from logstore.client.dead_letters import DeadLetters
-    from logstore.client.delivery import Delivery, DeliveryGroup
-    from logstore.client.producer import Producer
-    from logstore.client.table import KeyTable
+    from logstore.client.consumer.consumer import Consumer
+    from logstore.client.consumer.dead_letters import DeadLetters
+    from logstore.client.producer.delivery import Delivery, DeliveryGroup
+    from logstore.client.producer.producer import Producer
+    from logstore.client.table.table import KeyTable
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
     from logstore.log.partition_log import PartitionLog
@@ -38,23 +38,23 @@ if TYPE_CHECKING:
 _PLACES = {
     "Admin": "client.admin",
     "BackendNotInstalledError": "errors",
-    "Consumer": "client.consumer",
-    "DeadLetters": "client.dead_letters",
-    "Delivery": "client.delivery",
-    "DeliveryGroup": "client.delivery",
+    "Consumer": "client.consumer.consumer",
+    "DeadLetters": "client.consumer.dead_letters",
+    "Delivery": "client.producer.delivery",
+    "DeliveryGroup": "client.producer.delivery",
     "FatalError": "errors",
-    "KeyTable": "client.table",
+    "KeyTable": "client.table.table",
     "LogStore": "store",
     "LogStoreError": "errors",
     "Mode": "store",
     "OffsetAndMetadata": "types",
     "OffsetRange": "types",
     "PartitionLog": "log.partition_log",
-    "Producer": "client.producer",
+    "Producer": "client.producer.producer",
     "Record": "types",
     "RecordMetadata": "types",
     "RetriableError": "errors",
-    "TopicHandle": "topic_handle",
+    "TopicHandle": "embedded.topic_handle",
     "TopicPartition": "types",
 }
 _MODULES = (

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar
 
 from logstore import arguments
 from logstore.client.admin import Admin
-from logstore.client.consumer import Consumer
-from logstore.client.consumer_settings import Start, Topics
-from logstore.client.producer import Producer
-from logstore.client.table import KeyTable
+from logstore.client.consumer.consumer import Consumer
+from logstore.client.consumer.settings import Start, Topics
+from logstore.client.producer.producer import Producer
+from logstore.client.table.table import KeyTable
 from logstore.directory import deletion
 from logstore.directory.catalogue import CatalogueFile, encode_uuid
 from logstore.directory.layout import DirectoryKind, classify_directory, make_root, missing_store

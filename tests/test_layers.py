@@ -153,3 +153,11 @@ def test_library_is_light(code: str) -> None:
 
 def test_probe_sees_what_is_loaded() -> None:
     assert {"asyncio", "crc32c"} <= loaded_by("import asyncio, crc32c")
+
+
+def test_every_public_name_is_there() -> None:
+    import logstore
+
+    missing = [name for name in dir(logstore) if not hasattr(logstore, name)]
+    assert missing == []
+    assert set(logstore._PLACES) >= set(logstore.__all__) - {"open", "connect", "__version__"}

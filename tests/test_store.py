@@ -325,7 +325,8 @@ def preloaded(code: str) -> str:
     """Imports everything before the user changes: the interpreter's own files may be this user's alone."""
     return code.replace(
         "import os, sys\n",
-        "import os, sys, logstore, logstore.store, logstore.client.consumer, encodings.ascii, encodings.idna, socket\n",
+        "import os, sys, logstore, logstore.store, logstore.client.consumer.consumer\n"
+        "import encodings.ascii, encodings.idna, socket\n",
         1,
     )
 

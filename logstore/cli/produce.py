@@ -23,8 +23,8 @@ from logstore.errors import LogStoreError
 if TYPE_CHECKING:
     from logstore.cli.placement import Placement
     from logstore.cli.rows import ByteSource, RowChunk, RowFormat
-    from logstore.client.delivery import DeliveryGroup
-    from logstore.client.producer import Producer
+    from logstore.client.producer.delivery import DeliveryGroup
+    from logstore.client.producer.producer import Producer
     from logstore.store import LogStore
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes

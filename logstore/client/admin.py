@@ -17,7 +17,7 @@ from logstore.api.backend import (
     TransactionSummary,
 )
 from logstore.arguments import function_or_none, shown, truth, whole
-from logstore.client.consumer_settings import timestamp_ms
+from logstore.client.consumer.settings import timestamp_ms
 from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError, UnknownTransactionError
 from logstore.groups.offsets import validate_group
 from logstore.groups.views import GroupState, MemberDescription

@@ -193,4 +193,4 @@ class TransactionAdmin:
             now_ms = self._context.clock.wall_ms()
             marker = Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms)
             log.append_marker(marker, open_since=hanging.start_offset)
-            self._context.commit([(log, log.next_offset)])
+            self._context.commit([(log, log.log_end_offset)])

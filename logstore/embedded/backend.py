@@ -125,7 +125,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             with topic.using():
                 log = topic.log(partition)
                 # A start past the durable end would outlive the records it stands on.
-                self._context.commit([(log, log.next_offset)])
+                self._context.commit([(log, log.log_end_offset)])
                 if log.raise_start(target):
                     topic.save_state()
                     log.publish()
@@ -267,7 +267,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             if acks != "all":
                 return  # acks=1 promised no more than the log; the poisoned log tells the next append
             for number, place in enumerate(landed):
-                if place is not None and place[0].synced_offset < place[1]:
+                if place is not None and place[0].flushed_offset < place[1]:
                     results[number] = ProduceResult(-1, -1, error)
 
     # --- fetch ---
@@ -419,7 +419,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         held = self._registry.get(topic)
         with held.using():
             log = held.log(partition)
-            self._context.commit([(log, log.next_offset)])
+            self._context.commit([(log, log.log_end_offset)])
             entries = {producer_id: log.producers.entry(producer_id) for producer_id in ids}
         return {key: entry.last_sequence for key, entry in entries.items() if entry is not None}
 

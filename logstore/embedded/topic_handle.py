@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from logstore.api.backend import Backend
-from logstore.client.table import KeyTable
+from logstore.client.table.table import KeyTable
 from logstore.log.partition_log import PartitionLog
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import TopicDescription

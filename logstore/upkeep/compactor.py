@@ -77,7 +77,7 @@ class Compactor:
         ):
             return CompactedPartition(partition=partition, cleaned_to=0)  # nothing was ever appended
         log = topic.log(partition)
-        context.commit([(log, log.next_offset)])  # what is not durable may not be cleaned
+        context.commit([(log, log.log_end_offset)])  # what is not durable may not be cleaned
         if roll:
             log.roll_idle()
         done = CompactedPartition(partition=partition, cleaned_to=log.cleaner_point)

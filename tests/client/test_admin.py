@@ -9,8 +9,8 @@ import pytest
 
 from logstore.api.backend import Backend
 from logstore.client.admin import Admin, GroupDescription, GroupMove
-from logstore.client.consumer import Consumer
-from logstore.client.producer import Producer
+from logstore.client.consumer.consumer import Consumer
+from logstore.client.producer.producer import Producer
 from logstore.errors import (
     GroupBusyError,
     InvalidArgumentError,

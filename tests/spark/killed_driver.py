@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from logstore.client.transaction import TransactionControl
+from logstore.client.producer.transaction import TransactionControl
 from logstore.coordination.transaction_manager import TransactionManager
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import parse_sink
