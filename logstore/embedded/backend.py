@@ -6,23 +6,19 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from logstore.api.backend import (
+from logstore.api.admin_plane import OnProgress
+from logstore.api.cancellation import Wakeup
+from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.producers import ProducerLease, ProducerSummary
+from logstore.api.records import (
     FetchRequest,
     FetchResult,
-    GroupMembership,
-    GroupSummary,
-    JoinRequest,
     ListedOffset,
-    MemberIdentity,
     OffsetSpec,
-    OnProgress,
     ProduceItem,
     ProduceResult,
-    ProducerLease,
-    ProducerSummary,
-    TopicMetadata,
-    Wakeup,
 )
+from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
 from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
@@ -125,7 +121,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             with topic.using():
                 log = topic.log(partition)
                 # A start past the durable end would outlive the records it stands on.
-                self._context.commit([(log, log.next_offset)])
+                self._context.commit([(log, log.log_end_offset)])
                 if log.raise_start(target):
                     topic.save_state()
                     log.publish()
@@ -267,7 +263,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             if acks != "all":
                 return  # acks=1 promised no more than the log; the poisoned log tells the next append
             for number, place in enumerate(landed):
-                if place is not None and place[0].synced_offset < place[1]:
+                if place is not None and place[0].flushed_offset < place[1]:
                     results[number] = ProduceResult(-1, -1, error)
 
     # --- fetch ---
@@ -419,7 +415,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         held = self._registry.get(topic)
         with held.using():
             log = held.log(partition)
-            self._context.commit([(log, log.next_offset)])
+            self._context.commit([(log, log.log_end_offset)])
             entries = {producer_id: log.producers.entry(producer_id) for producer_id in ids}
         return {key: entry.last_sequence for key, entry in entries.items() if entry is not None}
 

@@ -1,7 +1,7 @@
 """A partition's log in the process that owns its topic: append, sync, roll, read, truncate.
 
 Threads: one writer at a time (``_lock``), any number of readers. A sync runs beside appends (``_sync_lock``
-lets one run at a time); only after it do ``synced_offset`` and, by the topic's ``visible.after``, the high
+lets one run at a time); only after it do ``flushed_offset`` and, by the topic's ``visible.after``, the high
 watermark move. A failed write is undone; if the undo fails, or a sync fails, the log is poisoned: it accepts
 nothing more until it has been reopened and recovered, while reads below the high watermark go on.
 """
@@ -61,12 +61,12 @@ class OwnedLog(SyncedLog):
         with self._lock:
             if self._failure is not None:
                 self._check_usable()
-            base = self.next_offset
+            base = self.log_end_offset
             if len(batches) == 1 and (expected_offset is None or expected_offset == base):
                 lone = batches[0]
                 if lone.header.producer_id < 0 or (known := self.producers.repeated_one(lone.header)) is None:
                     self._append_one(lone)
-                    return Appended(base, self.next_offset)
+                    return Appended(base, self.log_end_offset)
                 return known  # it was stored before, and only the answer got lost
             repeated = self.producers.repeated(batches)
             if repeated is not None:
@@ -91,9 +91,9 @@ class OwnedLog(SyncedLog):
                     kind = OutcomeUnknownError if self.poisoned else StorageError  # not to be tried again
                     raise kind(
                         f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
-                        f"to {self.next_offset - 1}, then: {error.message}"
+                        f"to {self.log_end_offset - 1}, then: {error.message}"
                     ) from error
-            return Appended(base if repeated is None else repeated[1].base_offset, self.next_offset)
+            return Appended(base if repeated is None else repeated[1].base_offset, self.log_end_offset)
 
     def _append_one(self, batch: CheckedBatch) -> None:
         """The way of one data batch, which most appends are: ``_append_run`` and ``_note`` without their loops."""
@@ -103,7 +103,11 @@ class OwnedLog(SyncedLog):
         segment = self._segment_for(batch)
         data, header = batch
         size = len(data)
-        offset, position, was_dirty = self.next_offset, segment.size, self.synced_offset < self.next_offset
+        offset, position, was_dirty = (
+            self.log_end_offset,
+            segment.size,
+            self.flushed_offset < self.log_end_offset,
+        )
         head = stamp(data, offset, epoch)
         # One buffer is written faster than two, and is one object in the tail cache instead of four.
         parts: tuple[Buffer, ...] = (head, data[STAMP_SIZE:])
@@ -135,14 +139,14 @@ class OwnedLog(SyncedLog):
         with self._lock:
             self._check_usable()
             self.producers.check_marker(marker)
-            base = self.next_offset
+            base = self.log_end_offset
             if once and self.producers.knows_epoch(marker.producer_id, marker.epoch):
                 return Appended(base, base)
             if open_since >= 0:
                 self.producers.check_open(marker.producer_id, open_since)
             batch = CheckedBatch(memoryview(data), read_header(data))
             self._append_run([batch], 0, self._writing_epoch())
-            return Appended(base, self.next_offset)
+            return Appended(base, self.log_end_offset)
 
     def _roll_unless_all_fit(self, batches: Sequence[CheckedBatch]) -> None:
         """As in Kafka one append lands in one segment, if it fits any: so it fails as a whole, too."""
@@ -156,12 +160,12 @@ class OwnedLog(SyncedLog):
         """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
         with self._lock:
             self._check_usable()
-            check_follower_append(batches, self.next_offset, self.epochs.latest, self.where)
-            base = self.next_offset
+            check_follower_append(batches, self.log_end_offset, self.epochs.latest, self.where)
+            base = self.log_end_offset
             for number, batch in enumerate(batches):
                 self._assign_epoch(batch.header.leader_epoch)
                 self._append_run(batches, number, batch.header.leader_epoch, count=1)
-            return Appended(base, self.next_offset)
+            return Appended(base, self.log_end_offset)
 
     def _writing_epoch(self) -> int:
         if self.epochs.latest < 0:
@@ -171,7 +175,7 @@ class OwnedLog(SyncedLog):
     def _assign_epoch(self, epoch: int) -> None:
         """Durable before the first record of the epoch: a reader's position must never outlive its epoch."""
         before = self.epochs.entries
-        if self.epochs.assign(epoch, self.next_offset):
+        if self.epochs.assign(epoch, self.log_end_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             try:
                 replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
@@ -185,7 +189,7 @@ class OwnedLog(SyncedLog):
         """Append batches[start:] up to ``count`` or the next roll; returns the number of the next batch."""
         segment = self._segment_for(batches[start])
         buffers: list[Buffer] = []
-        offset, size, number = self.next_offset, segment.size, start
+        offset, size, number = self.log_end_offset, segment.size, start
         first_ms = segment.first_timestamp_ms if size > 0 else batches[start].header.max_timestamp
         while number < len(batches) and (count is None or number - start < count):
             data, header = batches[number]
@@ -198,7 +202,7 @@ class OwnedLog(SyncedLog):
             number += 1
         row = None
         if batches[start].header.is_control:
-            row = self.producers.aborted_by(batches[start], self.next_offset)
+            row = self.producers.aborted_by(batches[start], self.log_end_offset)
             write_aborted(segment, row)
         try:
             self._write(segment, buffers)
@@ -238,7 +242,7 @@ class OwnedLog(SyncedLog):
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
         was_dirty, entered = self.dirty, False
-        offset, position = self.next_offset, segment.size
+        offset, position = self.log_end_offset, segment.size
         for number, (data, header) in enumerate(batches):
             last = offset + header.last_offset_delta
             if header.producer_id >= 0:
@@ -252,8 +256,8 @@ class OwnedLog(SyncedLog):
 
     def _count(self, segment: Segment, offset: int, was_dirty: bool, entered: bool) -> None:
         """The log reaches to ``offset`` now; ``entered``: the segment's indexes have got new rows."""
-        self.unsynced_records += offset - self.next_offset
-        self.next_offset = offset
+        self.unsynced_records += offset - self.log_end_offset
+        self.log_end_offset = offset
         if not was_dirty:
             self._on_dirty(self)
         if entered and segment.unstored_rows >= _STORE_ROWS:
@@ -287,8 +291,8 @@ class OwnedLog(SyncedLog):
                 lambda at, length: new[at : at + length],
                 start=0,
                 end=len(new),
-                next_offset=self.next_offset,
-                gapless_from=self.next_offset,
+                next_offset=self.log_end_offset,
+                gapless_from=self.log_end_offset,
             )
             for _, header, data in scan:
                 found.append(CheckedBatch(data, header))
@@ -301,7 +305,7 @@ class OwnedLog(SyncedLog):
                 if header.is_control:
                     segment.forget_aborted()
                 segment.note_appended(segment.size, header.size, header.last_offset, header.max_timestamp)
-            self.next_offset = self.synced_offset = end_offset
+            self.log_end_offset = self.flushed_offset = end_offset
             self._raise_high_watermark(end_offset)
             return True
 
@@ -314,7 +318,7 @@ class OwnedLog(SyncedLog):
             segment,
             batch,
             segment.size,
-            self.next_offset,
+            self.log_end_offset,
             segment.first_timestamp_ms,
             self._roll_jitter_ms,
         )
@@ -342,15 +346,15 @@ class OwnedLog(SyncedLog):
         try:
             if old is not None and not old.closed:
                 self._sync_segment(old)
-                self._synced_up_to(self.next_offset)
+                self._synced_up_to(self.log_end_offset)
                 self._store_indexes(old)
                 self._held.let_go()
                 self._snapshot_producers()
-                self.recovery_point = self.next_offset
+                self.recovery_point = self.log_end_offset
                 self._before_roll(self)
                 old.close_for_appends()
             segment = create_segment(
-                self._pool, self.directory, self.next_offset, self.config.index_interval_bytes
+                self._pool, self.directory, self.log_end_offset, self.config.index_interval_bytes
             )
         except OSError as error:
             raise from_os_error(error, "roll a segment of", self.directory) from error
@@ -417,7 +421,7 @@ class OwnedLog(SyncedLog):
         with self._sync_lock, self._lock:
             self._check_usable()
             invariant(offset >= self.high_watermark, "nothing below the high watermark is truncated")
-            if offset >= self.next_offset:
+            if offset >= self.log_end_offset:
                 return
             try:
                 self._truncate(offset)
@@ -430,13 +434,13 @@ class OwnedLog(SyncedLog):
         self._held.let_go()
         self.segments = truncated(self._pool, self.directory, self.segments, offset)
         active = self.segments.active
-        self.next_offset = active.next_offset if active is not None else self.log_start_offset
-        self.synced_offset = min(self.synced_offset, self.next_offset)
-        self.unsynced_records = self.next_offset - self.synced_offset
-        self.recovery_point = min(self.recovery_point, self.next_offset)
+        self.log_end_offset = active.next_offset if active is not None else self.log_start_offset
+        self.flushed_offset = min(self.flushed_offset, self.log_end_offset)
+        self.unsynced_records = self.log_end_offset - self.flushed_offset
+        self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self._producers_again(offset)
-        self.cleaner_point = min(self.cleaner_point, self.next_offset)
-        if self.epochs.truncate(self.next_offset):
+        self.cleaner_point = min(self.cleaner_point, self.log_end_offset)
+        if self.epochs.truncate(self.log_end_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
         self._publish(self)
@@ -444,7 +448,7 @@ class OwnedLog(SyncedLog):
     def _producers_again(self, offset: int) -> None:
         listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
         snapshots = [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX]
-        none_at, end, now_s = self.producers.no_producers_at, self.next_offset, self._clock.monotonic_s()
+        none_at, end, now_s = self.producers.no_producers_at, self.log_end_offset, self._clock.monotonic_s()
         replay = replay_from(self._pool.fs, self.directory, snapshots, none_at, end, now_s)
         replay.advance(self.segments.segments, end)
         loaded = recover_producers(

@@ -217,7 +217,7 @@ class PartitionLog:
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
         if isinstance(reader, OwnedLog):
-            self._access.commit([(reader, reader.next_offset)])
+            self._access.commit([(reader, reader.log_end_offset)])
 
     # --- offsets ---
 

@@ -1,6 +1,6 @@
 """What is durable of a partition's log, and what its readers see: the half that appends do not touch.
 
-A sync runs beside appends (``_sync_lock`` lets one run at a time); only after it do ``synced_offset`` and, by the
+A sync runs beside appends (``_sync_lock`` lets one run at a time); only after it do ``flushed_offset`` and, by the
 topic's ``visible.after``, the high watermark move. After a failed sync the log is poisoned: it accepts nothing more
 until it has been reopened and recovered, while reads below the high watermark go on.
 """
@@ -71,10 +71,10 @@ class SyncedLog:
         self._held = HeldFile(pool)
         self.segments: SegmentList = loaded.segments
         self.epochs = loaded.epochs
-        self.next_offset = loaded.next_offset
-        self.synced_offset = loaded.next_offset
-        self.recovery_point = loaded.next_offset
-        self.high_watermark = loaded.next_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.flushed_offset = loaded.log_end_offset
+        self.recovery_point = loaded.log_end_offset
+        self.high_watermark = loaded.log_end_offset
         self.log_start_offset = log_start_offset
         self.cleaner_point = 0  # compaction has been through all before it; kept in the topic's state
         self.tail = tail
@@ -100,13 +100,13 @@ class SyncedLog:
 
     @property
     def dirty(self) -> bool:
-        return self.synced_offset < self.next_offset
+        return self.flushed_offset < self.log_end_offset
 
     @property
     def end_position(self) -> tuple[int, int]:
         """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
         active = self.segments.active
-        return (active.base_offset, active.size) if active is not None else (self.next_offset, 0)
+        return (active.base_offset, active.size) if active is not None else (self.log_end_offset, 0)
 
     def epoch_table(self) -> Epochs:
         return self.epochs
@@ -115,7 +115,9 @@ class SyncedLog:
         high_watermark = self.high_watermark  # before the other: a transaction that ends moves it first
         unstable = self.producers.first_unstable
         stable = high_watermark if unstable is None else min(unstable, high_watermark)
-        return LogOffsets(self.log_start_offset, high_watermark, stable, self.next_offset, self.epochs.latest)
+        return LogOffsets(
+            self.log_start_offset, high_watermark, stable, self.log_end_offset, self.epochs.latest
+        )
 
     def publish(self) -> None:
         """Show other processes what this log has now."""
@@ -131,8 +133,8 @@ class SyncedLog:
             with self._lock:
                 if self._failure is not None:
                     self._check_durable()
-                target, segment = self.next_offset, self.segments.active
-                if target == self.synced_offset or segment is None:
+                target, segment = self.log_end_offset, self.segments.active
+                if target == self.flushed_offset or segment is None:
                     return
                 file = self._held.lend()
             try:
@@ -155,10 +157,10 @@ class SyncedLog:
         """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet
         in the state file)."""
         with self._lock:
-            pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+            pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
         self.sync()
         with self._lock:
-            segment, target = self.segments.active, self.synced_offset
+            segment, target = self.segments.active, self.flushed_offset
             if segment is not None and target > self.recovery_point:
                 try:
                     self._store_indexes(segment)
@@ -172,14 +174,14 @@ class SyncedLog:
     def _synced_up_to(self, target: int) -> None:
         """The lock is held; ``target`` was the end when the sync began."""
         self.syncs += 1
-        if target > self.synced_offset:
-            self.synced_offset = target
-        self.unsynced_records = self.next_offset - self.synced_offset
-        if self.synced_offset >= self.next_offset:
+        if target > self.flushed_offset:
+            self.flushed_offset = target
+        self.unsynced_records = self.log_end_offset - self.flushed_offset
+        if self.flushed_offset >= self.log_end_offset:
             self._held.let_go()
         else:
             self.dirty_since_s = self._clock.monotonic_s()
-        self._raise_high_watermark(self.synced_offset)
+        self._raise_high_watermark(self.flushed_offset)
         self._publish(self)
 
     def _raise_high_watermark(self, offset: int) -> None:
@@ -211,15 +213,15 @@ class SyncedLog:
         self._check_there()
         if self._failure is not None and self.dirty:
             raise OutcomeUnknownError(
-                f"{self.where}: records from offset {self.synced_offset} on may not be durable: "
+                f"{self.where}: records from offset {self.flushed_offset} on may not be durable: "
                 f"{self._failure.message}"
             )
         self._check_usable()
 
     def _snapshot_producers(self) -> None:
         """At a roll: the next segment begins here, and so does what a later recovery has to read."""
-        bases = {segment.base_offset for segment in self.segments.segments} | {self.next_offset}
-        pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        bases = {segment.base_offset for segment in self.segments.segments} | {self.log_end_offset}
+        pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
         self.producers.store(pending, bases)
 
     def _store_indexes(self, segment: Segment) -> None:

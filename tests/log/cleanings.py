@@ -57,7 +57,7 @@ def put(
     at_ms: int = NOW_MS,
 ) -> int:
     """One batch of these rows at the end of the log, synced; its base offset."""
-    base = log.next_offset
+    base = log.log_end_offset
     data = encode_batch(
         list(rows),
         now_ms=at_ms,
@@ -76,7 +76,7 @@ def put(
 
 def end_transaction(log: OwnedLog, producer_id: int, *, commit: bool) -> int:
     """A marker; the log adds the row of an abort to the transaction index by itself."""
-    offset = log.next_offset
+    offset = log.log_end_offset
     data = encode_control_batch(
         ControlType.COMMIT if commit else ControlType.ABORT,
         encode_marker(0),

@@ -80,7 +80,7 @@ class Desk:
         )
 
     def _publish(self, log: OwnedLog) -> None:
-        self.published.append((log.high_watermark, log.next_offset, log.end_position))
+        self.published.append((log.high_watermark, log.log_end_offset, log.end_position))
 
     def _before_roll(self, log: OwnedLog) -> None:
         if self.fail_before_roll is not None:

@@ -90,7 +90,7 @@ class Loaded(NamedTuple):
     """A partition ready for its writer."""
 
     segments: SegmentList
-    next_offset: int
+    log_end_offset: int
     epochs: Epochs
     report: RecoveredPartition
     producers: RecoveredProducers

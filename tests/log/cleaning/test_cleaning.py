@@ -37,7 +37,7 @@ def kept(log: OwnedLog, start: int = 0) -> list[tuple[int, bytes | None, bytes |
 
 def backwards(log: OwnedLog, start: int) -> list[Record]:
     found: list[Record] = []
-    end = log.next_offset
+    end = log.log_end_offset
     while end > start and (part := log.read_back(end)) is not None:
         found += reversed(decode_batches(part.data, "t", 0, start_offset=start, end_offset=end))
         end = part.first_offset
@@ -79,11 +79,11 @@ def test_every_offset_reads_as_the_next_survivor(codec: str) -> None:
     due = [row for row in before if row[0] >= last.get(row[1], 0)]
     assert kept(log) == due
     assert [batch[0] for batch in batches(log)][1:] == [batch[1] + 1 for batch in batches(log)][:-1]
-    for offset in range(log.next_offset):
+    for offset in range(log.log_end_offset):
         assert kept(log, offset) == [row for row in due if row[0] >= offset]
         assert pairs(records(log, offset, max_bytes=1)) == kept(log, offset)
         assert pairs(backwards(log, offset)) == kept(log, offset)[::-1]
-    assert desk.open(recovery_point=log.recovery_point).next_offset == log.next_offset
+    assert desk.open(recovery_point=log.recovery_point).log_end_offset == log.log_end_offset
 
 
 @pytest.mark.parametrize("bound", [1 << 20, 122 * 128, 122 * 200, 1])
