@@ -8,7 +8,7 @@ import threading
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from logstore.api.backend import Backend
 from logstore.api.cancellation import Wakeup
@@ -34,11 +34,10 @@ from logstore.errors import (
 )
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
-from logstore.types import Isolation, TopicPartition
+from logstore.types import Isolation, TopicPartition, V
 
 logger = logging.getLogger(__name__)
 
-V = TypeVar("V")
 _LONGEST_WAIT_S = 1.0
 _TRIES = 5
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from logstore.client.table.partition_map import PartitionMap
 from logstore.client.table.values import Keys, ValueReader
 from logstore.errors import CompactedAwayError
+from logstore.types import V
 
-V = TypeVar("V")
 _MISSING: Any = object()
 
 
