@@ -14,7 +14,7 @@ from logstore.api.backend import Backend
 from logstore.api.groups import Assignor, checked_offsets, validate_group
 from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.consumer.assignment import Assignment
-from logstore.client.consumer.assignment_changes import Following, Hooks, PartitionsHook
+from logstore.client.consumer.assignment_changes import Following, Hooks
 from logstore.client.consumer.committing import going_back, points, spans
 from logstore.client.consumer.consumed_offsets import GroupMetadata, TransactionOffsets
 from logstore.client.consumer.dead_letters import DeadLetters, LetterBox, raw_record
@@ -27,6 +27,7 @@ from logstore.client.consumer.positions import Positions
 from logstore.client.consumer.settings import (
     OnPoison,
     OnReset,
+    PartitionsHook,
     Start,
     Subscription,
     Topics,
