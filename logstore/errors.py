@@ -226,6 +226,20 @@ class UnknownTransactionError(FatalError, LookupError):
     hint = "`logstore transaction list` shows the transactional ids"
 
 
+class FencedLeaderEpochError(FatalError):
+    """An append under a leader's term that a newer leader has ended: ``term`` against ``newest_term``."""
+
+    code = 74
+    hint = "this node does not lead the partition any more: look for the newest leader"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, term: int = -1, newest_term: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.term = term
+        self.newest_term = newest_term
+
+
 class CoordinatorFencedError(FatalError):
     """A marker came from a transaction coordinator that a newer one has replaced."""
 
