@@ -445,6 +445,13 @@ class StoreClosedError(FatalError):
     hint = "open the store again with logstore.open(path)"
 
 
+class NoConsistentCutError(RetriableError):
+    """A backup found no moment at which it could see all partitions as they stood then; nothing was copied."""
+
+    code = 10060
+    hint = "try again when less is being written"
+
+
 class ForkedStoreError(FatalError):
     code = 10016
     hint = "open the store after os.fork(), in the process that uses it"

@@ -23,7 +23,7 @@ from spark_connector.reading import Split, read_split
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from logstore.api.backend import TopicMetadata
+    from logstore.api.topics import TopicMetadata
 
 logger = logging.getLogger("logstore.spark")
 
