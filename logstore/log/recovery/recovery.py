@@ -23,16 +23,15 @@ from typing import Literal, NamedTuple
 
 from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError
 from logstore.format.batch import HEADER_SIZE, check_crc, read_header
-from logstore.log.checkpoints import decode_pairs, encode_pairs
 from logstore.log.cleaning import swap
 from logstore.log.cleaning.retirement import DELETED_SUFFIX
-from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.producers import producer_snapshot, transaction_index
 from logstore.log.producers.producer_recovery import RecoveredProducers, recover_producers, replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_state import ProducerStates
 from logstore.log.recovery import snapshot_install
+from logstore.log.recovery.epoch_recovery import recover_epochs
 from logstore.log.recovery.scan import BadBatch, SegmentScan
 from logstore.log.segments import offset_index, time_index
 from logstore.log.segments.file_pool import FilePool
@@ -174,7 +173,16 @@ class _Recovery:
                 position=segments[-1].size,
             )
         self._rebuild_missing_indexes(segments[:-1], listing)
-        epochs = self._epochs(segments, next_offset)
+        epochs = recover_epochs(
+            self.fs,
+            self.directory,
+            segments,
+            next_offset,
+            # A node that is alone begins an epoch of its own after an unclean stop, unless nothing was ever there.
+            step=rules.epochs == "step" and not rules.clean,
+            keep_empty=rules.epochs == "step",
+            log_start_offset=rules.log_start_offset,
+        )
         producers = self._producers(segments, next_offset, point)
         if not rules.clean:
             self.fs.sync_dir(self.directory)
@@ -506,28 +514,6 @@ class _Recovery:
                 segment.rewrite_indexes(self.rules.interval_bytes)
                 self.indexes_rebuilt += 1
 
-    # --- epochs ---
-
-    def _epochs(self, segments: list[Segment], next_offset: int) -> Epochs:
-        """The epoch table, durable; of a node that is alone one epoch further after an unclean stop."""
-        path = f"{self.directory}/{EPOCHS_FILE}"
-        rebuilt = not exists(self.fs, path)
-        if rebuilt:
-            entries = _epochs_from_batches(segments)
-        else:
-            entries = decode_pairs(read_file(self.fs, path), path)
-        if self.rules.epochs == "keep":
-            epochs = Epochs(entry for entry in entries if entry[1] < next_offset)
-        else:
-            newest = Epochs(entries).latest  # also of an epoch whose records are cut: it is never given again
-            epochs = Epochs(entry for entry in entries if entry[1] <= next_offset)
-            if not self.rules.clean and (newest >= 0 or next_offset > self.rules.log_start_offset):
-                epochs.assign(newest + 1, next_offset)
-        changed = rebuilt or tuple(entries) != epochs.entries
-        if changed and (epochs.entries or not rebuilt):
-            replace_file(self.fs, path, encode_pairs(epochs.entries))
-        return epochs
-
     def _report(self, next_offset: int, epochs: Epochs) -> RecoveredPartition:
         return RecoveredPartition(
             topic=self.topic,
@@ -549,15 +535,3 @@ def _as_damage(path: str) -> Iterator[None]:
         yield
     except CorruptBatchError as error:
         raise DamagedStoreError(error.message, path=error.path or path, position=error.position) from error
-
-
-def _epochs_from_batches(segments: list[Segment]) -> list[tuple[int, int]]:
-    """The table as the batches' own epochs tell it: for a checkpoint that is gone."""
-    epochs = Epochs()
-    for segment in segments:
-        scan = SegmentScan(
-            segment.bytes_at, start=0, end=segment.size, next_offset=segment.base_offset, check=False
-        )
-        for _, header, _ in scan:
-            epochs.assign(header.leader_epoch, header.base_offset)
-    return list(epochs.entries)
