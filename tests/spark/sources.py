@@ -13,7 +13,7 @@ from logstore import TopicPartition
 from logstore.seams.clock import Clock
 from spark_connector.connection import Logs
 from spark_connector.options import parse
-from spark_connector.reader import PushdownReader
+from spark_connector.reader import LogStoreReader
 from spark_connector.schema import spark_schema
 from spark_connector.source import LogStoreDataSource
 from spark_connector.stream_reader import LogStoreStreamReader
@@ -56,9 +56,9 @@ def given(path: object, options: dict[str, str]) -> dict[str, str]:
     return {"path": str(path), **({} if chosen else {"subscribe": TOPIC}), **options}
 
 
-def batch_reader(path: object, schema: StructType | None = None, /, **options: str) -> PushdownReader:
+def batch_reader(path: object, schema: StructType | None = None, /, **options: str) -> LogStoreReader:
     schema = schema_of(path, **options) if schema is None else schema
-    return PushdownReader(parse(given(path, options), "batch"), schema)
+    return LogStoreReader(parse(given(path, options), "batch"), schema)
 
 
 def stream_reader(path: object, clock: Clock | None = None, /, **options: str) -> LogStoreStreamReader:
