@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from logstore.errors import InvalidArgumentError
+from logstore.errors import InvalidArgumentError, InvalidTopicError
 from logstore.types import TopicPartition
 
 INT64_MAX: Final = 2**63 - 1
@@ -84,6 +84,16 @@ def partition_places(
             f"partitions={shown(values)}", hint="it is a list of (topic, partition) tuples"
         )
     return [make(value) for value in values]
+
+
+def refuse_internal(name: str, internal: bool) -> None:
+    """InvalidTopicError for an internal topic: only coordinators write those. Records of others would be taken for
+    decisions, and an owner would keep every process from its groups and transactions."""
+    if internal:
+        raise InvalidTopicError(
+            f"{name!r} is internal: the store alone writes and changes it",
+            hint="use a topic of your own; groups and transactions have calls of their own",
+        )
 
 
 def shown(value: object) -> str:

@@ -377,7 +377,7 @@ class ErasureIncompleteError(FatalError):
 class BatchChangedError(FatalError):
     """A batch of a Spark query comes again under its number, with other rows than those that are in."""
 
-    code = 10061
+    code = 10081
     hint = "begin a new query with a checkpoint of its own, or say what becomes of such a batch: option changedBatch"
 
 
@@ -395,7 +395,7 @@ class StoreNotFoundError(FatalError, FileNotFoundError):
 class StoreReplacedError(FatalError):
     """The directory holds another store than the one that was opened: it was removed and made anew."""
 
-    code = 10060
+    code = 10080
     hint = "close this store and open the directory again"
 
 
@@ -443,6 +443,13 @@ class TopicLockedError(RetriableError):
 class StoreClosedError(FatalError):
     code = 10015
     hint = "open the store again with logstore.open(path)"
+
+
+class NoConsistentCutError(RetriableError):
+    """A backup found no moment at which it could see all partitions as they stood then; nothing was copied."""
+
+    code = 10060
+    hint = "try again when less is being written"
 
 
 class ForkedStoreError(FatalError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -17,6 +17,7 @@ from logstore.client.consumer.settings import Start, Topics
 from logstore.client.producer.producer import Producer
 from logstore.client.table.table import KeyTable
 from logstore.directory import deletion
+from logstore.directory.backup import BackupReport
 from logstore.directory.catalogue import CatalogueFile, encode_uuid
 from logstore.directory.layout import DirectoryKind, classify_directory, make_root, missing_store
 from logstore.embedded.backend import EmbeddedBackend
@@ -27,6 +28,7 @@ from logstore.log.cleaning.retirement import Retirement
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery.recovery import RecoveredPartition
+from logstore.log.recovery.salvage import require_new, require_outside
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
@@ -41,6 +43,7 @@ from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.upkeep.backups import back_up, check_backup
 from logstore.upkeep.cleaner import DEFAULT_DUTY
 from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
 from logstore.upkeep.housekeeper import Housekeeper
@@ -331,6 +334,29 @@ class LogStore:
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self._backend.committed_offsets(group)
 
+    # --- copies ---
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        topics: Collection[str] | None = None,
+        link: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> BackupReport:
+        """Copy the store, as it is at one moment, to the new directory ``target``; writers go on meanwhile and
+        wait for nothing. In the copy transactions that were decided are whole and the others aborted, and
+        committed offsets agree with the records. Also for stores opened with ``mode="r"``.
+
+        ``topics``: only these and the internal ones. ``link=False`` copies every byte instead of sharing closed
+        segments by hard links. ``progress`` is called with bytes copied or linked. Errors:
+        ``NoConsistentCutError``, ``ForeignDirectoryError`` (the target is not empty), ``InvalidArgumentError``
+        (it lies inside the store), ``DamagedStoreError`` (a batch to be copied is bad), ``StorageError``,
+        ``DiskFullError``.
+        """
+        place = os.path.normpath(arguments.directory(target))
+        return back_up(self._context, self.partition, place, topics=topics, link=link, progress=progress)
+
     # --- state ---
 
     @property
@@ -426,6 +452,31 @@ class LogStore:
 
     def _forked(self) -> None:
         self._context.forked = True
+
+
+def restore(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Collection[str] | None = None,
+    link: bool = False,
+    progress: Callable[[int], None] | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> BackupReport:
+    """Put the backup in ``source`` into the new directory ``target``, after all of it was read and found sound.
+
+    ``topics``: only these and the internal ones. ``link``: share closed segments by hard links instead of copying
+    them. ``progress`` is called with bytes read, then with bytes copied. Errors: ``DamagedStoreError`` (names the
+    faults; nothing was written), ``StoreNotFoundError``, and those of ``LogStore.backup``.
+    """
+    place, root = (os.path.normpath(arguments.directory(path)) for path in (target, source))
+    disk: FileSystem = OsFileSystem() if fs is None else fs
+    require_outside(place, root)
+    require_new(disk, place)
+    with LogStore(root, mode="r", fs=fs, clock=clock) as store:
+        check_backup(disk, root, store._clock, topics=topics, progress=progress)
+        return store.backup(place, topics=topics, link=link, progress=progress)
 
 
 class _Access:

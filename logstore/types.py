@@ -125,8 +125,10 @@ class OpenTransaction(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactedPartition:
     """What ``admin.compact`` did to one partition. ``segments_before`` and the like are those it went through;
-    all zero where there was nothing to clean. ``held_by``: the open transaction before which it had to stop,
-    None if there was none."""
+    all zero where there was nothing to clean. ``rounds``: how often it went through the log: once, unless the keys
+    did not fit ``cleaner_key_map_bytes``. ``tombstones``: those that stay until their ``delete.retention.ms`` has
+    passed; ``removed_tombstones``: those for which it had. ``held_by``: the open transaction before which it had
+    to stop, None if there was none."""
 
     partition: int
     cleaned_to: int
@@ -136,6 +138,9 @@ class CompactedPartition:
     records_after: int = 0
     segments_before: int = 0
     segments_after: int = 0
+    rounds: int = 0
+    tombstones: int = 0
+    removed_tombstones: int = 0
     held_by: OpenTransaction | None = None
 
 

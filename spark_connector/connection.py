@@ -14,7 +14,9 @@ from typing import Final
 
 import logstore
 from logstore import LogStore, TopicPartition
-from logstore.api.backend import Backend, FetchRequest, FetchResult, TopicMetadata
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest, FetchResult
+from logstore.api.topics import TopicMetadata
 from logstore.errors import (
     StoreNotFoundError,
     StoreReplacedError,

@@ -16,7 +16,8 @@ from typing import Any, Final, cast
 
 import logstore
 from logstore import LogStore, Producer, TopicPartition
-from logstore.api.backend import Backend, ProduceItem, ProduceResult
+from logstore.api.backend import Backend
+from logstore.api.records import ProduceItem, ProduceResult
 from logstore.errors import BatchChangedError, DiskFullError, StorageError, TopicLockedError
 from logstore.types import COUNTER_TOPIC, Acks, OffsetAndMetadata
 from spark_connector.batch_marks import BatchMarks, Mark, mark_of

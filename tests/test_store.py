@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.api.backend import JoinRequest
+from logstore.api.groups import JoinRequest
 from logstore.errors import (
     DamagedStoreError,
     DiskFullError,

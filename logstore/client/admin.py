@@ -7,20 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from logstore.api.backend import (
-    Backend,
-    GroupSummary,
-    HangingTransaction,
-    OnProgress,
-    ProducerSummary,
-    TopicMetadata,
-    TransactionSummary,
-)
+from logstore.api.admin_plane import OnProgress
+from logstore.api.backend import Backend
+from logstore.api.groups import GroupState, GroupSummary, MemberDescription, validate_group
+from logstore.api.producers import ProducerSummary
+from logstore.api.topics import TopicMetadata
+from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.arguments import function_or_none, shown, truth, whole
 from logstore.client.consumer.settings import timestamp_ms
 from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError, UnknownTransactionError
-from logstore.groups.offsets import validate_group
-from logstore.groups.views import GroupState, MemberDescription
 from logstore.types import (
     CompactedPartition,
     ErasureReport,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from logstore.api.groups import validate_group
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.offset_expiry import expire_offsets
 from logstore.coordination.runtime import CoordinatorRuntime
@@ -24,7 +25,6 @@ from logstore.errors import (
     UnknownMemberError,
 )
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offsets import validate_group
 from logstore.groups.views import GroupDescription
 from logstore.machine import Decision
 from logstore.ownership.lock import this_process
@@ -34,7 +34,7 @@ from logstore.partition.context import StoreContext
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.api.backend import JoinRequest
+    from logstore.api.groups import JoinRequest
 
 logger = logging.getLogger(__name__)
 

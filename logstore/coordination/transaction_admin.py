@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from logstore.api.backend import HangingTransaction, TransactionSummary
+from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_markers import OFFSETS_PLACE

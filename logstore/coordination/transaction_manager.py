@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
 
-from logstore.api.backend import MemberIdentity
+from logstore.api.groups import MemberIdentity
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_lease import EmbeddedTransactionLease
 from logstore.coordination.transaction_markers import MarkerWriter

@@ -20,19 +20,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from logstore.arguments import shown
+from logstore.arguments import refuse_internal, shown
 from logstore.directory import topic_state
-from logstore.directory.internal_topics import refuse_internal
-from logstore.directory.json_document import (
-    damaged,
-    decode_document,
-    encode_document,
-    items,
-    table,
-    text,
-    truth,
-    whole,
-)
 from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
 from logstore.directory.named_producers import (
     NamedProducer,
@@ -48,6 +37,16 @@ from logstore.errors import (
     UnknownPartitionError,
     UnknownTopicError,
     from_os_error,
+)
+from logstore.format.json_document import (
+    damaged,
+    decode_document,
+    encode_document,
+    items,
+    table,
+    text,
+    truth,
+    whole,
 )
 from logstore.invariants import invariant
 from logstore.log.producers.producer_state import FIRST_NAMED_ID

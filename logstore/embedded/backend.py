@@ -6,23 +6,19 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from logstore.api.backend import (
+from logstore.api.admin_plane import OnProgress
+from logstore.api.cancellation import Wakeup
+from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.producers import ProducerLease, ProducerSummary
+from logstore.api.records import (
     FetchRequest,
     FetchResult,
-    GroupMembership,
-    GroupSummary,
-    JoinRequest,
     ListedOffset,
-    MemberIdentity,
     OffsetSpec,
-    OnProgress,
     ProduceItem,
     ProduceResult,
-    ProducerLease,
-    ProducerSummary,
-    TopicMetadata,
-    Wakeup,
 )
+from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
 from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 
-from logstore.api.backend import GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, checked_offsets, validate_group
 from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask
@@ -13,7 +13,6 @@ from logstore.coordination.offset_expiry import OffsetExpiry
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import TopicExistsError, UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.kafka_directory.groups import BrokerGroups
 from logstore.log.partition_log import PartitionLog
 from logstore.partition.context import StoreContext

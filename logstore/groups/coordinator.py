@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from logstore.api.groups import Assignor, MemberView, validate_assignor, validate_group
 from logstore.arguments import shown, whole
 from logstore.errors import (
     GroupBusyError,
@@ -23,11 +24,10 @@ from logstore.errors import (
     UnknownMemberError,
 )
 from logstore.groups import group_records
-from logstore.groups.assignors import Assignor, validate_assignor
 from logstore.groups.group import NOTHING, Group
 from logstore.groups.group_records import Current, Member
-from logstore.groups.offsets import OFFSET_KIND, OffsetStore, validate_group
-from logstore.groups.views import GroupDescription, MemberSlot, MemberView, describe_group, member_view
+from logstore.groups.offsets import OFFSET_KIND, OffsetStore
+from logstore.groups.views import GroupDescription, MemberSlot, describe_group, member_view
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 

@@ -20,10 +20,9 @@ from itertools import chain, groupby
 from operator import le
 from typing import Final, NamedTuple, cast
 
-from logstore.arguments import mapping, partition_place, whole
+from logstore.api.groups import are_offsets, validate_group
 from logstore.errors import (
     InvalidArgumentError,
-    InvalidGroupError,
     InvalidRecordError,
     UnknownGroupError,
     UnknownPartitionError,
@@ -44,7 +43,6 @@ from logstore.machine import Change, Decision
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 KEY_VERSION: Final = 1
-MAX_GROUP_CHARACTERS: Final = 249
 MAX_METADATA_BYTES: Final = 4096  # Kafka's offset.metadata.max.bytes
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -61,16 +59,6 @@ class OffsetKey(NamedTuple):
     group: str
     topic: str
     partition: int
-
-
-def validate_group(group: str) -> None:
-    """InvalidGroupError unless ``group`` is 1 to 249 characters of valid Unicode without NUL."""
-    if not isinstance(group, str):
-        raise InvalidGroupError(f"a group name is text, not {type(group).__name__}")
-    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
-        raise InvalidGroupError(f"group name of {len(group)} characters: {group[:40]!r}")
-    if "\0" in group or any("\ud800" <= character <= "\udfff" for character in group):
-        raise InvalidGroupError(f"group name {group!r} holds a NUL or half of a surrogate pair")
 
 
 # --- codecs -----------------------------------------------------------------------------------------
@@ -95,21 +83,6 @@ def decode_key(key: bytes) -> OffsetKey | None:
 
 
 # --- the state machine ------------------------------------------------------------------------------
-
-
-def checked_offsets(
-    offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[TopicPartition, OffsetAndMetadata],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What is to be committed, by kind: partitions as (topic, partition), positions as ``OffsetAndMetadata``
-    (or just offsets). InvalidArgumentError."""
-    if type(offsets) is dict and offsets and _are_of_kind(offsets):
-        return dict(offsets)
-    checked: dict[TopicPartition, OffsetAndMetadata] = {}
-    for place, position in mapping(offsets, "offsets", "(topic, partition) -> OffsetAndMetadata").items():
-        if not isinstance(position, tuple) or len(position) != 3:
-            position = OffsetAndMetadata(whole(position, "offset"))
-        checked[partition_place(place)] = OffsetAndMetadata(*position)
-    return checked
 
 
 class _Pending(NamedTuple):
@@ -363,29 +336,12 @@ class OffsetStore:
         return sorted({*self._groups.names(), *self._pending})
 
 
-def _are_of_kind(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-    """Whether partitions and positions are what they claim to be, whatever the positions' numbers are; at least
-    one."""
-    if len(offsets) == 1:  # what most commits are: sets and tuples would cost several times as much
-        ((place, position),) = offsets.items()
-        if type(place) is not TopicPartition or type(position) is not OffsetAndMetadata:
-            return False
-        topic, partition = place
-        return type(topic) is str and type(partition) is int and 0 <= partition <= INT32_MAX
-    if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
-        return False
-    topics, partitions = zip(*offsets, strict=True)
-    if set(map(type, topics)) != {str} or set(map(type, partitions)) != {int}:
-        return False
-    return bool(min(partitions) >= 0 and max(partitions) <= INT32_MAX)
-
-
 def _are_plain(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int] | None
 ) -> bool:
     """Whether all are of the usual kind, without metadata, and not past their ends: told without a look at each in
     Python. False: one is not, and is to be found."""
-    if not _are_of_kind(offsets):
+    if not are_offsets(offsets):
         return False
     topics = {topic for topic, _ in offsets}
     numbers, leader_epochs, metadata = zip(*offsets.values(), strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from logstore.groups.views import MemberView
+from logstore.api.groups import MemberView
 from logstore.machine import Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.groups.life import Log

@@ -10,15 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logstore.api.groups import Assignor, MemberDescription
 from logstore.errors import (
     GroupBusyError,
     MemberFencedError,
     StaleGenerationError,
     UnknownMemberError,
 )
-from logstore.groups.assignors import Assignor
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.views import MemberDescription
 from logstore.machine import TransactionalWriter
 from logstore.types import TopicPartition
 from tests.groups.life import Log, Person, at, join, play, state_of

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from logstore.api.groups import validate_group
 from logstore.errors import (
     InvalidArgumentError,
     InvalidGroupError,
@@ -21,7 +22,7 @@ from logstore.errors import (
     UnsupportedStoreVersionError,
 )
 from logstore.groups.offset_values import OffsetValue, decode_value, encode_value
-from logstore.groups.offsets import OffsetKey, OffsetStore, decode_key, encode_key, validate_group
+from logstore.groups.offsets import OffsetKey, OffsetStore, decode_key, encode_key
 from logstore.machine import Change, Decision, StateMachine
 from logstore.types import OffsetAndMetadata, TopicPartition
 

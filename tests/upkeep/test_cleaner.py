@@ -10,6 +10,7 @@ import pytest
 
 from logstore.directory import topic_state
 from logstore.errors import CorruptBatchError, InvalidArgumentError
+from logstore.log.cleaning.cleaner_mark import raise_mark
 from logstore.ownership.live import MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
@@ -329,7 +330,7 @@ def test_an_idle_active_segment_is_rolled_and_cleaned() -> None:
         assert len(store._registry.get("t").log(0).segments) == 2, "an empty one is not rolled"
 
 
-def test_a_horizon_is_waited_for_by_the_clock_and_known_anew_after_a_restart() -> None:
+def test_a_horizon_is_waited_for_by_the_clock() -> None:
     desk = Desk()
     with desk.filled() as store:
         desk.diary.fields = {"next_horizon_ms": desk.clock.wall_ms() + 600_000}
@@ -345,10 +346,41 @@ def test_a_horizon_is_waited_for_by_the_clock_and_known_anew_after_a_restart() -
     with desk.open() as again:
         again.pin("t")
         again.partition("t", 0).append([(b"k", b"v")])
-        desk.run(again, SHORTEST_HORIZON_MS - 1000)
+        desk.run(again, 10_000_000)
+        assert len(desk.diary.made) == 2, "a later process knows that nothing waits"
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_horizon_outlives_the_process_that_stamped_it(owned: bool) -> None:
+    desk = Desk()
+    with desk.filled() as store:
+        desk.diary.fields = {"next_horizon_ms": desk.clock.wall_ms() + 600_000}
+        desk.run(store, 60_000)
+    desk.diary.fields = {}
+    with desk.open() as again:
+        if owned:
+            again.pin("t")
+        desk.run(again, 500_000)
+        assert len(desk.diary.made) == 1
+        desk.run(again, 60_000)
         assert len(desk.diary.made) == 2
         desk.run(again, 10_000_000)
-        assert len(desk.diary.made) == 3, "once"
+        assert len(desk.diary.made) == 2, "once"
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_where_no_cleaning_told_of_a_horizon_one_has_to_look(owned: bool) -> None:
+    desk = Desk()
+    with desk.filled() as store:
+        desk.run(store, 60_000)
+    raise_mark(desk.fs, "/s/t-0", 1)  # as an earlier version, or a process that died, leaves it
+    with desk.open() as again:
+        if owned:
+            again.pin("t")
+        desk.run(again, SHORTEST_HORIZON_MS - 1000)
+        assert len(desk.diary.made) == 1
+        desk.run(again, 10_000_000)
+        assert len(desk.diary.made) == 2, "once"
 
 
 def test_a_clock_set_ahead_makes_no_tombstone_old() -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from logstore.api.backend import Backend, ListedOffset, OffsetSpec, TopicMetadata
+from logstore.api.backend import Backend
+from logstore.api.records import ListedOffset, OffsetSpec
+from logstore.api.topics import TopicMetadata
 from logstore.client.consumer.fetch_state import UNKNOWN_EPOCH, FetchState
 from logstore.client.consumer.settings import ConsumerSettings, Subscription, timestamp_ms
 from logstore.errors import NoCommittedOffsetError, UnknownPartitionError, UnknownTopicError

@@ -8,13 +8,15 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from logstore.api.backend import Backend
+from logstore.api.groups import Assignor, checked_offsets, validate_group
 from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.assignment_changes import Following, Hooks, PartitionsHook
 from logstore.client.consumer.committing import going_back, points, spans
+from logstore.client.consumer.consumed_offsets import GroupMetadata, TransactionOffsets
 from logstore.client.consumer.dead_letters import DeadLetters, LetterBox, raw_record
 from logstore.client.consumer.decoder import Decoder, Loan
 from logstore.client.consumer.fetch_state import FetchState
@@ -40,8 +42,6 @@ from logstore.errors import (
     LogStoreError,
     WakeupError,
 )
-from logstore.groups.assignors import Assignor
-from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.seams.clock import Clock, SystemClock
 from logstore.types import Isolation, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
 
@@ -53,14 +53,6 @@ _RETRY_S = 0.02
 _LOAN_RECORDS = 500
 # Between two looks at partitions whose committed offset is in an open transaction.
 _UNSETTLED_S = 0.02
-
-
-class GroupMetadata(NamedTuple):
-    """Who reads: the group, and the member under its generation (None, -1 while it is none)."""
-
-    group: str
-    member_id: str | None
-    epoch: int
 
 
 class Consumer(Positions, Generic[K, V]):
@@ -332,6 +324,19 @@ class Consumer(Positions, Generic[K, V]):
         group, membership = self._need_group("group_metadata()"), self._membership
         identity = None if membership is None else membership.identity
         return GroupMetadata(group, None, -1) if identity is None else GroupMetadata(group, *identity)
+
+    @property
+    def consumed_offsets(self) -> TransactionOffsets:
+        """For ``tx.send_offsets`` and ``rewind``: this consumer's part in a transaction."""
+        return TransactionOffsets(
+            self._backend,
+            self._group,
+            self._assignment,
+            self._commits,
+            self.group_metadata,
+            self._point,
+            self._settle,
+        )
 
     @contextmanager
     def committing(self, records: Iterable[Record]) -> Iterator[None]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from logstore.api.backend import Backend, FetchRequest
-from logstore.arguments import shown
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest
+from logstore.arguments import refuse_internal, shown
 from logstore.client.producer.producer import Producer
-from logstore.directory.internal_topics import refuse_internal
 from logstore.errors import InvalidArgumentError, SegmentVanishedError
 from logstore.format.batch import decode_batches
 from logstore.types import Isolation, Record, RecordMetadata

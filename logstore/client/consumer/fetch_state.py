@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from logstore.api.backend import FetchRequest, FetchResult
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, decode_batches
 from logstore.invariants import invariant

@@ -6,7 +6,9 @@ import logging
 import threading
 from collections import deque
 
-from logstore.api.backend import Backend, FetchRequest, Wakeup
+from logstore.api.backend import Backend
+from logstore.api.cancellation import Wakeup
+from logstore.api.records import FetchRequest
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.fetch_state import FetchState
 from logstore.client.consumer.settings import ConsumerSettings

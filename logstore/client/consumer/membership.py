@@ -7,13 +7,14 @@ import logging
 import warnings
 import weakref
 
-from logstore.api.backend import Backend, GroupMembership, JoinRequest, Wakeup
+from logstore.api.backend import Backend
+from logstore.api.cancellation import Wakeup
+from logstore.api.groups import GroupMembership, JoinRequest, MemberView
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.assignment_changes import Following, Hooks
 from logstore.client.consumer.offset_commits import OffsetCommits
 from logstore.client.consumer.settings import ConsumerSettings
 from logstore.errors import ClientClosedError, MemberFencedError, StaleGenerationError, UnknownMemberError
-from logstore.groups.views import MemberView
 from logstore.types import TopicPartition
 
 logger = logging.getLogger(__name__)

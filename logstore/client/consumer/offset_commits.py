@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from logstore.api.backend import Backend, GroupMembership
+from logstore.api.backend import Backend
+from logstore.api.groups import GroupMembership
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.fetch_state import FetchState
 from logstore.errors import InvalidArgumentError, StaleGenerationError

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Literal
 
-from logstore.api.backend import ListedOffset
+from logstore.api.records import ListedOffset
 from logstore.arguments import partition_place, partition_places, shown
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.fetch_state import FetchState

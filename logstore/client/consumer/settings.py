@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
+from logstore.api.groups import Assignor, validate_assignor
 from logstore.arguments import INT64_MAX, shown, truth, whole
 from logstore.client.consumer.dead_letters import DeadLetters
 from logstore.errors import InvalidArgumentError
-from logstore.groups.assignors import Assignor, validate_assignor
 from logstore.types import Isolation, Record, TopicPartition
 
 INT32_MAX: Final = 2**31 - 1

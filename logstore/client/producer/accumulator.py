@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from logstore.api.backend import ProduceResult
-from logstore.client.producer.partition_queue import PartitionQueue, doubt_error, timeout_error
-from logstore.client.producer.pending import Driver, PendingBatch
+from logstore.api.records import ProduceResult
+from logstore.client.producer.delivery_errors import doubt_error, timeout_error
+from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.settings import ProducerSettings
 from logstore.errors import (

@@ -11,23 +11,30 @@ import logging
 import os
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Protocol
 
+from logstore.client.producer.accumulator import Accumulator
+from logstore.client.producer.sender import Sender
 from logstore.errors import LogStoreError
-
-if TYPE_CHECKING:
-    from logstore.client.producer.accumulator import Accumulator
-    from logstore.client.producer.producer import Producer
-    from logstore.client.producer.sender import Sender
 
 logger = logging.getLogger(__name__)
 
-_live: weakref.WeakSet[Producer[Any, Any]] = weakref.WeakSet()
+
+class Closable(Protocol):
+    """What is watched: a ``Producer``."""
+
+    def metrics(self) -> Mapping[str, float]: ...
+    def close(self) -> None: ...
+    def refuse_in_child(self) -> None: ...
+
+
+_live: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
 def watch(
-    producer: Producer[Any, Any], sender: Sender, accumulator: Accumulator
-) -> weakref.finalize[[Sender, Accumulator], Producer[Any, Any]]:
+    producer: Closable, sender: Sender, accumulator: Accumulator
+) -> weakref.finalize[[Sender, Accumulator], Closable]:
     """From now on the producer's end is noticed. Gives what ``unwatch`` takes."""
     _live.add(producer)
     dropped = weakref.finalize(producer, _report_dropped, sender, accumulator)
@@ -35,9 +42,7 @@ def watch(
     return dropped
 
 
-def unwatch(
-    producer: Producer[Any, Any], dropped: weakref.finalize[[Sender, Accumulator], Producer[Any, Any]]
-) -> None:
+def unwatch(producer: Closable, dropped: weakref.finalize[[Sender, Accumulator], Closable]) -> None:
     """The producer was closed."""
     dropped.detach()
     _live.discard(producer)

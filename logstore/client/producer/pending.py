@@ -1,4 +1,4 @@
-"""``PendingBatch``: rows on their way to one partition, and what became of them.
+"""``PendingBatch``: rows on their way to one partition, and what became of them; ``PartitionQueue``: a partition's.
 
 A delivery is a view (batch, index) on it. Fields of the way there are guarded by the accumulator's lock; the
 outcome is written once, ``done`` last, and read without a lock. Sizes are in bytes and are an upper bound of
@@ -9,16 +9,13 @@ size that this file let pass.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE, BatchHeader
 from logstore.types import Buffer
-
-if TYPE_CHECKING:
-    from logstore.client.producer.partition_queue import PartitionQueue
-    from logstore.client.producer.sequences import Identity
 
 # The varying fields of a record at their longest (see format/record.py): length 5, attributes 1, timestamp
 # delta 1 (all rows of a batch without timestamps carry the same one), offset delta 5, key length 5, value
@@ -28,6 +25,14 @@ RECORD_OVERHEAD = 23
 TIMESTAMP_OVERHEAD = 9
 HEADERS_OVERHEAD = 4  # a header count of five bytes instead of one
 HEADER_OVERHEAD = 10  # of one header: two lengths
+
+
+class Identity(NamedTuple):
+    """What a batch of an idempotent producer travels under."""
+
+    producer_id: int
+    epoch: int
+    transactional: bool = False
 
 
 class Driver(Protocol):
@@ -170,6 +175,67 @@ class PendingBatch:
         self.encoded = self.ready = self.header = None
         self.done = True
         self.driver = None
+
+
+class Route(Protocol):
+    """What batches on their way need of their topic (``route.TopicRoute``)."""
+
+    name: str
+    topic_id: str
+    max_message_bytes: int
+    codec: str
+
+    def move_on(self, queue: PartitionQueue) -> None: ...
+
+
+class PartitionQueue:
+    """The batches of one partition. ``flying``: those in the backend's hands now, in order.
+
+    ``identity``, ``next_sequence``, ``numbered_topic``: see ``sequences.py``, the flight's holder alone touches
+    them. ``spent``: a batch with a sequence has failed, so the next one needs an identity other than this.
+    """
+
+    __slots__ = (
+        "closed",
+        "flying",
+        "identity",
+        "next_sequence",
+        "numbered_topic",
+        "open",
+        "partition",
+        "retry_at_s",
+        "route",
+        "spent",
+        "topic",
+    )
+
+    def __init__(self, route: Route, partition: int) -> None:
+        self.route = route
+        self.topic = route.name
+        self.partition = partition
+        self.open: PendingBatch | None = None
+        self.closed: deque[PendingBatch] = deque()
+        self.flying: tuple[PendingBatch, ...] = ()
+        self.retry_at_s = 0.0
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self.numbered_topic = ""
+        self.spent = False
+
+    def head(self) -> PendingBatch | None:
+        """The next batch to fly."""
+        return self.closed[0] if self.closed else self.open
+
+    def batches(self) -> Iterator[PendingBatch]:
+        """All that are not done, in order."""
+        yield from self.flying
+        yield from self.closed
+        if self.open is not None:
+            yield self.open
+
+    @property
+    def is_empty(self) -> bool:
+        return self.open is None and not self.closed and not self.flying
 
 
 def row_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Generic
 
-from logstore.api.backend import Backend, ProducerLease
+from logstore.api.backend import Backend
+from logstore.api.producers import ProducerLease
 from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.partitioner import (
     POSITIVE,
@@ -30,8 +31,7 @@ from logstore.client.producer.bulk import (
 )
 from logstore.client.producer.delivery import Delivery, DeliveryGroup, Piece, raisable
 from logstore.client.producer.lifetime import unwatch, watch
-from logstore.client.producer.partition_queue import PartitionQueue
-from logstore.client.producer.pending import RECORD_OVERHEAD, row_bytes
+from logstore.client.producer.pending import RECORD_OVERHEAD, PartitionQueue, row_bytes
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import PlannedChunk, Router, closed_error
 from logstore.client.producer.sender import Sender

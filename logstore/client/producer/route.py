@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from logstore.api.backend import TopicMetadata
+from logstore.api.topics import TopicMetadata
 from logstore.client.partitioner import KeyPartitioner, key_partitioner
-
-if TYPE_CHECKING:
-    from logstore.client.producer.partition_queue import PartitionQueue
+from logstore.client.producer.pending import PartitionQueue
 
 
 class TopicRoute:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from logstore.api.backend import Backend
+from logstore.arguments import refuse_internal
 from logstore.client.partitioner import (
     Bucket,
     Partitioner,
@@ -15,10 +16,8 @@ from logstore.client.partitioner import (
 )
 from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.bulk import CheckedRows, Chunk, cut
-from logstore.client.producer.partition_queue import PartitionQueue
-from logstore.client.producer.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
+from logstore.client.producer.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, PartitionQueue
 from logstore.client.producer.route import TopicRoute
-from logstore.directory.internal_topics import refuse_internal
 from logstore.errors import ClientClosedError, InvalidArgumentError
 from logstore.seams.clock import Clock
 

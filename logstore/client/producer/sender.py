@@ -16,11 +16,11 @@ from contextlib import suppress
 from math import inf
 from queue import Empty, SimpleQueue
 
-from logstore.api.backend import Backend, ProduceItem, ProduceResult
+from logstore.api.backend import Backend
+from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.accumulator import FLIGHT_GRACE_S, Accumulator
-from logstore.client.producer.partition_queue import PartitionQueue
-from logstore.client.producer.pending import PendingBatch
-from logstore.client.producer.sequences import Identity, Sequences
+from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
+from logstore.client.producer.sequences import Sequences
 from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
 from logstore.format.batch import (
     NO_PRODUCER_EPOCH,

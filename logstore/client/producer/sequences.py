@@ -13,20 +13,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from logstore.api.backend import ProducerLease
-from logstore.client.producer.partition_queue import PartitionQueue
-from logstore.client.producer.pending import PendingBatch
+from logstore.api.producers import ProducerLease
+from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
 
 SEQUENCE_BITS: Final = 31
 SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
-
-
-class Identity(NamedTuple):
-    producer_id: int
-    epoch: int
-    transactional: bool = False
 
 
 class Sequences:

@@ -13,13 +13,15 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from logstore.api.backend import MemberIdentity, TransactionLease
+from logstore.api.backend import Backend
+from logstore.api.groups import MemberIdentity, checked_offsets
+from logstore.api.transactions import TransactionLease
 from logstore.client.producer.accumulator import Accumulator
+from logstore.client.producer.consumed_offsets import ConsumedOffsets, OffsetSource, offsets_of
 from logstore.client.producer.delivery import Delivery, DeliveryGroup
 from logstore.client.producer.sender import Sender
-from logstore.client.producer.transaction_offsets import commit_points, note_committed, rewind
 from logstore.client.producer.transaction_sequences import TransactionSequences
 from logstore.client.serializers import K, V
 from logstore.errors import (
@@ -30,12 +32,7 @@ from logstore.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from logstore.groups.offsets import checked_offsets
-from logstore.types import Buffer, OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from logstore.client.consumer.consumer import Consumer
-    from logstore.client.producer.producer import Producer
+from logstore.types import Buffer, Headers, OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -252,6 +249,29 @@ class TransactionControl:
                 logger.exception("closing a producer: its transaction could not be aborted")
 
 
+KeyT = TypeVar("KeyT", contravariant=True)
+ValueT = TypeVar("ValueT", contravariant=True)
+
+
+class RecordSender(Protocol[KeyT, ValueT]):
+    """What a transaction needs of its ``Producer``."""
+
+    def send(
+        self,
+        topic: str,
+        value: ValueT | None = None,
+        *,
+        key: KeyT | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery: ...
+    def send_many(
+        self, topic: str, rows: Iterable[Any], *, partition: int | None = None
+    ) -> DeliveryGroup: ...
+    def send_batch(self, topic: str, partition: int, buffer: Buffer) -> DeliveryGroup: ...
+
+
 class Transaction(Generic[K, V]):
     """``with producer.transaction() as tx:`` commits when the block ends well, aborts when it raises.
 
@@ -261,10 +281,12 @@ class Transaction(Generic[K, V]):
 
     def __init__(
         self,
-        producer: Producer[K, V],
+        producer: RecordSender[K, V],
+        backend: Backend,
         control: TransactionControl,
-        rewind: Consumer[Any, Any] | None = None,
+        rewind: ConsumedOffsets | None = None,
     ) -> None:
+        self._backend = backend
         self._producer = producer
         self._control = control
         self._rewind = rewind
@@ -286,10 +308,21 @@ class Transaction(Generic[K, V]):
 
     # --- what goes in ---
 
-    def send(self, topic: str, value: V | None = None, **how: Any) -> Delivery:
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        *,
+        key: K | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
         """``Producer.send``. The delivery says that the record is in; whether it counts, the commit says."""
         self._current("send()")
-        return self._producer.send(topic, value, **how)
+        return self._producer.send(
+            topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+        )
 
     def send_many(self, topic: str, rows: Iterable[Any], *, partition: int | None = None) -> DeliveryGroup:
         """``Producer.send_many``."""
@@ -301,7 +334,7 @@ class Transaction(Generic[K, V]):
         self._current("send_batch()")
         return self._producer.send_batch(topic, partition, buffer)
 
-    def send_offsets(self, consumer: Consumer[Any, Any]) -> None:
+    def send_offsets(self, consumer: OffsetSource) -> None:
         """The consumer's positions, as its ``commit`` would take them, count when this transaction does.
 
         InvalidArgumentError for a consumer without a group, or of another store. StaleGenerationError: another
@@ -309,9 +342,10 @@ class Transaction(Generic[K, V]):
         be aborted.
         """
         control = self._current("send_offsets()")
-        group, member, points = commit_points(consumer, self._producer._backend)
+        offsets = offsets_of(consumer, "send_offsets()", self._backend)
+        group, member, points = offsets.points()
         if points:
-            control.send_offsets(group, points, member, lambda: note_committed(consumer, points))
+            control.send_offsets(group, points, member, lambda: offsets.note_committed(points))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
         """The next offsets to read of any group, as ``LogStore.commit_offsets``; they count when this does."""
@@ -334,7 +368,7 @@ class Transaction(Generic[K, V]):
         commit of unknown outcome. With ``rewind`` the consumer goes back to its committed positions."""
         self._current("abort()").abort()
         if self._rewind is not None:
-            rewind(self._rewind)
+            self._rewind.rewind()
 
     def __enter__(self) -> Transaction[K, V]:
         self.begin()

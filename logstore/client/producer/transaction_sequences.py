@@ -7,9 +7,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from logstore.api.backend import ProducerLease, TransactionLease
-from logstore.client.producer.pending import PendingBatch
-from logstore.client.producer.sequences import SEQUENCE_MASK, Identity, Sequences
+from logstore.api.producers import ProducerLease
+from logstore.api.transactions import TransactionLease
+from logstore.client.producer.pending import Identity, PendingBatch
+from logstore.client.producer.sequences import SEQUENCE_MASK, Sequences
 from logstore.errors import TransactionAbortedError, TransactionStateError
 from logstore.types import TopicPartition
 

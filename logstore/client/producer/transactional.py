@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import TYPE_CHECKING, Any, Final, Generic, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, Generic
 
-from logstore.api.backend import Backend, TransactionLease
+from logstore.api.backend import Backend
+from logstore.api.transactions import MAX_TIMEOUT_MS, TransactionLease
 from logstore.arguments import shown, whole
 from logstore.client.partitioner import checked_partition
 from logstore.client.producer.accumulator import Accumulator
-from logstore.client.producer.delivery import DeliveryGroup, Piece
+from logstore.client.producer.consumed_offsets import OffsetSource, rewindable
+from logstore.client.producer.delivery import Delivery, DeliveryGroup, Piece
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import Router
 from logstore.client.producer.sender import Sender
 from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import ProducerSettings
 from logstore.client.producer.transaction import Transaction, TransactionControl
-from logstore.client.producer.transaction_offsets import check_rewind
 from logstore.client.producer.transaction_sequences import TransactionSequences
 from logstore.client.serializers import K, V
 from logstore.errors import (
@@ -28,15 +30,9 @@ from logstore.errors import (
     RecordTypeError,
     TransactionStateError,
 )
-from logstore.log.append_validation import CheckedBatch, split_checked
+from logstore.format.batch import BatchHeader, check_crc, iter_headers
 from logstore.seams.clock import Clock
-from logstore.transactions.coordinator import MAX_TIMEOUT_MS
-from logstore.types import Buffer
-
-if TYPE_CHECKING:
-    from logstore.client.consumer.consumer import Consumer
-    from logstore.client.producer.producer import Producer
-
+from logstore.types import Buffer, Headers
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 
@@ -88,6 +84,19 @@ class Transactional(Generic[K, V]):
 
         @property
         def name(self) -> str | None: ...
+        def send(
+            self,
+            topic: str,
+            value: V | None = None,
+            *,
+            key: K | None = None,
+            headers: Headers | None = None,
+            timestamp_ms: int | None = None,
+            partition: int | None = None,
+        ) -> Delivery: ...
+        def send_many(
+            self, topic: str, rows: Iterable[Any], *, partition: int | None = None
+        ) -> DeliveryGroup: ...
         def _check_usable(self) -> None: ...
         def _check_open(self) -> None: ...
         def _await_room(self, gate: threading.Lock, needed: int, end_s: float, outcome: str) -> None: ...
@@ -121,7 +130,7 @@ class Transactional(Generic[K, V]):
     def transactional_id(self) -> str | None:
         return None if self._transactions is None else self._transactions.lease.transactional_id
 
-    def transaction(self, *, rewind: Consumer[Any, Any] | None = None) -> Transaction[K, V]:
+    def transaction(self, *, rewind: OffsetSource | None = None) -> Transaction[K, V]:
         """``with producer.transaction() as tx:`` see ``Transaction``. ``rewind``: a consumer whose positions go back
         to the committed ones when it is aborted, so that its next poll brings the same records again.
 
@@ -129,9 +138,9 @@ class Transactional(Generic[K, V]):
         """
         self._check_usable()
         control = _needed(self._transactions, "transaction()")
-        if rewind is not None:
-            check_rewind(rewind, self._backend)
-        return Transaction(cast("Producer[K, V]", self), control, rewind)
+        back = None if rewind is None else rewindable(rewind, self._backend)
+        transaction: Transaction[K, V] = Transaction(self, self._backend, control, back)
+        return transaction
 
     def begin(self) -> Transaction[K, V]:
         """Open a transaction, for who ends it with ``commit`` or ``abort`` rather than with a block.
@@ -139,7 +148,8 @@ class Transactional(Generic[K, V]):
         TransactionStateError: one is open. ProducerFencedError: a newer producer has the id.
         """
         self._check_usable()
-        transaction = Transaction(cast("Producer[K, V]", self), _needed(self._transactions, "begin()"))
+        control = _needed(self._transactions, "begin()")
+        transaction: Transaction[K, V] = Transaction(self, self._backend, control)
         transaction.begin()
         return transaction
 
@@ -203,13 +213,22 @@ def _needed(control: TransactionControl | None, call: str) -> TransactionControl
     return control
 
 
-def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[CheckedBatch]:
+def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memoryview, BatchHeader]]:
+    """The data batches in ``buffer``, each with magic, length and CRC verified."""
     if not isinstance(buffer, bytes | bytearray | memoryview):
         raise RecordTypeError(
             f"send_batch to {where}: the buffer is {type(buffer).__name__}", hint="pass bytes"
         )
-    whole_buffer = split_checked(buffer if isinstance(buffer, bytes) else bytes(buffer), where)
-    batches = [batch for batch in whole_buffer if not batch.header.is_control]
+    view = memoryview(buffer if isinstance(buffer, bytes) else bytes(buffer))
+    if not view:
+        raise InvalidRecordError(
+            f"send_batch to {where}: the buffer is empty", hint="pass at least one batch"
+        )
+    batches = []
+    for at, header in iter_headers(view):
+        check_crc(view, at, header)
+        if not header.is_control:
+            batches.append((view[at : at + header.size], header))
     for number, (data, header) in enumerate(batches):
         which = f"send_batch to {where}: batch {number + 1} of {len(batches)}"
         if header.records_count < 1 or header.records_count != header.last_offset_delta + 1:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from logstore.api.backend import Backend, FetchRequest, FetchResult
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.client.table.partition_map import PartitionMap
 from logstore.errors import (
     DataLossError,

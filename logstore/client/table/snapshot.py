@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from logstore.client.table.partition_map import PartitionMap
-from logstore.directory import json_document
 from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
+from logstore.format import json_document
 from logstore.seams.fs import File, FileSystem, write_all
 from logstore.types import Isolation
 

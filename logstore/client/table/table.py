@@ -10,7 +10,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from logstore.api.backend import Backend, FetchRequest, TopicMetadata, Wakeup
+from logstore.api.backend import Backend
+from logstore.api.cancellation import Wakeup
+from logstore.api.records import FetchRequest
+from logstore.api.topics import TopicMetadata
 from logstore.arguments import function_or_none, seconds, shown, truth, whole
 from logstore.client.consumer.settings import timestamp_ms
 from logstore.client.serializers import Deserializer

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from logstore.api.backend import Backend, FetchRequest, FetchResult
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.client.partitioner import KeyPartitioner, key_partitioner
 from logstore.client.serializers import Deserializer
 from logstore.client.table.partition_map import PartitionMap

@@ -202,6 +202,14 @@ def scan_segment(fs: FileSystem, path: str, base_offset: int, *, position: int =
     except OSError as error:
         raise from_os_error(error, "open", path) from error
     try:
+        yield from scan_file(file, path, base_offset, position=position)
+    finally:
+        file.close()
+
+
+def scan_file(file: File, path: str, base_offset: int, *, position: int = 0) -> Iterator[Span]:
+    """As ``scan_segment``, of a segment that the caller has open; its name ``path`` is for messages."""
+    try:
         window = Window(file, file.size())
         while position < window.size:
             span = _span_at(window, position, base_offset)
@@ -209,8 +217,6 @@ def scan_segment(fs: FileSystem, path: str, base_offset: int, *, position: int =
             position += span.header.size if isinstance(span, ScannedBatch) else span.length
     except OSError as error:
         raise from_os_error(error, "read", path) from error
-    finally:
-        file.close()
 
 
 class _DamageError(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.api.backend import FetchResult
+from logstore.api.records import FetchResult
 from logstore.client.consumer.fetch_state import EpochStart, FetchState, epoch_starts
 from logstore.errors import CorruptBatchError, InvariantError, OffsetOutOfRangeError
 from logstore.format.batch import encode_batch

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from logstore.api.backend import ProduceResult, TopicMetadata
+from logstore.api.records import ProduceResult
+from logstore.api.topics import TopicMetadata
 from logstore.client.producer.accumulator import (
     FLIGHT_BYTES,
     FLIGHT_GRACE_S,

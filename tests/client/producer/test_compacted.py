@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from logstore.api.backend import Backend, ProduceItem
+from logstore.api.backend import Backend
+from logstore.api.records import ProduceItem
 from logstore.client.producer.producer import Producer
 from logstore.errors import InvalidRecordError
 from logstore.format.batch import encode_batch

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.client.producer.partition_queue import PartitionQueue
-from logstore.client.producer.pending import PendingBatch, row_bytes
+from logstore.client.producer.pending import PartitionQueue, PendingBatch, row_bytes
 from logstore.errors import DiskFullError
 from logstore.format.batch import encode_batch
 from tests.client.producer.test_accumulator import route_of

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from logstore.api.backend import ProduceItem, ProduceResult
+from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.delivery import Delivery
 from logstore.client.producer.producer import Producer
 from logstore.errors import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from logstore.api.backend import ProduceItem, ProduceResult
+from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.consumer.consumer import Consumer
 from logstore.client.producer.producer import Producer
 from logstore.errors import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from logstore.api.backend import FetchRequest, FetchResult
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.client.table import feed as table_feed
 from logstore.client.table.feed import Maps, TableFeed, cleaned_to
 from logstore.errors import CorruptBatchError, SegmentVanishedError

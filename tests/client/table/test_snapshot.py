@@ -9,8 +9,8 @@ import pytest
 
 from logstore.client.table.partition_map import PartitionMap
 from logstore.client.table.snapshot import SnapshotOf, load_snapshot, save_snapshot
-from logstore.directory import json_document
 from logstore.errors import DiskFullError, StorageError
+from logstore.format import json_document
 from logstore.format.batch import encode_batch
 from logstore.seams.faults import FaultKind
 from logstore.seams.fs import FileSystem, read_file, replace_file

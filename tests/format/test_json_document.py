@@ -10,9 +10,9 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.directory import json_document
-from logstore.directory.json_document import decode_document, encode_document
 from logstore.errors import DamagedStoreError, InvariantError, UnsupportedStoreVersionError
+from logstore.format import json_document
+from logstore.format.json_document import decode_document, encode_document
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
