@@ -388,6 +388,13 @@ class ErasureIncompleteError(FatalError):
         self.path = path
 
 
+class BatchChangedError(FatalError):
+    """A batch of a Spark query comes again under its number, with other rows than those that are in."""
+
+    code = 10081
+    hint = "begin a new query with a checkpoint of its own, or say what becomes of such a batch: option changedBatch"
+
+
 class OutcomeUnknownError(FatalError):
     """A failed fsync: the records may or may not be durable."""
 
@@ -397,6 +404,13 @@ class OutcomeUnknownError(FatalError):
 
 class StoreNotFoundError(FatalError, FileNotFoundError):
     code = 10009
+
+
+class StoreReplacedError(FatalError):
+    """The directory holds another store than the one that was opened: it was removed and made anew."""
+
+    code = 10080
+    hint = "close this store and open the directory again"
 
 
 class ForeignDirectoryError(FatalError):
