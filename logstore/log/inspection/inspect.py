@@ -133,12 +133,13 @@ def partition_folders(fs: FileSystem, root: str) -> list[PartitionFolder]:
     found = []
     for name in list_folder(fs, root):
         match = _PARTITION_NAME.fullmatch(name)
-        if match and int(match[2]) < MAX_PARTITIONS and _is_folder(fs, f"{root}/{name}"):
+        if match and int(match[2]) < MAX_PARTITIONS and is_folder(fs, f"{root}/{name}"):
             found.append(PartitionFolder(match[1], int(match[2]), f"{root}/{name}"))
     return sorted(found, key=lambda folder: (folder.topic, folder.partition))
 
 
-def _is_folder(fs: FileSystem, path: str) -> bool:
+def is_folder(fs: FileSystem, path: str) -> bool:
+    """Whether there is a folder of that name, which is no symbolic link."""
     try:
         return fs.stat(path).is_dir
     except OSError:
