@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from logstore.api.admin_plane import OnProgress
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
 from logstore.api.producers import ProducerLease, ProducerSummary
 from logstore.api.records import (
@@ -286,16 +286,16 @@ class EmbeddedBackend(EmbeddedTransactions):
         min_bytes: int,
         max_bytes: int,
         max_wait_s: float,
-        wakeup: Wakeup | None = None,
+        cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
         clock = self._context.clock
         results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
-        if enough or max_wait_s <= 0 or (wakeup is not None and wakeup.is_set()):
+        if enough or max_wait_s <= 0 or (cancel is not None and cancel.cancelled):
             return results
         deadline_s = clock.monotonic_s() + max_wait_s
         event = threading.Event()
-        if wakeup is not None:
-            wakeup.attach(event.set)
+        if cancel is not None:
+            cancel.on_cancel(event.set)
         subscribed = self._subscribe(requests, event)
         pause_s = _FIRST_POLL_S
         try:
@@ -303,7 +303,7 @@ class EmbeddedBackend(EmbeddedTransactions):
                 event.clear()
                 results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
                 left_s = deadline_s - clock.monotonic_s()
-                if enough or left_s <= 0 or (wakeup is not None and wakeup.is_set()):
+                if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                     return results
                 if self._all_owned(requests, subscribed):
                     event.wait(min(left_s, _LONGEST_SLEEP_S))
@@ -315,8 +315,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         finally:
             for log in subscribed:
                 log.unsubscribe(event)
-            if wakeup is not None:
-                wakeup.attach(None)
+            if cancel is not None:
+                cancel.on_cancel(None)
 
     def _logs(self, requests: Sequence[FetchRequest]) -> list[OwnedLog | None]:
         return [self._registry.get(request.topic).owned_log(request.partition) for request in requests]
