@@ -15,6 +15,15 @@ from spark_connector.option_table import BROKERS, Option
 _UNITS_MS: Final = {
     "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
+_OF_A_TABLE: Final = frozenset({"provider", "owner"})  # what Spark adds to the options of CREATE TABLE
+_NO_TABLE: Final = (
+    "there are no options: Spark gives those of a table in its catalogue (CREATE TABLE ... USING logstore, "
+    "saveAsTable) to no source in Python, so such a table has no path and cannot be read"
+)
+_USE_A_VIEW: Final = (
+    "use a view, for SELECT and INSERT: CREATE TEMPORARY VIEW flights USING logstore OPTIONS (path 'data', subscribe "
+    "'flights'); or .load(DIR)"
+)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
@@ -46,6 +55,8 @@ class OptionNames:
     ) -> Checked:
         """``counts``: whether a known option does, here; it may add a warning. ``InvalidArgumentError`` for one that is
         unknown (it names the nearest) or refused; ``NotAvailableYetError`` for brokers."""
+        if not given or _OF_A_TABLE.issubset(given):
+            raise InvalidArgumentError(_NO_TABLE, hint=_USE_A_VIEW)
         values: dict[str, str] = {}
         warnings: list[str] = []
         for name, value in given.items():

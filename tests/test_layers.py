@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,15 +51,23 @@ def test_layers_hold() -> None:
 
 
 def test_layers_find_an_import_that_goes_up(tmp_path: Path) -> None:
-    for package in PACKAGES:
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text("")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    named = {name for contract in settings["contracts"] for name in contract.get("forbidden_modules", [])}
+    for module in sorted({*PACKAGES, *named}):
+        folder = tmp_path.joinpath(*module.split("."))
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text("utf-8"))
     assert lint_imports(tmp_path).returncode == 0
-    (tmp_path / "logstore" / "store.py").write_text("import rpc\n")
+    (tmp_path / "logstore" / "front.py").write_text("import rpc\n")
     done = lint_imports(tmp_path)
     assert done.returncode == 1
     assert "logstore is not allowed to import rpc" in done.stdout
+    (tmp_path / "logstore" / "front.py").unlink()
+    (tmp_path / "spark_connector" / "deep.py").write_text("import logstore.log\n")
+    done = lint_imports(tmp_path)
+    assert done.returncode == 1
+    assert "spark_connector is not allowed to import logstore.log" in done.stdout
 
 
 def outside_imports(text: str) -> Iterator[tuple[int, str, bool]]:

@@ -18,6 +18,7 @@ _WHY_NOT = why_not(java_version())
 _NEED_JAVA = [
     "test_session.py",
     "test_reused_dataframe.py",
+    "test_json_session.py",
     "test_sink_session.py",
     "test_examples_streams.py",
     "test_examples_delivery.py",
