@@ -38,7 +38,8 @@ class Checked(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionNames:
     """All names of one kind of use, in lower case. ``use``: as in "reading from brokers"; ``where``: as in "there is no
-    option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read.
+    option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read;
+    ``elsewhere``: what counts for the other direction, as in a view that is read and written, and changes nothing here.
     """
 
     known: Mapping[str, Option]
@@ -49,6 +50,7 @@ class OptionNames:
     give_path: str
     where: str = ""
     passed: Collection[str] = field(default_factory=frozenset)
+    elsewhere: Collection[str] = field(default_factory=frozenset)
 
     def sort(
         self, given: Mapping[str, str], counts: Callable[[Option, list[str]], bool] | None = None
@@ -80,6 +82,8 @@ class OptionNames:
             elif key in self.known:
                 if counts is None or counts(self.known[key], warnings):
                     values[key] = value
+            elif key in self.elsewhere:
+                warnings.append(f"option {name} changes nothing for {self.use} a store")
             elif key not in self.passed:
                 raise self._unknown(name)
         return Checked(values, warnings)

@@ -17,6 +17,7 @@ NAMES = OptionNames(
     give_path=".paint(DIR)",
     where=" for paint",
     passed=frozenset({"own"}),
+    elsewhere=frozenset({"frame"}),
 )
 
 
@@ -63,6 +64,10 @@ def test_several_directories_are_no_store() -> None:
 )
 def test_a_path_or_a_file_uri_is_a_folder_of_this_machine(text: str, folder: str | None) -> None:
     assert local_folder(text) == folder
+
+
+def test_an_option_of_the_other_direction_changes_nothing() -> None:
+    assert NAMES.sort({"Frame": "x"}) == ({}, ["option Frame changes nothing for painting a store"])
 
 
 def test_an_option_that_does_not_count_here_is_left_out() -> None:
