@@ -63,6 +63,10 @@ class InvalidArgumentError(FatalError, ValueError):
     code = 42
 
 
+class UnknownSettingError(InvalidArgumentError, TypeError):
+    """A keyword that a call does not know."""
+
+
 class InvalidTopicError(FatalError, ValueError):
     code = 17
     hint = "use 1 to 249 characters of a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
@@ -128,6 +132,12 @@ class UnknownPartitionError(FatalError, LookupError):
 
 class TopicExistsError(FatalError):
     code = 36
+
+
+class TopicDiffersError(TopicExistsError):
+    """``exist_ok=True``, and the topic that is there has other partitions or settings."""
+
+    hint = "ask for what is there, or change the topic with alter_topic and add_partitions first"
 
 
 class OffsetOutOfRangeError(FatalError):
@@ -224,6 +234,20 @@ class UnknownTransactionError(FatalError, LookupError):
 
     code = 105
     hint = "`logstore transaction list` shows the transactional ids"
+
+
+class FencedLeaderEpochError(FatalError):
+    """An append under a leader's term that a newer leader has ended: ``term`` against ``newest_term``."""
+
+    code = 74
+    hint = "this node does not lead the partition any more: look for the newest leader"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, term: int = -1, newest_term: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.term = term
+        self.newest_term = newest_term
 
 
 class CoordinatorFencedError(FatalError):

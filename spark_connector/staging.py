@@ -19,8 +19,9 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from logstore.api.seams import Clock, File, FileSystem, OsFileSystem, SystemClock, write_all
 from logstore.errors import DamagedStoreError, InvalidArgumentError, from_os_error
+from logstore.seams.clock import Clock, SystemClock
+from logstore.seams.fs import File, FileSystem, OsFileSystem, write_all
 from spark_connector.batch_marks import Content
 
 logger = logging.getLogger("logstore.spark")

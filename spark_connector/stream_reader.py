@@ -18,8 +18,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from logstore import LogStoreError, TopicPartition
-from logstore.api.seams import Clock, SystemClock
 from logstore.errors import DataLossError, UnknownPartitionError, UnknownTopicError
+from logstore.seams.clock import Clock, SystemClock
 from spark_connector.connection import Logs
 from spark_connector.offsets import StreamOffset
 from spark_connector.options import SourceOptions
