@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from logstore.errors import InvalidArgumentError, InvalidTopicError
@@ -67,6 +67,17 @@ def directory(path: object) -> str:
     if not good:
         raise InvalidArgumentError(f"path={shown(path)}", hint="it is a directory's path, or ':memory:'")
     return text
+
+
+def names(value: object, name: str) -> tuple[str, ...]:
+    """A collection of names; one alone is not taken for a collection of letters."""
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Collection)
+        or not all(type(one) is str for one in value)
+    ):
+        raise InvalidArgumentError(f"{name}={shown(value)}", hint=f"{name} is a list of names")
+    return tuple(value)
 
 
 def partition_place(value: Any) -> TopicPartition:

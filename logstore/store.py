@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -40,10 +41,18 @@ from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.types import (
+    Isolation,
+    MaintenanceReport,
+    OffsetAndMetadata,
+    TopicDescription,
+    TopicPartition,
+)
 from logstore.upkeep.cleaner import DEFAULT_DUTY
 from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
+from logstore.upkeep.clock_guard import ClockGuard
 from logstore.upkeep.housekeeper import Housekeeper
+from logstore.upkeep.maintenance import Maintenance
 from logstore.upkeep.retention_task import RetentionTask
 
 Mode = Literal["r", "rw"]
@@ -66,6 +75,7 @@ class LogStore:
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
     ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
+    ``maintenance_s``: how long ``close`` may go on with retention and compaction that is due; 0: not at all.
 
     ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
     ``threads=False`` nothing runs in the background, and ``step()`` does what is due.
@@ -89,6 +99,7 @@ class LogStore:
         cleaner_duty: float = DEFAULT_DUTY,
         cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
         offsets_retention_s: float = 7 * 86_400.0,
+        maintenance_s: float = 0.5,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         locks: Locks | None = None,
@@ -104,13 +115,12 @@ class LogStore:
         _check_settings(*intervals_s, mode_bits, max_open_files, tail_cache_bytes)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self.mode: Mode = mode
-        self._clock = SystemClock() if clock is None else clock
+        self._clock = clock or SystemClock()
         in_memory = path == MEMORY
         self.root = "/store" if in_memory else os.path.realpath(path)
         if in_memory or fs is not None:
-            fs = MemoryFileSystem() if fs is None else fs
-            locks = MemoryLocks(clock=self._clock) if locks is None else locks
-            live = MemoryLive() if live is None else live
+            locks = locks or MemoryLocks(clock=self._clock)
+            fs, live = fs or MemoryFileSystem(), live or MemoryLive()
         else:
             refuse_network_file_system(self.root)
         self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
@@ -137,16 +147,10 @@ class LogStore:
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
         )
-        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
-        try:
-            self._registry = self._open_catalogue(file, live, mode_bits)
-        except BaseException:
-            file.close()
-            self._context.live.close()
-            self._context.locks.close()
-            raise
+        self._registry = self._open_registry(live, mode_bits)
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
+        self._maintenance = self._make_maintenance(maintenance_s)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
@@ -173,9 +177,22 @@ class LogStore:
     def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
-        topics = self._registry.cleaned
-        room = CleaningManager(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
-        return RetentionTask(self._context, retirement), room
+        topics, guard = self._registry.cleaned, ClockGuard(self._context)
+        cleaning = CleaningManager(
+            self._context, retirement, topics, guard, duty=duty, key_map_bytes=key_map_bytes
+        )
+        return RetentionTask(self._context, retirement, guard), cleaning
+
+    def _make_maintenance(self, before_close_s: float) -> Maintenance:
+        return Maintenance(
+            self._context,
+            self._registry,
+            self._keeper,
+            self._cleaning.kit,
+            self._backend.transactions.keeper.step,
+            self._backend.groups.expiry,
+            before_close_s=arguments.seconds(before_close_s, "maintenance_s"),
+        )
 
     def _prepare_directory(self) -> bool:
         """Make the directory if it is ours to make; True if it is a Kafka broker's."""
@@ -202,6 +219,16 @@ class LogStore:
         except OSError as error:
             raise from_os_error(error, "create", directory) from error
         return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
+
+    def _open_registry(self, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
+        try:
+            return self._open_catalogue(file, live, mode_bits)
+        except BaseException:
+            file.close()
+            self._context.live.close()
+            self._context.locks.close()
+            raise
 
     def _open_catalogue(
         self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None, mode_bits: int
@@ -363,22 +390,45 @@ class LogStore:
         waits = [self._housekeeper.step(), self._backend.groups.step()]
         return min((wait for wait in waits if wait is not None), default=None)
 
+    def maintain(
+        self, topics: Collection[str] | None = None, *, time_limit_s: float | None = None
+    ) -> MaintenanceReport:
+        """Do all the maintenance that is due now, of ``topics`` or of the whole store: retention, compaction, what
+        dead processes left (open transactions, retired files), expiry of committed offsets.
+
+        What runs in the background while a store is open is done at once and at full speed. Topics that another
+        process owns are left to that process; a topic that no process owns is taken for as long as it takes.
+        ``time_limit_s``: a compaction that is under way then is ended early, and begun anew by the next call.
+        ``UnknownTopicError``; what fails for one topic is in its row of the report.
+        """
+        self._context.check_writable()
+        limit_s = math.inf if time_limit_s is None else arguments.seconds(time_limit_s, "time_limit_s")
+        if topics is not None:
+            topics = arguments.names(topics, "topics")
+        return self._maintenance.run(limit_s, topics)
+
     # --- ending ---
 
     def close(self) -> None:
-        """Flush and close producers and consumers, release every topic, end the threads. Idempotent.
+        """Flush and close producers and consumers, retain and compact what is due for ``maintenance_s`` at the most,
+        release every topic, end the threads. Idempotent.
 
         What this store lent (clients, partitions) raises ``StoreClosedError`` afterwards. A failure to make
         something durable is raised, after everything else was closed.
         """
+        self._close(maintain=True)
+
+    def _close(self, *, maintain: bool) -> None:
         if self._context.forked:
             return  # the parent's to close; its lock may be held by a thread that does not exist here
         with self._close_lock:
             if self._context.closed:
                 return
             failures = self._close_clients()
-            self._context.closed = True  # from here on no new append gets in; those under way are waited for
             self._housekeeper.close()
+            if self.mode == "rw" and maintain and not failures:
+                self._maintenance.before_close(self._cleaning.cleaner)
+            self._context.closed = True  # from here on no new append gets in; those under way are waited for
             self._committer.close()
             for closing in (self._backend.close, self._registry.close):
                 try:
@@ -418,7 +468,7 @@ class LogStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(maintain=kind is None)  # what was interrupted is to end soon
 
     def __repr__(self) -> str:
         state = "closed" if self._context.closed else self.mode

@@ -30,16 +30,19 @@ _PATIENCE_S: Final = 0.02
 _MEMORY_SLOTS: Final = 5 << 60  # beside those of cleaners, producers, transactions and members
 
 
-def expire_offsets(topic: GroupTopic, context: StoreContext, patience_s: float | None = None) -> None:
-    """Forget what has expired. ``patience_s``: as ``CoordinatorRuntime.decide``; and its errors."""
+def expire_offsets(topic: GroupTopic, context: StoreContext, patience_s: float | None = None) -> int:
+    """Forget what has expired; how many offsets. ``patience_s``: as ``CoordinatorRuntime.decide``; and its errors."""
     retention_ms = int(context.offsets_retention_s * 1000)
 
     def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
         return machine.decide_expire_offsets(context.clock.wall_ms(), retention_ms)
 
+    expired = 0
     while topic.look(lambda machine: decide(machine).records):
         for group, places in topic.decide(decide, patience_s=patience_s).items():
             logger.info("group %r: %d offsets have expired", group, len(places))
+            expired += len(places)
+    return expired
 
 
 class OffsetExpiry:
@@ -61,6 +64,7 @@ class OffsetExpiry:
         self._fresh = fresh
         self._is_watched = is_watched
         self._next_s: float | None = None
+        self.expired = 0  # offsets, since the store was opened
         self._topic: GroupTopic | None = None  # of the look under way
         self._give_back: Callable[[], None] | None = None
 
@@ -83,6 +87,16 @@ class OffsetExpiry:
         self._end(now_s)
         return EXPIRY_S
 
+    def look_now(self, until_s: float) -> bool:
+        """A whole look, whenever the last one was; False if time was up first. Errors as ``step``."""
+        self._next_s = 0.0
+        clock = self._context.clock
+        while self.step() == _SOON_S:
+            if clock.monotonic_s() >= until_s:
+                self._end(clock.monotonic_s())
+                return False
+        return True
+
     def _look(self) -> bool:
         """Whether there is more of it to do."""
         if self._topic is None:
@@ -92,7 +106,7 @@ class OffsetExpiry:
         if not self._topic.follow_some():
             return True
         try:
-            expire_offsets(self._topic, self._context, _PATIENCE_S)
+            self.expired += expire_offsets(self._topic, self._context, _PATIENCE_S)
         except TopicLockedError as error:
             logger.debug("expired offsets wait for the next look: %s", error)
         return False
