@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from logstore.client.producer.delivery import Delivery, DeliveryGroup
     from logstore.client.producer.producer import Producer
     from logstore.client.table.table import KeyTable
+    from logstore.directory.backup import BackupReport
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
     from logstore.log.partition_log import PartitionLog
-    from logstore.store import LogStore, Mode
+    from logstore.store import LogStore, Mode, restore
     from logstore.types import OffsetAndMetadata, OffsetRange, Record, RecordMetadata, TopicPartition
 
     __version__: str
@@ -54,8 +55,10 @@ _PLACES = {
     "Record": "types",
     "RecordMetadata": "types",
     "RetriableError": "errors",
+    "BackupReport": "directory.backup",
     "TopicHandle": "embedded.topic_handle",
     "TopicPartition": "types",
+    "restore": "store",
 }
 _MODULES = (
     "config",
@@ -116,7 +119,9 @@ def connect(target: str, **settings: Any) -> Any:
 __all__ = [
     "open",
     "connect",
+    "restore",
     "LogStore",
+    "BackupReport",
     "TopicHandle",
     "PartitionLog",
     "Producer",

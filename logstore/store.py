@@ -18,6 +18,7 @@ from logstore.client.consumer.settings import Start, Topics
 from logstore.client.producer.producer import Producer
 from logstore.client.table.table import KeyTable
 from logstore.directory import deletion
+from logstore.directory.backup import BackupReport
 from logstore.directory.catalogue import CatalogueFile, encode_uuid
 from logstore.directory.layout import DirectoryKind, classify_directory, make_root, missing_store
 from logstore.embedded.backend import EmbeddedBackend
@@ -25,9 +26,9 @@ from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.cleaning.retirement import Retirement
-from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery.recovery import RecoveredPartition
+from logstore.log.recovery.salvage import require_new, require_outside
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
@@ -37,6 +38,7 @@ from logstore.ownership.lock_view import LockView
 from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file_system
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
+from logstore.partition.log_access import LogAccess
 from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
@@ -48,6 +50,7 @@ from logstore.types import (
     TopicDescription,
     TopicPartition,
 )
+from logstore.upkeep.backups import back_up, check_backup
 from logstore.upkeep.cleaner import DEFAULT_DUTY
 from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
 from logstore.upkeep.clock_guard import ClockGuard
@@ -58,6 +61,7 @@ from logstore.upkeep.retention_task import RetentionTask
 Mode = Literal["r", "rw"]
 MEMORY = ":memory:"
 _RECOVERY_THREADS = 16
+_INTERVALS = ("lock_timeout_s", "lock_idle_release_s", "retention_check_s")
 Client = TypeVar("Client")
 
 _stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
@@ -112,7 +116,7 @@ class LogStore:
         path = arguments.directory(path)
         arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
-        _check_settings(*intervals_s, mode_bits, max_open_files, tail_cache_bytes)
+        _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self.mode: Mode = mode
         self._clock = clock or SystemClock()
@@ -336,7 +340,7 @@ class LogStore:
         if partition >= held.entry.partitions:
             self._registry.look_for_changes()  # another process may have added partitions to what we own
         held.entry.live_slot(partition)
-        return PartitionLog(_Access(self._context), held, topic, partition)
+        return PartitionLog(LogAccess(self._context), held, topic, partition)
 
     def release(self, topic: str) -> None:
         """Give up ownership of a topic now: synced, marked clean, its lock free for other processes."""
@@ -357,6 +361,29 @@ class LogStore:
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return self._backend.committed_offsets(group)
+
+    # --- copies ---
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        topics: Collection[str] | None = None,
+        link: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> BackupReport:
+        """Copy the store, as it is at one moment, to the new directory ``target``; writers go on meanwhile and
+        wait for nothing. In the copy transactions that were decided are whole and the others aborted, and
+        committed offsets agree with the records. Also for stores opened with ``mode="r"``.
+
+        ``topics``: only these and the internal ones. ``link=False`` copies every byte instead of sharing closed
+        segments by hard links. ``progress`` is called with bytes copied or linked. Errors:
+        ``NoConsistentCutError``, ``ForeignDirectoryError`` (the target is not empty), ``InvalidArgumentError``
+        (it lies inside the store), ``DamagedStoreError`` (a batch to be copied is bad), ``StorageError``,
+        ``DiskFullError``.
+        """
+        place = os.path.normpath(arguments.directory(target))
+        return back_up(self._context, self.partition, place, topics=topics, link=link, progress=progress)
 
     # --- state ---
 
@@ -478,39 +505,37 @@ class LogStore:
         self._context.forked = True
 
 
-class _Access:
-    """What a ``PartitionLog`` needs of the store."""
+def restore(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Collection[str] | None = None,
+    link: bool = False,
+    progress: Callable[[int], None] | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> BackupReport:
+    """Put the backup in ``source`` into the new directory ``target``, after all of it was read and found sound.
 
-    __slots__ = ("_context",)
-
-    def __init__(self, context: StoreContext) -> None:
-        self._context = context
-
-    def check_usable(self) -> None:
-        self._context.check_usable()
-
-    def check_writable(self) -> None:
-        self._context.check_writable()
-
-    def now_ms(self) -> int:
-        return self._context.clock.wall_ms()
-
-    def commit(self, wants: list[tuple[OwnedLog, int]]) -> None:
-        self._context.commit(wants)
+    ``topics``: only these and the internal ones. ``link``: share closed segments by hard links instead of copying
+    them. ``progress`` is called with bytes read, then with bytes copied. Errors: ``DamagedStoreError`` (names the
+    faults; nothing was written), ``StoreNotFoundError``, and those of ``LogStore.backup``.
+    """
+    place, root = (os.path.normpath(arguments.directory(path)) for path in (target, source))
+    disk: FileSystem = OsFileSystem() if fs is None else fs
+    require_outside(place, root)
+    require_new(disk, place)
+    with LogStore(root, mode="r", fs=fs, clock=clock) as store:
+        check_backup(disk, root, store._clock, topics=topics, progress=progress)
+        return store.backup(place, topics=topics, link=link, progress=progress)
 
 
 def _check_settings(
-    lock_timeout_s: float,
-    lock_idle_release_s: float,
-    retention_check_s: float,
-    mode_bits: int,
-    max_open_files: int,
-    tail_cache_bytes: int,
+    intervals_s: tuple[float, ...], mode_bits: int, max_open_files: int, tail_cache_bytes: int
 ) -> None:
     """InvalidArgumentError names the setting."""
-    arguments.seconds(lock_timeout_s, "lock_timeout_s")
-    arguments.seconds(lock_idle_release_s, "lock_idle_release_s")
-    arguments.seconds(retention_check_s, "retention_check_s")
+    for value, name in zip(intervals_s, _INTERVALS, strict=True):
+        arguments.seconds(value, name)
     arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
     arguments.whole(max_open_files, "max_open_files", 1)
     arguments.whole(tail_cache_bytes, "tail_cache_bytes")
@@ -521,9 +546,8 @@ def _mark_forked() -> None:
         store._forked()
 
 
-_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
-if _register is not None:
-    _register(after_in_child=_mark_forked)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_forked)
 
 
 __all__ = ["Isolation", "LogStore", "MEMORY"]

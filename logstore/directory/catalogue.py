@@ -17,6 +17,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -364,6 +365,12 @@ def _decode_topic(name: str, value: object, path: str) -> TopicEntry:
 def _decode_run(run: object, name: str, path: str) -> tuple[int, int]:
     start, count = items(run, name, path, 2)
     return whole(start, name, path), whole(count, name, path, 1, MAX_PARTITIONS)
+
+
+@lru_cache(maxsize=1 << 14)
+def decode_uuid(topic_id: str) -> bytes:
+    """The 16 bytes of what ``encode_uuid`` made."""
+    return base64.urlsafe_b64decode(topic_id + "==")
 
 
 def is_uuid(value: str) -> bool:

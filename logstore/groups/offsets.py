@@ -29,15 +29,15 @@ from logstore.errors import (
 )
 from logstore.groups.fields import FieldReader, string
 from logstore.groups.offset_values import (
-    PLAIN_BYTES,
-    VALUE_VERSION,
     CommittedOffsets,
     OffsetValue,
+    TopicIds,
     are_plain,
     decode_value,
     encode_value,
+    is_of_topic,
     is_plain,
-    pack_plain,
+    plain_packer,
 )
 from logstore.machine import Change, Decision
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
@@ -112,16 +112,19 @@ class OffsetStore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         now_ms: int,
         end_offsets: Mapping[TopicPartition, int] | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
     ) -> Decision[dict[TopicPartition, OffsetAndMetadata]]:
-        """Commit positions of ``group``; the reply is what will be committed.
+        """Commit positions of ``group``; the reply is what will be committed. ``topic_ids``: to which topics they
+        are bound, by name; those that it lacks are bound to none.
 
         ``end_offsets``: where each partition ends now; an offset past it is refused (it would skip records
         that are still to come). None leaves that check out: the ends are not known here.
         Raises InvalidGroupError, InvalidArgumentError, UnknownPartitionError.
         """
         validate_group(group)
+        ids = topic_ids or {}
         if len(offsets) > 1 and _are_plain(offsets, end_offsets):
-            return Decision(_plain_records(group, offsets, now_ms), dict(offsets))
+            return Decision(_plain_records(group, offsets, now_ms, ids), dict(offsets))
         records: list[Change] = []
         accepted: dict[TopicPartition, OffsetAndMetadata] = {}
         prefixes: dict[str, bytes] = {}
@@ -134,7 +137,7 @@ class OffsetStore:
             prefix = prefixes.get(topic)
             if prefix is None:
                 prefix = prefixes[topic] = _key_prefix(group, topic)
-            value = encode_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
+            value = encode_value(OffsetValue(offset, leader_epoch, metadata, now_ms, ids.get(topic, b"")))
             records.append((prefix + _I32.pack(partition), value))
             accepted[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, leader_epoch, metadata)
         return Decision(tuple(records), accepted)
@@ -160,19 +163,31 @@ class OffsetStore:
         gone = [place for place in self.places(group) if place in wanted]
         return Decision(_tombstones(group, gone), gone)
 
-    def decide_delete_topic(self, topic: str) -> Decision[list[str]]:
-        """Forget every group's offsets in ``topic``: a later topic of that name starts anew.
+    def decide_delete_topic(self, topic: str, topic_ids: TopicIds) -> Decision[list[str]]:
+        """Forget every group's offsets in topics that had the name ``topic``, but not those in one that has it now.
 
         The reply lists the groups that had any; no records if none had.
         """
         records: list[Change] = []
         groups: list[str] = []
         for group in self.groups():
-            mine = [place for place in self.places(group) if place.topic == topic]
+            mine = [place for place in self.lost(group, topic_ids) if place.topic == topic]
             records += _tombstones(group, mine)
             if mine:
                 groups.append(group)
         return Decision(tuple(records), groups)
+
+    def lost(self, group: str, topic_ids: TopicIds) -> list[TopicPartition]:
+        """Partitions, sorted, of whose offsets, committed or pending, none is of a topic that there is now."""
+        gone = set(self._groups.of_other_topics(group, topic_ids))
+        for place, entries in self._pending.get(group, {}).items():
+            values = [entry.value for entry in entries.values() if entry.value is not None]
+            alive = any(is_of_topic(encode_value(value), place.topic, topic_ids) for value in values)
+            if alive:
+                gone.discard(place)
+            elif self._groups.value(group, place) is None:
+                gone.add(place)
+        return sorted(gone)
 
     def expired(self, group: str, now_ms: int, retention_ms: int, since_ms: int = -1) -> list[TopicPartition]:
         """Partitions whose offset was committed, and the group empty, for ``retention_ms``. ``since_ms``: when
@@ -235,7 +250,7 @@ class OffsetStore:
         """The short way of nearly all records: a known group and topic, a value without metadata. False: it is
         another kind, nothing was done."""
         known = self._prefixes.get(key[:-4])
-        if known is None or len(value) != PLAIN_BYTES or not is_plain(value):
+        if known is None or not is_plain(value):
             return False
         self._groups.put(*known, int.from_bytes(key[-4:], signed=True), value)
         return True
@@ -302,21 +317,29 @@ class OffsetStore:
 
     # --- looks ---
 
-    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """A copy of the group's offsets; empty for a group that never committed. InvalidGroupError."""
+    def committed(
+        self, group: str, topic_ids: TopicIds | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """A copy of the group's offsets; empty for a group that never committed. ``topic_ids``: only those in topics
+        that there are now; else all that is in the log. InvalidGroupError."""
         validate_group(group)
         return {
             place: OffsetAndMetadata(value.offset, value.leader_epoch, value.metadata)
-            for place, value in self._groups.of_group(group).items()
+            for place, value in self._groups.of_group(group, topic_ids).items()
         }
 
     def commit_times_ms(self, group: str) -> dict[TopicPartition, int]:
         """When each of the group's offsets was committed, in ms since 1970 UTC."""
         return {place: value.commit_ms for place, value in self._groups.of_group(group).items()}
 
-    def pending(self, group: str) -> dict[TopicPartition, int]:
-        """Partitions with an offset in an open transaction, and the producer id of the newest such."""
-        return {place: next(reversed(entries)) for place, entries in self._pending.get(group, {}).items()}
+    def pending(self, group: str, topic_ids: TopicIds | None = None) -> dict[TopicPartition, int]:
+        """Partitions with an offset in an open transaction, and the producer id of the newest such. ``topic_ids``:
+        as of ``committed``."""
+        found = {place: next(reversed(entries)) for place, entries in self._pending.get(group, {}).items()}
+        if topic_ids is None:
+            return found
+        lost = set(self.lost(group, topic_ids))
+        return {place: producer_id for place, producer_id in found.items() if place not in lost}
 
     def pending_producers(self) -> dict[int, int]:
         """Producer ids with open transactions here, and their epochs."""
@@ -361,16 +384,18 @@ def _are_plain(
 
 
 def _plain_records(
-    group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int
+    group: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    now_ms: int,
+    topic_ids: Mapping[str, bytes],
 ) -> tuple[Change, ...]:
-    heads = {topic: _key_prefix(group, topic) for topic in {topic for topic, _ in offsets}}
-    pack_number, pack_value = _I32.pack, pack_plain
+    topics = {topic for topic, _ in offsets}
+    heads = {topic: _key_prefix(group, topic) for topic in topics}
+    packers = {topic: plain_packer(now_ms, topic_ids.get(topic, b"")) for topic in topics}
+    pack_number = _I32.pack
     return tuple(
         [
-            (
-                heads[topic] + pack_number(partition),
-                pack_value(VALUE_VERSION, offset, leader_epoch, 0, now_ms),
-            )
+            (heads[topic] + pack_number(partition), packers[topic](offset, leader_epoch))
             for (topic, partition), (offset, leader_epoch, _) in offsets.items()
         ]
     )

@@ -201,13 +201,13 @@ class CoordinatorLog:
             raise from_os_error(error, "open", self.directory) from error
         if not clean and loaded.log_end_offset > 0:
             context.recovered.append(loaded.report)
-        log = self._made(loaded, rules.log_start_offset)
+        log = self._made(loaded)
         if log.segments.active is not None:
             log.segments.active.forget_aborted()  # what another process put there may be in memory alone
         log.cleaner_point = min(row.cleaner_point, loaded.log_end_offset)
         return log
 
-    def _made(self, loaded: Loaded, log_start_offset: int) -> OwnedLog:
+    def _made(self, loaded: Loaded) -> OwnedLog:
         context = self._context
         return OwnedLog(
             where=self.where,
@@ -216,7 +216,6 @@ class CoordinatorLog:
             config=self.config,
             clock=context.clock,
             loaded=loaded,
-            log_start_offset=log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=lambda log: context.show(self._slot, log),
             before_roll=self.save_state,

@@ -83,7 +83,7 @@ class Topic(Unshared):
         self.entry = entry
         self.config = parse_topic_config(entry.config)
         for log in list(self._logs.values()):
-            log.config = self.config
+            log.configure(self.config)
             log.tail.limit_bytes = self.config.tail_cache_bytes
 
     # --- ownership ---
@@ -481,7 +481,7 @@ class Topic(Unshared):
             context.recovered.append(loaded.report)
         log = self._make_log(partition, directory, loaded, row)
         self._logs[partition] = log
-        log.config = self.config  # the settings may have changed since it was made
+        log.configure(self.config)  # the settings may have changed since it was made
         return log
 
     def _make_log(self, partition: int, directory: str, loaded: Loaded, row: PartitionState) -> OwnedLog:
@@ -496,7 +496,6 @@ class Topic(Unshared):
             config=self.config,
             clock=context.clock,
             loaded=loaded,
-            log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=partial(context.show, slot),
             before_roll=lambda _: self.save_state(clean=False),

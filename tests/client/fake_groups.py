@@ -172,4 +172,4 @@ class FakeGroups(ABC):
         self.decide(lambda machine: machine.decide_delete_group(group))
 
     def forget_topic(self, topic: str) -> None:
-        self.decide(lambda machine: machine.decide_delete_topic(topic))
+        self.decide(lambda machine: machine.decide_delete_topic(topic, lambda _: None))

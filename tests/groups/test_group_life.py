@@ -221,7 +221,7 @@ class GroupLife(RuleBasedStateMachine):
         topic = data.draw(st.sampled_from(sorted(self.partitions)))
         del self.partitions[topic]
         self.told.pop(topic, None)
-        self.log.append(self.machine.decide_delete_topic(topic))
+        self.log.append(self.machine.decide_delete_topic(topic, lambda _: None))
         for person in self.people.values():
             person.reading = {place for place in person.reading if place.topic != topic}
             if person.seen is not None:  # its consumer has noticed: there is no such partition to read

@@ -98,7 +98,7 @@ def _(patch: Patch) -> None:
 
     def planted(self: OwnedLog, *arguments: Any) -> None:
         note(self, *arguments)
-        self._raise_high_watermark(self.log_end_offset)
+        self._advance_high_watermark(self.log_end_offset)
 
     patch.setattr(OwnedLog, "_note", planted)
 

@@ -104,19 +104,6 @@ def test_a_dirty_log_is_cleaned_up_to_its_active_segment_and_the_point_survives(
         assert len(desk.diary.made) == 1, "clean is clean, after a restart too"
 
 
-def test_a_truncated_log_is_clean_no_further_than_it_goes() -> None:
-    desk = Desk()
-    with desk.open() as store:
-        store.create_topic("t", 1, COMPACT | {"visible.after": "flush", "flush.ms": "1000000"})
-        partition = store.partition("t", 0)
-        for number in range(60):
-            partition.append([(b"k", b"%d" % number * 50)], acks=1)
-        log = store._registry.get("t").log(0)
-        log.cleaner_point = log.log_end_offset
-        log.truncate_to(log.high_watermark)
-        assert log.cleaner_point == log.log_end_offset < 60
-
-
 def test_slices_are_short_and_leave_nine_tenths_of_the_time() -> None:
     desk = Desk()
     desk.diary.steps = 20

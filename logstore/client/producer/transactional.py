@@ -31,6 +31,7 @@ from logstore.errors import (
     TransactionStateError,
 )
 from logstore.format.batch import BatchHeader, check_crc, iter_headers
+from logstore.format.proof import prove_batch
 from logstore.seams.clock import Clock
 from logstore.types import Buffer, Headers
 
@@ -214,7 +215,7 @@ def _needed(control: TransactionControl | None, call: str) -> TransactionControl
 
 
 def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memoryview, BatchHeader]]:
-    """The data batches in ``buffer``, each with magic, length and CRC verified."""
+    """The data batches in ``buffer``, each with magic, length, CRC and records proved."""
     if not isinstance(buffer, bytes | bytearray | memoryview):
         raise RecordTypeError(
             f"send_batch to {where}: the buffer is {type(buffer).__name__}", hint="pass bytes"
@@ -227,6 +228,7 @@ def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memory
     batches = []
     for at, header in iter_headers(view):
         check_crc(view, at, header)
+        prove_batch(view, at, header)
         if not header.is_control:
             batches.append((view[at : at + header.size], header))
     for number, (data, header) in enumerate(batches):

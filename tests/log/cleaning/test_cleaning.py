@@ -10,7 +10,7 @@ from logstore.errors import CorruptBatchError, InvariantError, LogStoreError, Pa
 from logstore.format.batch import decode_batches, iter_headers
 from logstore.log.cleaning.cleaning import CleanProgress
 from logstore.log.cleaning.retirement import Retirement
-from logstore.log.owned_log import OwnedLog
+from logstore.log.replica_log import ReplicaLog
 from logstore.seams.fs import read_file, write_all
 from logstore.types import Record
 from tests.log.cleanings import (
@@ -26,16 +26,16 @@ from tests.log.cleanings import (
 from tests.log.logs import FOLDER, NOW_MS, Desk, records
 
 
-def started(**settings: object) -> tuple[Desk, OwnedLog]:
+def started(**settings: object) -> tuple[Desk, ReplicaLog]:
     desk = Desk(**({"index_interval_bytes": 100, "tail_cache_bytes": 0} | settings))
     return desk, desk.open()
 
 
-def kept(log: OwnedLog, start: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
+def kept(log: ReplicaLog, start: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
     return pairs(records(log, start))
 
 
-def backwards(log: OwnedLog, start: int) -> list[Record]:
+def backwards(log: ReplicaLog, start: int) -> list[Record]:
     found: list[Record] = []
     end = log.log_end_offset
     while end > start and (part := log.read_back(end)) is not None:
