@@ -63,6 +63,10 @@ class InvalidArgumentError(FatalError, ValueError):
     code = 42
 
 
+class UnknownSettingError(InvalidArgumentError, TypeError):
+    """A keyword that a call does not know."""
+
+
 class InvalidTopicError(FatalError, ValueError):
     code = 17
     hint = "use 1 to 249 characters of a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
@@ -128,6 +132,12 @@ class UnknownPartitionError(FatalError, LookupError):
 
 class TopicExistsError(FatalError):
     code = 36
+
+
+class TopicDiffersError(TopicExistsError):
+    """``exist_ok=True``, and the topic that is there has other partitions or settings."""
+
+    hint = "ask for what is there, or change the topic with alter_topic and add_partitions first"
 
 
 class OffsetOutOfRangeError(FatalError):

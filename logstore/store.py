@@ -6,16 +6,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from logstore import arguments
-from logstore.client.admin import Admin
-from logstore.client.consumer.consumer import Consumer
-from logstore.client.consumer.settings import Start, Topics
-from logstore.client.producer.producer import Producer
-from logstore.client.table.table import KeyTable
+from logstore.client.store_client import StoreClient
 from logstore.directory import deletion
 from logstore.directory.backup import BackupReport
 from logstore.directory.catalogue import CatalogueFile, encode_uuid
@@ -42,7 +37,7 @@ from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.types import Isolation
 from logstore.upkeep.backups import back_up, check_backup
 from logstore.upkeep.cleaner import DEFAULT_DUTY
 from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
@@ -52,12 +47,11 @@ from logstore.upkeep.retention_task import RetentionTask
 Mode = Literal["r", "rw"]
 MEMORY = ":memory:"
 _RECOVERY_THREADS = 16
-Client = TypeVar("Client")
 
 _stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
 
 
-class LogStore:
+class LogStore(StoreClient):
     """A log store in a directory. Any thread may use it; a child after ``os.fork()`` may not.
 
     ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
@@ -119,7 +113,7 @@ class LogStore:
         self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
-        self._close_lock, self._children = threading.Lock(), weakref.WeakSet[Any]()
+        self._close_lock = threading.Lock()
         self._broker = BrokerDirectory(self.fs, self.root) if self._prepare_directory() else None
         self._context = StoreContext(
             root=self.root,
@@ -150,6 +144,7 @@ class LogStore:
             raise
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
+        StoreClient.__init__(self, self._backend, self._context, self._clock)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
@@ -237,71 +232,25 @@ class LogStore:
     def backend(self) -> EmbeddedBackend:
         return self._backend
 
-    @property
-    def admin(self) -> Admin:
-        """Everything about topics and groups."""
-        return Admin(self._backend)
-
-    def producer(self, **settings: Any) -> Producer[Any, Any]:
-        """A producer; the settings are those of ``logstore.Producer``. Close it, or use ``with``."""
-        self._context.check_writable()
-        return self._lend(Producer(self._backend, **settings))
-
-    def consumer(
-        self,
-        topics: Topics,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        **settings: Any,
-    ) -> Consumer[Any, Any]:
-        """A consumer; the settings are those of ``logstore.Consumer``. Close it, or use ``with``."""
-        self._context.check_usable()
-        return self._lend(Consumer(self._backend, topics, group=group, start=start, **settings))
-
-    def _lend(self, client: Client) -> Client:
-        self._children.add(client)
-        return client
-
     # --- topics ---
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> TopicHandle:
-        """Make a topic, durably. ``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``,
-        ``InvalidConfigError`` (an unknown key names the nearest)."""
-        self._backend.create_topic(name, partitions, {} if config is None else config)
+        """Make a topic, durably; see ``Admin.create_topic``. ``exist_ok``: one that is there is given, if it has
+        these partitions and settings."""
+        self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
         return self.topic(name)
-
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its records and committed offsets."""
-        self._backend.delete_topic(name)
-
-    def delete_records(
-        self, topic: str, before: Mapping[int, int] | int | datetime, /
-    ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset or a time; see ``Admin.delete_records``."""
-        return self.admin.delete_records(topic, before)
-
-    def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Names, sorted; with ``internal`` also the store's own topics."""
-        arguments.truth(internal, "internal")
-        topics = self._registry.catalogue.topics
-        return sorted(name for name, entry in topics.items() if internal or not entry.internal)
-
-    def describe_topic(self, name: str) -> TopicDescription:
-        return self._backend.describe_topic(name)
 
     def topic(self, name: str) -> TopicHandle:
         """A handle on one topic. ``UnknownTopicError``."""
         self._registry.entry(name)
-        return TopicHandle(self._registry, self._backend, self.partition, name, self._table)
-
-    def _table(self, topic: str, **settings: Any) -> KeyTable[Any]:
-        self._context.check_usable()
-        table = KeyTable[Any](self._backend, topic, **{"clock": self._clock, **settings})
-        self._lend(table.closing)
-        return table
+        return TopicHandle(self._registry, self._backend, self.partition, name, self)
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
@@ -324,15 +273,6 @@ class LogStore:
         held = self._registry.get(topic)
         with held.using():
             held.pinned = True
-
-    # --- committed offsets ---
-
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable when it returns. A consumer does this for you."""
-        self._backend.commit_offsets(group, offsets)
-
-    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return self._backend.committed_offsets(group)
 
     # --- copies ---
 
@@ -416,18 +356,6 @@ class LogStore:
             self._context.locks.close()
         if failures:
             raise failures[0]
-
-    def _close_clients(self) -> list[LogStoreError]:
-        failures = []
-        for client in list(self._children):
-            try:
-                if isinstance(client, Consumer):
-                    client.close_with_store()
-                else:
-                    client.close()
-            except LogStoreError as error:
-                failures.append(error)
-        return failures
 
     def abandon(self) -> None:
         """Drop the store without any input or output, as if the process had been killed here."""

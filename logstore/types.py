@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # of the type checker's own: Python has defaults from 3.13 on
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, bytes | None]
@@ -20,18 +31,18 @@ Row: TypeAlias = (
 )
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[K, V]):
     """One record as read. ``timestamp_ms``: ms since 1970 UTC; ``headers``: tuple of (name, bytes | None).
 
-    Keys and values are ``bytes | None`` unless the consumer has deserializers.
+    Keys and values are ``bytes | None`` unless the consumer has deserializers; a value of None is a tombstone.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: tuple[Header, ...] = ()
 
 

@@ -147,9 +147,11 @@ class PartitionLog:
         return batches
 
     def append_batch(self, buffer: Buffer, *, acks: Acks = "all") -> RecordMetadata:
-        """Append encoded batches (record batch v2) as they are, compressed ones undecoded; metadata of the
-        first record. Errors: ``CorruptBatchError``, ``UnsupportedMagicError``, ``UnsupportedCodecError``,
-        ``InvalidRecordError``, ``RecordTooLargeError``, ``InvalidTimestampError``; nothing is appended then.
+        """Append encoded batches (record batch v2) as they are, once every record of them is proved to be what
+        the headers say; metadata of the first record. Errors: ``CorruptBatchError`` (with ``position``),
+        ``UnsupportedMagicError``, ``UnsupportedCodecError``, ``MissingExtraError`` (a codec without its library
+        cannot be proved), ``DecompressionBombError``, ``InvalidRecordError``, ``RecordTooLargeError``,
+        ``InvalidTimestampError``; nothing is appended then.
         """
         self._access.check_writable()
         check_acks(acks)

@@ -39,7 +39,7 @@ from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import settings_of
 from logstore.client.producer.transaction_sequences import TransactionSequences
 from logstore.client.producer.transactional import DEFAULT_TIMEOUT_MS, Transactional, open_transactions
-from logstore.client.serializers import K, Serializer, V
+from logstore.client.serializers import SendRow, Serializer
 from logstore.errors import (
     BufferFullError,
     DeliveryTimeoutError,
@@ -49,7 +49,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import HEADER_SIZE
 from logstore.seams.clock import Clock, SystemClock
-from logstore.types import Acks, Headers
+from logstore.types import Acks, Headers, K, V
 
 logger = logging.getLogger(__name__)
 
@@ -301,7 +301,9 @@ class Producer(Transactional[K, V], Generic[K, V]):
                 gate = accumulator.join_room_queue()
             self._await_room(gate, alone, end_s, "the record was not queued")
 
-    def send_many(self, topic: str, rows: Iterable[Any], *, partition: int | None = None) -> DeliveryGroup:
+    def send_many(
+        self, topic: str, rows: Iterable[SendRow[K, V]], *, partition: int | None = None
+    ) -> DeliveryGroup:
         """Queue rows ``(key, value[, headers[, timestamp_ms]])``; much cheaper than a ``send`` for each.
 
         Types and sizes of all rows are checked before any is queued; errors as for ``send`` name the row's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from logstore.api.backend import Backend
 from logstore.api.transactions import MAX_TIMEOUT_MS, TransactionLease
@@ -21,7 +21,7 @@ from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import ProducerSettings
 from logstore.client.producer.transaction import Transaction, TransactionControl
 from logstore.client.producer.transaction_sequences import TransactionSequences
-from logstore.client.serializers import K, V
+from logstore.client.serializers import SendRow
 from logstore.errors import (
     InvalidArgumentError,
     InvalidRecordError,
@@ -31,8 +31,9 @@ from logstore.errors import (
     TransactionStateError,
 )
 from logstore.format.batch import BatchHeader, check_crc, iter_headers
+from logstore.format.proof import prove_batch
 from logstore.seams.clock import Clock
-from logstore.types import Buffer, Headers
+from logstore.types import Buffer, Headers, K, V
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 
@@ -95,7 +96,7 @@ class Transactional(Generic[K, V]):
             partition: int | None = None,
         ) -> Delivery: ...
         def send_many(
-            self, topic: str, rows: Iterable[Any], *, partition: int | None = None
+            self, topic: str, rows: Iterable[SendRow[K, V]], *, partition: int | None = None
         ) -> DeliveryGroup: ...
         def _check_usable(self) -> None: ...
         def _check_open(self) -> None: ...
@@ -214,7 +215,7 @@ def _needed(control: TransactionControl | None, call: str) -> TransactionControl
 
 
 def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memoryview, BatchHeader]]:
-    """The data batches in ``buffer``, each with magic, length and CRC verified."""
+    """The data batches in ``buffer``, each with magic, length, CRC and records proved."""
     if not isinstance(buffer, bytes | bytearray | memoryview):
         raise RecordTypeError(
             f"send_batch to {where}: the buffer is {type(buffer).__name__}", hint="pass bytes"
@@ -227,6 +228,7 @@ def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memory
     batches = []
     for at, header in iter_headers(view):
         check_crc(view, at, header)
+        prove_batch(view, at, header)
         if not header.is_control:
             batches.append((view[at : at + header.size], header))
     for number, (data, header) in enumerate(batches):
