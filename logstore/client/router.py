@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from logstore.api.backend import Backend
 from logstore.client.accumulator import Accumulator
-from logstore.client.bulk import CheckedRows, Chunk, cut
 from logstore.client.partition_queue import PartitionQueue
 from logstore.client.partitioner import (
     Bucket,
@@ -16,10 +15,10 @@ from logstore.client.partitioner import (
     checked_partition,
     empty_buckets,
 )
-from logstore.client.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
 from logstore.client.route import TopicRoute
 from logstore.directory.internal_topics import refuse_internal
 from logstore.errors import ClientClosedError, InvalidArgumentError
+from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, CheckedRows, Chunk, cut
 from logstore.seams.clock import Clock
 
 
@@ -104,7 +103,7 @@ class Router:
         """The largest batch that a single record may make, and the setting that says so."""
         if self._settings.buffer_bytes < route.max_message_bytes:
             return self._settings.buffer_bytes, "buffer_bytes"
-        return route.max_message_bytes, "max.message.bytes"
+        return route.max_message_bytes, route.size_setting
 
     # --- many rows ---
 

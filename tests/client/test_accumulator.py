@@ -14,7 +14,7 @@ from logstore.client.accumulator import (
     Accumulator,
     PartitionQueue,
 )
-from logstore.client.pending import PendingBatch, alone_bytes, row_bytes
+from logstore.client.pending import PendingBatch
 from logstore.client.producer_settings import ProducerSettings
 from logstore.client.route import TopicRoute
 from logstore.errors import (
@@ -25,6 +25,7 @@ from logstore.errors import (
     OutcomeUnknownError,
     PartitionPoisonedError,
 )
+from logstore.format.rows import alone_bytes, row_bytes
 
 
 def route_of(partitions: int, max_message_bytes: int = 1 << 20) -> TopicRoute:

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.client.partition_queue import PartitionQueue
-from logstore.client.pending import PendingBatch, row_bytes
+from logstore.client.pending import PendingBatch
 from logstore.errors import DiskFullError
 from logstore.format.batch import encode_batch
+from logstore.format.rows import row_bytes
 from tests.client.test_accumulator import route_of
 
 NOW_MS = 1_700_000_000_000
