@@ -15,20 +15,21 @@ with logstore.open("data") as store:
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from logstore.client.admin import Admin
-    from logstore.client.consumer import Consumer
-    from logstore.client.dead_letters import DeadLetters
-    from logstore.client.delivery import Delivery, DeliveryGroup
-    from logstore.client.producer import Producer
-    from logstore.client.table import KeyTable
+    from logstore.client.consumer.consumer import Consumer
+    from logstore.client.consumer.dead_letters import DeadLetters
+    from logstore.client.producer.delivery import Delivery, DeliveryGroup
+    from logstore.client.producer.producer import Producer
+    from logstore.client.table.table import KeyTable
+    from logstore.directory.backup import BackupReport
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
     from logstore.log.partition_log import PartitionLog
-    from logstore.store import LogStore, Mode
+    from logstore.store import LogStore, restore
+    from logstore.store import Mode as Mode
     from logstore.types import OffsetAndMetadata, OffsetRange, Record, RecordMetadata, TopicPartition
 
     __version__: str
@@ -38,24 +39,26 @@ if TYPE_CHECKING:
 _PLACES = {
     "Admin": "client.admin",
     "BackendNotInstalledError": "errors",
-    "Consumer": "client.consumer",
-    "DeadLetters": "client.dead_letters",
-    "Delivery": "client.delivery",
-    "DeliveryGroup": "client.delivery",
+    "Consumer": "client.consumer.consumer",
+    "DeadLetters": "client.consumer.dead_letters",
+    "Delivery": "client.producer.delivery",
+    "DeliveryGroup": "client.producer.delivery",
     "FatalError": "errors",
-    "KeyTable": "client.table",
+    "KeyTable": "client.table.table",
     "LogStore": "store",
     "LogStoreError": "errors",
     "Mode": "store",
     "OffsetAndMetadata": "types",
     "OffsetRange": "types",
     "PartitionLog": "log.partition_log",
-    "Producer": "client.producer",
+    "Producer": "client.producer.producer",
     "Record": "types",
     "RecordMetadata": "types",
     "RetriableError": "errors",
-    "TopicHandle": "topic_handle",
+    "BackupReport": "directory.backup",
+    "TopicHandle": "embedded.topic_handle",
     "TopicPartition": "types",
+    "restore": "store",
 }
 _MODULES = (
     "config",
@@ -84,15 +87,23 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def open(path: str | os.PathLike[str], mode: Mode = "rw", **settings: Any) -> LogStore:  # noqa: A001
-    """Open the log store in a directory, making it if ``mode="rw"`` and it is not there.
+if TYPE_CHECKING:
+    # For type checkers `open` is the class: a call with a wrong keyword then keeps its type, and what follows it is
+    # still checked.
+    open = LogStore  # noqa: A001
+else:
 
-    ``path``: the directory, or ``":memory:"``. ``mode="r"``: read-only, takes no lock. Settings and errors:
-    see ``LogStore``.
-    """
-    from logstore.store import LogStore
+    def open(path, mode="rw", **settings):  # noqa: A001
+        """Open the log store in a directory, making it if ``mode="rw"`` and it is not there.
 
-    return LogStore(path, mode, **settings)
+        ``path``: the directory, or ``":memory:"``. ``mode="r"``: read-only, takes no lock. Settings and errors:
+        see ``LogStore``.
+        """
+        from logstore.arguments import refuse_unknown
+        from logstore.store import LogStore
+
+        refuse_unknown(settings, LogStore.__init__.__kwdefaults__, "open()")
+        return LogStore(path, mode, **settings)
 
 
 def connect(target: str, **settings: Any) -> Any:
@@ -116,7 +127,9 @@ def connect(target: str, **settings: Any) -> Any:
 __all__ = [
     "open",
     "connect",
+    "restore",
     "LogStore",
+    "BackupReport",
     "TopicHandle",
     "PartitionLog",
     "Producer",

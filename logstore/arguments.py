@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from logstore.errors import InvalidArgumentError
+from logstore.errors import InvalidArgumentError, InvalidTopicError, UnknownSettingError
 from logstore.types import TopicPartition
 
 INT64_MAX: Final = 2**63 - 1
@@ -84,6 +85,29 @@ def partition_places(
             f"partitions={shown(values)}", hint="it is a list of (topic, partition) tuples"
         )
     return [make(value) for value in values]
+
+
+def refuse_unknown(settings: Mapping[str, object], known: Iterable[str], call: str, *more: str) -> None:
+    """UnknownSettingError names the setting that ``call`` does not have, and the nearest of those that it has:
+    ``known`` and ``more``."""
+    known = [*known, *more]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            raise UnknownSettingError(
+                f"{call} has no setting {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(sorted(known))}",
+            )
+
+
+def refuse_internal(name: str, internal: bool) -> None:
+    """InvalidTopicError for an internal topic: only coordinators write those. Records of others would be taken for
+    decisions, and an owner would keep every process from its groups and transactions."""
+    if internal:
+        raise InvalidTopicError(
+            f"{name!r} is internal: the store alone writes and changes it",
+            hint="use a topic of your own; groups and transactions have calls of their own",
+        )
 
 
 def shown(value: object) -> str:

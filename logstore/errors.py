@@ -63,6 +63,10 @@ class InvalidArgumentError(FatalError, ValueError):
     code = 42
 
 
+class UnknownSettingError(InvalidArgumentError, TypeError):
+    """A keyword that a call does not know."""
+
+
 class InvalidTopicError(FatalError, ValueError):
     code = 17
     hint = "use 1 to 249 characters of a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
@@ -128,6 +132,12 @@ class UnknownPartitionError(FatalError, LookupError):
 
 class TopicExistsError(FatalError):
     code = 36
+
+
+class TopicDiffersError(TopicExistsError):
+    """``exist_ok=True``, and the topic that is there has other partitions or settings."""
+
+    hint = "ask for what is there, or change the topic with alter_topic and add_partitions first"
 
 
 class OffsetOutOfRangeError(FatalError):
@@ -228,6 +238,20 @@ class UnknownTransactionError(FatalError, LookupError):
 
     code = 105
     hint = "`logstore transaction list` shows the transactional ids"
+
+
+class FencedLeaderEpochError(FatalError):
+    """An append under a leader's term that a newer leader has ended: ``term`` against ``newest_term``."""
+
+    code = 74
+    hint = "this node does not lead the partition any more: look for the newest leader"
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, term: int = -1, newest_term: int = -1
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.term = term
+        self.newest_term = newest_term
 
 
 class CoordinatorFencedError(FatalError):
@@ -385,6 +409,13 @@ class ErasureIncompleteError(FatalError):
         self.path = path
 
 
+class BatchChangedError(FatalError):
+    """A batch of a Spark query comes again under its number, with other rows than those that are in."""
+
+    code = 10081
+    hint = "begin a new query with a checkpoint of its own, or say what becomes of such a batch: option changedBatch"
+
+
 class OutcomeUnknownError(FatalError):
     """A failed fsync: the records may or may not be durable."""
 
@@ -394,6 +425,13 @@ class OutcomeUnknownError(FatalError):
 
 class StoreNotFoundError(FatalError, FileNotFoundError):
     code = 10009
+
+
+class StoreReplacedError(FatalError):
+    """The directory holds another store than the one that was opened: it was removed and made anew."""
+
+    code = 10080
+    hint = "close this store and open the directory again"
 
 
 class ForeignDirectoryError(FatalError):
@@ -440,6 +478,13 @@ class TopicLockedError(RetriableError):
 class StoreClosedError(FatalError):
     code = 10015
     hint = "open the store again with logstore.open(path)"
+
+
+class NoConsistentCutError(RetriableError):
+    """A backup found no moment at which it could see all partitions as they stood then; nothing was copied."""
+
+    code = 10060
+    hint = "try again when less is being written"
 
 
 class ForkedStoreError(FatalError):

@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from logstore import arguments
-from logstore.client.admin import Admin
-from logstore.client.consumer import Consumer
-from logstore.client.consumer_settings import Start, Topics
-from logstore.client.producer import Producer
-from logstore.client.table import KeyTable
+from logstore.client.store_client import StoreClient
 from logstore.directory import deletion
+from logstore.directory.backup import BackupReport
 from logstore.directory.catalogue import CatalogueFile, encode_uuid
 from logstore.directory.layout import DirectoryKind, classify_directory, make_root, missing_store
 from logstore.embedded.backend import EmbeddedBackend
@@ -27,6 +23,7 @@ from logstore.log.cleaning.retirement import Retirement
 from logstore.log.owned_log import OwnedLog
 from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery.recovery import RecoveredPartition
+from logstore.log.recovery.salvage import require_new, require_outside
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
@@ -40,7 +37,8 @@ from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.types import Isolation, OffsetAndMetadata, TopicDescription, TopicPartition
+from logstore.types import Isolation
+from logstore.upkeep.backups import back_up, check_backup
 from logstore.upkeep.cleaner import DEFAULT_DUTY
 from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
 from logstore.upkeep.housekeeper import Housekeeper
@@ -49,12 +47,11 @@ from logstore.upkeep.retention_task import RetentionTask
 Mode = Literal["r", "rw"]
 MEMORY = ":memory:"
 _RECOVERY_THREADS = 16
-Client = TypeVar("Client")
 
 _stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
 
 
-class LogStore:
+class LogStore(StoreClient):
     """A log store in a directory. Any thread may use it; a child after ``os.fork()`` may not.
 
     ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
@@ -116,7 +113,7 @@ class LogStore:
         self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
-        self._close_lock, self._children = threading.Lock(), weakref.WeakSet[Any]()
+        self._close_lock = threading.Lock()
         self._broker = BrokerDirectory(self.fs, self.root) if self._prepare_directory() else None
         self._context = StoreContext(
             root=self.root,
@@ -147,6 +144,7 @@ class LogStore:
             raise
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
+        StoreClient.__init__(self, self._backend, self._context, self._clock)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
@@ -234,71 +232,25 @@ class LogStore:
     def backend(self) -> EmbeddedBackend:
         return self._backend
 
-    @property
-    def admin(self) -> Admin:
-        """Everything about topics and groups."""
-        return Admin(self._backend)
-
-    def producer(self, **settings: Any) -> Producer[Any, Any]:
-        """A producer; the settings are those of ``logstore.Producer``. Close it, or use ``with``."""
-        self._context.check_writable()
-        return self._lend(Producer(self._backend, **settings))
-
-    def consumer(
-        self,
-        topics: Topics,
-        *,
-        group: str | None = None,
-        start: Start = "earliest",
-        **settings: Any,
-    ) -> Consumer[Any, Any]:
-        """A consumer; the settings are those of ``logstore.Consumer``. Close it, or use ``with``."""
-        self._context.check_usable()
-        return self._lend(Consumer(self._backend, topics, group=group, start=start, **settings))
-
-    def _lend(self, client: Client) -> Client:
-        self._children.add(client)
-        return client
-
     # --- topics ---
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> TopicHandle:
-        """Make a topic, durably. ``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``,
-        ``InvalidConfigError`` (an unknown key names the nearest)."""
-        self._backend.create_topic(name, partitions, {} if config is None else config)
+        """Make a topic, durably; see ``Admin.create_topic``. ``exist_ok``: one that is there is given, if it has
+        these partitions and settings."""
+        self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
         return self.topic(name)
-
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its records and committed offsets."""
-        self._backend.delete_topic(name)
-
-    def delete_records(
-        self, topic: str, before: Mapping[int, int] | int | datetime, /
-    ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset or a time; see ``Admin.delete_records``."""
-        return self.admin.delete_records(topic, before)
-
-    def list_topics(self, *, internal: bool = False) -> list[str]:
-        """Names, sorted; with ``internal`` also the store's own topics."""
-        arguments.truth(internal, "internal")
-        topics = self._registry.catalogue.topics
-        return sorted(name for name, entry in topics.items() if internal or not entry.internal)
-
-    def describe_topic(self, name: str) -> TopicDescription:
-        return self._backend.describe_topic(name)
 
     def topic(self, name: str) -> TopicHandle:
         """A handle on one topic. ``UnknownTopicError``."""
         self._registry.entry(name)
-        return TopicHandle(self._registry, self._backend, self.partition, name, self._table)
-
-    def _table(self, topic: str, **settings: Any) -> KeyTable[Any]:
-        self._context.check_usable()
-        table = KeyTable[Any](self._backend, topic, **{"clock": self._clock, **settings})
-        self._lend(table.closing)
-        return table
+        return TopicHandle(self._registry, self._backend, self.partition, name, self)
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
@@ -322,14 +274,28 @@ class LogStore:
         with held.using():
             held.pinned = True
 
-    # --- committed offsets ---
+    # --- copies ---
 
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Durable when it returns. A consumer does this for you."""
-        self._backend.commit_offsets(group, offsets)
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        topics: Collection[str] | None = None,
+        link: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> BackupReport:
+        """Copy the store, as it is at one moment, to the new directory ``target``; writers go on meanwhile and
+        wait for nothing. In the copy transactions that were decided are whole and the others aborted, and
+        committed offsets agree with the records. Also for stores opened with ``mode="r"``.
 
-    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        return self._backend.committed_offsets(group)
+        ``topics``: only these and the internal ones. ``link=False`` copies every byte instead of sharing closed
+        segments by hard links. ``progress`` is called with bytes copied or linked. Errors:
+        ``NoConsistentCutError``, ``ForeignDirectoryError`` (the target is not empty), ``InvalidArgumentError``
+        (it lies inside the store), ``DamagedStoreError`` (a batch to be copied is bad), ``StorageError``,
+        ``DiskFullError``.
+        """
+        place = os.path.normpath(arguments.directory(target))
+        return back_up(self._context, self.partition, place, topics=topics, link=link, progress=progress)
 
     # --- state ---
 
@@ -391,18 +357,6 @@ class LogStore:
         if failures:
             raise failures[0]
 
-    def _close_clients(self) -> list[LogStoreError]:
-        failures = []
-        for client in list(self._children):
-            try:
-                if isinstance(client, Consumer):
-                    client.close_with_store()
-                else:
-                    client.close()
-            except LogStoreError as error:
-                failures.append(error)
-        return failures
-
     def abandon(self) -> None:
         """Drop the store without any input or output, as if the process had been killed here."""
         self._registry.abandon()
@@ -426,6 +380,31 @@ class LogStore:
 
     def _forked(self) -> None:
         self._context.forked = True
+
+
+def restore(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Collection[str] | None = None,
+    link: bool = False,
+    progress: Callable[[int], None] | None = None,
+    fs: FileSystem | None = None,
+    clock: Clock | None = None,
+) -> BackupReport:
+    """Put the backup in ``source`` into the new directory ``target``, after all of it was read and found sound.
+
+    ``topics``: only these and the internal ones. ``link``: share closed segments by hard links instead of copying
+    them. ``progress`` is called with bytes read, then with bytes copied. Errors: ``DamagedStoreError`` (names the
+    faults; nothing was written), ``StoreNotFoundError``, and those of ``LogStore.backup``.
+    """
+    place, root = (os.path.normpath(arguments.directory(path)) for path in (target, source))
+    disk: FileSystem = OsFileSystem() if fs is None else fs
+    require_outside(place, root)
+    require_new(disk, place)
+    with LogStore(root, mode="r", fs=fs, clock=clock) as store:
+        check_backup(disk, root, store._clock, topics=topics, progress=progress)
+        return store.backup(place, topics=topics, link=link, progress=progress)
 
 
 class _Access:

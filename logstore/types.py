@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # of the type checker's own: Python has defaults from 3.13 on
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, bytes | None]
@@ -20,18 +31,18 @@ Row: TypeAlias = (
 )
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[K, V]):
     """One record as read. ``timestamp_ms``: ms since 1970 UTC; ``headers``: tuple of (name, bytes | None).
 
-    Keys and values are ``bytes | None`` unless the consumer has deserializers.
+    Keys and values are ``bytes | None`` unless the consumer has deserializers; a value of None is a tombstone.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: tuple[Header, ...] = ()
 
 
@@ -125,8 +136,10 @@ class OpenTransaction(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactedPartition:
     """What ``admin.compact`` did to one partition. ``segments_before`` and the like are those it went through;
-    all zero where there was nothing to clean. ``held_by``: the open transaction before which it had to stop,
-    None if there was none."""
+    all zero where there was nothing to clean. ``rounds``: how often it went through the log: once, unless the keys
+    did not fit ``cleaner_key_map_bytes``. ``tombstones``: those that stay until their ``delete.retention.ms`` has
+    passed; ``removed_tombstones``: those for which it had. ``held_by``: the open transaction before which it had
+    to stop, None if there was none."""
 
     partition: int
     cleaned_to: int
@@ -136,6 +149,9 @@ class CompactedPartition:
     records_after: int = 0
     segments_before: int = 0
     segments_after: int = 0
+    rounds: int = 0
+    tombstones: int = 0
+    removed_tombstones: int = 0
     held_by: OpenTransaction | None = None
 
 

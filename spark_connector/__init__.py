@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_connector.java import require_java
+    from spark_connector.progress import source_metrics
     from spark_connector.session import spark_session
     from spark_connector.source import LogStoreDataSource
 
 
-_PLACES = {"LogStoreDataSource": "source", "require_java": "java", "spark_session": "session"}
+_PLACES = {
+    "LogStoreDataSource": "source",
+    "require_java": "java",
+    "source_metrics": "progress",
+    "spark_session": "session",
+}
 _EXTRA = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
 
 
@@ -32,4 +38,4 @@ def __getattr__(name: str) -> Any:
         ) from error
 
 
-__all__ = ["LogStoreDataSource", "require_java", "spark_session"]
+__all__ = ["LogStoreDataSource", "require_java", "source_metrics", "spark_session"]

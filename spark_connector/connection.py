@@ -1,7 +1,8 @@
 """The store as this process sees it: opened lazily, read-only, once per process and directory.
 
 Spark's Python workers fork, and readers travel pickled: nothing here is held by a reader. A store that was
-opened before a fork is the parent's, so the key has the process id in it.
+opened before a fork is the parent's, so the key has the process id in it. A store whose directory was removed, or
+removed and made anew, is opened again: a session outlives the stores that it reads.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from typing import Final
 
 import logstore
 from logstore import LogStore, TopicPartition
-from logstore.api.backend import Backend, FetchRequest, FetchResult, TopicMetadata
-from logstore.errors import UnknownPartitionError, UnknownTopicError
-from logstore.types import Isolation, SegmentDescription
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest, FetchResult
+from logstore.api.topics import TopicMetadata
+from logstore.errors import (
+    StoreNotFoundError,
+    StoreReplacedError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from logstore.types import Isolation
 from spark_connector.options import Selection
 from spark_connector.positions import Place
 
@@ -27,6 +35,9 @@ def store_at(path: str) -> LogStore:
     """The store in the directory, read-only. The least recently used of many is closed."""
     pid, root = os.getpid(), os.path.realpath(path)
     store = _stores.pop((pid, root), None)
+    if store is not None and not _is_there(store):
+        store.close()
+        store = None
     if store is None:
         for key in [key for key in _stores if key[0] != pid]:
             del _stores[key]  # the parent's: not ours to close
@@ -35,6 +46,15 @@ def store_at(path: str) -> LogStore:
         store = logstore.open(root, mode="r")
     _stores[pid, root] = store
     return store
+
+
+def _is_there(store: LogStore) -> bool:
+    """Whether the directory still holds the store that was opened there."""
+    try:
+        store.backend.metadata_version()
+    except (StoreNotFoundError, StoreReplacedError):
+        return False
+    return True
 
 
 def forget_stores() -> None:
@@ -105,7 +125,3 @@ class Logs:
             [request], isolation=self.isolation, min_bytes=0, max_bytes=max_bytes, max_wait_s=0.0
         )
         return result
-
-    def segments(self, place: TopicPartition) -> list[SegmentDescription]:
-        """The partition's segments; a remote backend will have none to show."""
-        return store_at(self.path).partition(*place).segments()

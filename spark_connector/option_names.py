@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import urllib.parse
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from spark_connector.option_table import BROKERS, Option
 _UNITS_MS: Final = {
     "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
@@ -48,6 +50,11 @@ class OptionNames:
         warnings: list[str] = []
         for name, value in given.items():
             key = name.lower()
+            if key == "paths":
+                raise InvalidArgumentError(
+                    f"paths={value}: a read is of one store",
+                    hint="load each directory on its own and join the rows: one.unionByName(other)",
+                )
             if key in BROKERS:
                 raise NotAvailableYetError(
                     f"{name}={value}: {self.use} brokers comes with a later version",
@@ -67,12 +74,20 @@ class OptionNames:
         return Checked(values, warnings)
 
     def path(self, values: Mapping[str, str]) -> str:
-        """``InvalidArgumentError`` where there is none."""
-        if not values.get("path"):
+        """The store's directory, also from a ``file:`` URI. ``InvalidArgumentError`` where there is none, or no local
+        one."""
+        text = values.get("path", "")
+        if not text:
             raise InvalidArgumentError(
                 "option path is missing", hint=f"give the store's directory: {self.give_path}"
             )
-        return values["path"]
+        found = local_folder(text)
+        if found is None:
+            raise InvalidArgumentError(
+                f"path={text} is no directory of this machine",
+                hint="a store lies on a local file system: give a path such as /srv/store or file:///srv/store",
+            )
+        return found
 
     def _unknown(self, name: str) -> InvalidArgumentError:
         names = {key: option.name for key, option in self.known.items()}
@@ -80,6 +95,17 @@ class OptionNames:
         near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         suggestion = f"did you mean {names[near[0]]}?" if near else "spark_connector/README.md lists them all"
         return InvalidArgumentError(f"there is no option {name}{self.where}", hint=suggestion)
+
+
+def local_folder(text: str) -> str | None:
+    """A path, or a ``file:`` URI as Hadoop and Spark write them, as a path of this machine; None for other URIs, and
+    for an empty text."""
+    if _SCHEME.match(text) is None:
+        return text or None
+    found = urllib.parse.urlsplit(text)
+    if found.scheme.lower() != "file" or found.netloc not in ("", "localhost"):
+        return None
+    return urllib.parse.unquote(found.path)
 
 
 def one_of(values: Mapping[str, str], name: str, choices: tuple[str, ...], default: str = "") -> str:

@@ -1,13 +1,18 @@
-"""``commit.group``: what a query has finished, committed to a consumer group, so that group tools show its lag.
+"""How far a query is: committed to a consumer group, so that group tools show its lag; and in numbers for a listener.
 
 Spark calls a source's ``commit`` only when it begins the next trigger, and under AvailableNow never for the last
 batch. It always asks for the latest offset after a batch, from that batch's end: so that is when the position is
 committed. After a query was stopped between two triggers, its restart commits the batch before.
+
+Spark has no way for a source in Python to put ``metrics`` into a query's progress; ``source_metrics`` makes what the
+Kafka source would have put there out of the offsets that the progress has.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+from typing import Protocol
 
 import logstore
 from logstore.errors import RetriableError
@@ -17,6 +22,35 @@ from spark_connector.offsets import StreamOffset
 logger = logging.getLogger("logstore.spark")
 
 _LOCK_TIMEOUT_S = 5.0
+
+
+class SourceOffsets(Protocol):
+    """A source in the progress of a query, as ``StreamingQueryProgress.sources`` has it; offsets are JSON."""
+
+    @property
+    def endOffset(self) -> str | None: ...  # noqa: N802 - Spark's names
+    @property
+    def latestOffset(self) -> str | None: ...  # noqa: N802
+
+
+def source_metrics(source: SourceOffsets) -> dict[str, str]:
+    """``minOffsetsBehindLatest``, ``max...`` and ``avg...`` over the source's partitions, as texts: what Spark's Kafka
+    source shows as ``metrics`` of its progress. Empty while the progress has no offsets."""
+    end, latest = (
+        None if text is None else StreamOffset.from_json(json.loads(text))
+        for text in (source.endOffset, source.latestOffset)
+    )
+    if end is None or latest is None or not latest.places:
+        return {}
+    behind = [
+        max(0, at.offset - (end.places[place].offset if place in end.places else 0))
+        for place, at in latest.places.items()
+    ]
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }
 
 
 class Progress:

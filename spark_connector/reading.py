@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from logstore import LogStoreError, TopicPartition
-from logstore.api.backend import FetchResult
+from logstore.api.records import FetchResult
 from logstore.errors import DataLossError, OffsetOutOfRangeError, SegmentVanishedError
 from logstore.format.arrow import to_table
 from spark_connector.connection import Logs

@@ -6,6 +6,7 @@ import json
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -95,12 +96,20 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def _headers_or_null(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A record without headers has null, as in Spark's Kafka source, not an empty list."""
+    none = pc.equal(pc.list_value_length(column), 0)
+    if not pc.any(none).as_py():
+        return column
+    return pc.if_else(none, pa.scalar(None, column.type), column).cast(kind)
+
+
 def to_columns(table: pa.Table, options: SourceOptions, target: pa.Schema) -> pa.Table:
     """A table of ``logstore.format.arrow`` as one of the source's columns."""
     columns: list[Any] = [table.column(name) for name in ("key", "value", "topic", "partition", "offset")]
     columns += [table.column("timestamp"), table.column("timestamp_type")]
     if options.include_headers:
-        columns.append(table.column("headers"))
+        columns.append(_headers_or_null(table.column("headers"), target.field("headers").type))
     if options.value_format != "binary":
         values, errors = [], []
         kind = target.field("value").type

@@ -13,7 +13,7 @@ from spark_connector.source import LogStoreDataSource
 
 
 def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: str) -> SparkSession:
-    """The running session, or a new one, with ``LogStoreDataSource`` registered and filters pushed down.
+    """The running session, or a new one, with ``LogStoreDataSource`` registered.
 
     ``conf``: Spark's settings, as in ``spark_session(**{"spark.driver.memory": "4g"})``. Its Python workers are this
     interpreter's, unless ``PYSPARK_PYTHON`` says otherwise. ``UnsupportedPlatformError`` if Java is missing or
@@ -22,7 +22,6 @@ def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: st
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app)
-    builder = builder.config("spark.sql.python.filterPushdown.enabled", "true")
     for name, value in conf.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():

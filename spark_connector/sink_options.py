@@ -8,10 +8,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from logstore.config import CODECS
 from logstore.errors import InvalidArgumentError
-from spark_connector.option_names import OptionNames, one_of, time_ms
+from spark_connector.option_names import OptionNames, local_folder, one_of, time_ms
 from spark_connector.option_table import Option
 
 Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
+ChangedBatch: TypeAlias = Literal["error", "skip", "append"]
 
 SINK_TABLE: Final = (
     Option(
@@ -39,6 +40,13 @@ SINK_TABLE: Final = (
         default="the topic's",
         values="none, gzip, snappy, lz4, zstd",
         meaning="How tasks compress what they write. A topic with a `compression.type` of its own keeps to that.",
+        ours=True,
+    ),
+    Option(
+        name="changedBatch",
+        default="error",
+        values="error, skip, append",
+        meaning="A stream's batch whose number is in with other rows: stop, leave its rows out, or write them as well.",
         ours=True,
     ),
     Option(
@@ -97,13 +105,16 @@ _NAMES: Final = OptionNames(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SinkOptions:
-    """The options of one write. ``topic`` None: the column says it; ``compression`` None: the topic says it."""
+    """The options of one write. ``topic`` None: the column says it; ``compression`` None: the topic says it;
+    ``checkpoint`` None: the query's is not an option of the write, or no folder of this machine."""
 
     path: str
     topic: str | None
     delivery: Delivery
     compression: str | None
     lock_timeout_s: float
+    changed_batch: ChangedBatch = "error"
+    checkpoint: str | None = None
 
 
 class ParsedSink(NamedTuple):
@@ -117,6 +128,7 @@ def parse_sink(given: Mapping[str, str]) -> ParsedSink:
     """``InvalidArgumentError`` names the option and what it may be, or the nearest to an unknown one;
     ``NotAvailableYetError`` for brokers."""
     values, warnings = _NAMES.sort(given)
+    lowered = {name.lower(): value for name, value in given.items()}
     path = _NAMES.path(values)
     topic = values.get("topic")
     if topic is not None and not topic.strip():
@@ -129,5 +141,7 @@ def parse_sink(given: Mapping[str, str]) -> ParsedSink:
         delivery=cast(Delivery, one_of(values, "delivery", ("exactly_once", "at_least_once"))),
         compression=one_of(values, "compression", tuple(CODECS)) if "compression" in values else None,
         lock_timeout_s=time_ms(values, "lockTimeout", _BY_NAME["locktimeout"].default) / 1000,
+        changed_batch=cast(ChangedBatch, one_of(values, "changedBatch", ("error", "skip", "append"))),
+        checkpoint=local_folder(lowered.get("checkpointlocation", "")),
     )
     return ParsedSink(options, warnings)

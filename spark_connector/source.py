@@ -48,10 +48,9 @@ class LogStoreDataSource(DataSource):
         return spark_schema(parse(self.options, "any"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_connector.reader import LogStoreReader, PushdownReader, pushes_filters
+        from spark_connector.reader import LogStoreReader
 
-        kind = PushdownReader if pushes_filters() else LogStoreReader
-        return kind(self._checked(schema, "batch"), schema)
+        return LogStoreReader(self._checked(schema, "batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from spark_connector.stream_reader import LogStoreStreamReader

@@ -22,6 +22,7 @@ import crc32c
 from logstore.errors import DamagedStoreError, InvalidArgumentError, from_os_error
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import File, FileSystem, OsFileSystem, write_all
+from spark_connector.batch_marks import Content
 
 logger = logging.getLogger("logstore.spark")
 
@@ -48,12 +49,13 @@ class Attempt(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """A finished file: its name in the folder, bytes, CRC-32C of all of them, and the topics in it."""
+    """A finished file: its name in the folder, bytes, CRC-32C of all of them, the topics in it, and what rows."""
 
     name: str
     size: int
     crc: int
     topics: tuple[str, ...]
+    content: Content = Content()
 
 
 class StagedBatch(NamedTuple):
@@ -198,8 +200,8 @@ class StagingFile:
         for part in parts:
             self._crc = crc32c.crc32c(part, self._crc)
 
-    def finish(self) -> Receipt:
-        """Close the file, durable if it shall be."""
+    def finish(self, content: Content) -> Receipt:
+        """Close the file, durable if it shall be. ``content``: of the rows in it."""
         path = self._file.path
         try:
             try:
@@ -213,7 +215,7 @@ class StagingFile:
                 self._fs.sync_dir(os.path.dirname(path))
         except OSError as error:
             raise from_os_error(error, "sync", path) from error
-        return Receipt(os.path.basename(path), self._size, self._crc, tuple(sorted(self._topics)))
+        return Receipt(os.path.basename(path), self._size, self._crc, tuple(sorted(self._topics)), content)
 
     def discard(self) -> None:
         """The attempt has failed: no file of it stays. What cannot be removed is swept later."""

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from logstore import LogStoreError, TopicPartition
-from logstore.api.backend import Backend, ProduceItem, ProduceResult, TopicMetadata
+from logstore.api.backend import Backend
+from logstore.api.records import ProduceItem, ProduceResult
+from logstore.api.topics import TopicMetadata
 from logstore.errors import StorageError
 from logstore.format.batch import read_header
 from logstore.types import Acks

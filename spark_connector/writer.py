@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from logstore import Producer
 from logstore.errors import InvalidArgumentError
 from logstore.invariants import invariant
+from spark_connector.batch_marks import Content, content_of
 from spark_connector.connection import store_at
 from spark_connector.notices import notice
 from spark_connector.sink_commit import SinkCommit
@@ -62,6 +63,7 @@ class TaskSink:
         """Rows into a file. Errors, after which there is none: ``UnknownTopicError``, ``UnknownPartitionError``,
         ``InvalidRecordError``, ``RecordTooLargeError``, ``InvalidTimestampError``, ``StorageError``."""
         file = self.staging().create(attempt)
+        content = Content()
         try:
             backend = StagingBackend(store_at(self._options.path).backend, file)
             with Producer[bytes, bytes](
@@ -73,8 +75,9 @@ class TaskSink:
                 for batch in batches:
                     for part in placed(batch, self._options.topic):
                         producer.send_many(part.topic, part.rows, partition=part.partition)
+                        content = content.joined(content_of(part))
             if backend.records:
-                return Staged(attempt.run, file.finish())
+                return Staged(attempt.run, file.finish(content))
         except BaseException:
             file.discard()
             raise

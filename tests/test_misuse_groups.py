@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.client.dead_letters import DeadLetters
+from logstore.client.consumer.dead_letters import DeadLetters
 from logstore.errors import (
     ClientClosedError,
     CorruptBatchError,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.api.backend import JoinRequest
+from logstore.api.groups import JoinRequest
 from logstore.errors import ForkedStoreError, TopicLockedError
 from logstore.store import LogStore
 from logstore.types import TopicPartition

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.api.backend import JoinRequest
+from logstore.api.groups import JoinRequest
 from logstore.errors import (
     DamagedStoreError,
     DiskFullError,
@@ -325,7 +325,8 @@ def preloaded(code: str) -> str:
     """Imports everything before the user changes: the interpreter's own files may be this user's alone."""
     return code.replace(
         "import os, sys\n",
-        "import os, sys, logstore, logstore.store, logstore.client.consumer, encodings.ascii, encodings.idna, socket\n",
+        "import os, sys, logstore, logstore.store, logstore.client.consumer.consumer\n"
+        "import encodings.ascii, encodings.idna, socket\n",
         1,
     )
 

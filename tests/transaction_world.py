@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from logstore.api.backend import ProduceItem, TransactionLease
+from logstore.api.records import ProduceItem
+from logstore.api.transactions import TransactionLease
 from logstore.format.batch import encode_batch
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks

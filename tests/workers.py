@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from logstore.api.backend import FetchRequest
+from logstore.api.records import FetchRequest
 from logstore.errors import LogStoreError, ProducerBusyError
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition

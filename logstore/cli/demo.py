@@ -21,7 +21,7 @@ from logstore.cli.target import Target, target_options
 if TYPE_CHECKING:
     from logstore.cli.produce import Landed
     from logstore.cli.rows import RowFormat
-    from logstore.client.consumer import Consumer
+    from logstore.client.consumer.consumer import Consumer
     from logstore.store import LogStore
     from logstore.types import Record
 

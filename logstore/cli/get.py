@@ -16,7 +16,7 @@ from logstore.cli.rows import parse_timestamp
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from logstore.client.table import KeyTable
+    from logstore.client.table.table import KeyTable
 
 _NO_LIMIT_BYTES = 2**63 - 1  # values stay on the disk, keys are in memory
 

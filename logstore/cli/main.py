@@ -44,6 +44,7 @@ _COMMANDS = {
     "perf": "logstore.cli.perf:perf",
     "produce": "logstore.cli.produce:produce",
     "producer": "logstore.cli.producers:producer",
+    "restore": "logstore.cli.backups:restore",
     "topic": "logstore.cli.topics:topic",
     "transaction": "logstore.cli.transactions:transaction",
 }

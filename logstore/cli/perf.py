@@ -17,7 +17,7 @@ from logstore.cli.target import Target, target_options
 from logstore.config import CODECS
 
 if TYPE_CHECKING:
-    from logstore.client.delivery import Delivery
+    from logstore.client.producer.delivery import Delivery
     from logstore.store import LogStore
 
 _CHUNK = 1000

@@ -19,16 +19,19 @@ from logstore.cli.output import note, print_json, progress, rate_text
 from logstore.cli.target import Target, target_options
 from logstore.config import CODECS
 from logstore.errors import LogStoreError
+from logstore.types import Acks
 
 if TYPE_CHECKING:
     from logstore.cli.placement import Placement
     from logstore.cli.rows import ByteSource, RowChunk, RowFormat
-    from logstore.client.delivery import DeliveryGroup
-    from logstore.client.producer import Producer
+    from logstore.client.producer.delivery import DeliveryGroup
+    from logstore.client.producer.producer import Producer
+    from logstore.client.producer.settings import ProducerOptions
     from logstore.store import LogStore
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
 MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
+_ACKS: dict[str, Acks] = {"0": 0, "1": 1, "all": "all"}
 _DELIVERY_TIMEOUT_MS = 40_000  # a person waits: longer than for a lock, not much longer
 _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
 
@@ -127,9 +130,9 @@ def produce(
         raise click.UsageError("--partition and --keep-partitions exclude each other")
     if name is not None and acks != "all":
         raise click.UsageError(f"--name does not go with --acks {acks}: only what is durable is counted")
-    settings = {
+    settings: ProducerOptions = {
         "name": name,
-        "acks": "all" if acks == "all" else int(acks),
+        "acks": _ACKS[acks],
         "compression": compression,
         "batch_bytes": batch_bytes,
         "delivery_timeout_ms": _DELIVERY_TIMEOUT_MS,

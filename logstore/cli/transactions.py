@@ -11,7 +11,7 @@ from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from logstore.api.backend import HangingTransaction, TransactionSummary
+    from logstore.api.transactions import HangingTransaction, TransactionSummary
 
 
 @click.group()

@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from logstore.api.backend import (
-    Backend,
-    GroupSummary,
-    HangingTransaction,
-    OnProgress,
-    ProducerSummary,
-    TopicMetadata,
-    TransactionSummary,
-)
+from logstore.api.admin_plane import OnProgress
+from logstore.api.backend import Backend
+from logstore.api.groups import GroupState, GroupSummary, MemberDescription, validate_group
+from logstore.api.producers import ProducerSummary
+from logstore.api.topics import TopicMetadata
+from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.arguments import function_or_none, shown, truth, whole
-from logstore.client.consumer_settings import timestamp_ms
-from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError, UnknownTransactionError
-from logstore.groups.offsets import validate_group
-from logstore.groups.views import GroupState, MemberDescription
+from logstore.client.consumer.settings import timestamp_ms
+from logstore.config import parse_topic_config
+from logstore.errors import (
+    GroupBusyError,
+    InvalidArgumentError,
+    TopicDiffersError,
+    TopicExistsError,
+    UnknownGroupError,
+    UnknownTransactionError,
+)
 from logstore.types import (
     CompactedPartition,
     ErasureReport,
@@ -81,10 +84,43 @@ class Admin:
     # --- topics ---
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> TopicMetadata:
-        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError."""
-        return self._backend.create_topic(name, partitions, {} if config is None else config)
+        """Make a topic, durably. ``exist_ok``: one of that name that is there is given if it has as many partitions
+        and the settings that ``config`` names (others may differ), else TopicDiffersError.
+
+        TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError (an unknown key names the
+        nearest)."""
+        wanted = {} if config is None else config
+        if truth(exist_ok, "exist_ok") and isinstance(name, str) and name in self._backend.topics():
+            return self._existing(name, partitions, wanted)
+        try:
+            return self._backend.create_topic(name, partitions, wanted)
+        except TopicExistsError:
+            if not exist_ok:
+                raise
+            return self._existing(name, partitions, wanted)  # another process was faster
+
+    def _existing(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+        found = self._backend.topic(name)
+        if found.partitions != partitions:
+            raise TopicDiffersError(
+                f"topic {name!r} is there with {found.partitions} partitions, not {partitions}"
+            )
+        given = self._backend.describe_topic(name).config
+        has, wants = parse_topic_config(given), parse_topic_config({**given, **config})
+        if has != wants:
+            odd = sorted(key for key, value in config.items() if given.get(key) != value)
+            raise TopicDiffersError(
+                f"topic {name!r} is there with other settings: "
+                + ", ".join(f"{key}={given.get(key, 'default')!s}, not {config[key]}" for key in odd)
+            )
+        return found
 
     def list_topics(self, internal: bool = False) -> list[str]:
         """Names, sorted; ``internal``: with the internal ones."""

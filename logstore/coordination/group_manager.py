@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from logstore.api.groups import validate_group
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.offset_expiry import expire_offsets
 from logstore.coordination.runtime import CoordinatorRuntime
@@ -24,17 +25,17 @@ from logstore.errors import (
     UnknownMemberError,
 )
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offsets import validate_group
 from logstore.groups.views import GroupDescription
 from logstore.machine import Decision
 from logstore.ownership.lock import this_process
 from logstore.ownership.member_slots import MemberSlots
 from logstore.ownership.member_watch import MemberWatch
 from logstore.partition.context import StoreContext
+from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.api.backend import JoinRequest
+    from logstore.api.groups import JoinRequest
 
 logger = logging.getLogger(__name__)
 
@@ -57,20 +58,20 @@ class _News:
 
 class GroupManager:
     """Thread-safe. ``topic(create)``: `__consumer_offsets`, None while there is none; ``partition_counts``: of all
-    topics; ``end_offsets``: for offsets to be committed the ends that they may not pass; ``on_member``: somebody
-    joined (the keeper has work)."""
+    topics; ``ends``: of the partitions for which offsets are committed; ``on_member``: somebody joined (the keeper
+    has work)."""
 
     def __init__(
         self,
         context: StoreContext,
         topic: Callable[[bool], GroupTopic | None],
         partition_counts: Callable[[], Mapping[str, int]],
-        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
+        ends: EndOffsetCache,
         on_member: Callable[[], None],
     ) -> None:
         self._context = context
         self._topic = topic
-        self._end_offsets = end_offsets
+        self._ends = ends
         self._on_member = on_member
         self.partition_counts = partition_counts
         self.clock = context.clock
@@ -168,12 +169,15 @@ class GroupManager:
     ) -> None:
         """Durable when it returns. Without a member, those of the group that are dead make way."""
         self._context.check_writable()
-        ends = self._end_offsets(offsets)
+        seen = self._ends.of(offsets)
         topic = self._need_topic()
 
         def decide(machine: GroupCoordinator) -> Decision[Any]:
             now_ms = self.clock.wall_ms()
-            return machine.decide_commit(group, offsets, now_ms, ends, member_id=member_id, epoch=epoch)
+            topic_ids = self._ends.still(seen)
+            return machine.decide_commit(
+                group, offsets, now_ms, seen.ends, topic_ids, member_id=member_id, epoch=epoch
+            )
 
         try:
             self.without_dead(group, lambda: topic.decide(decide))
@@ -254,7 +258,7 @@ class GroupManager:
         """Forget the offsets of groups that have long been without members, and these groups."""
         topic = self._topic(False)
         if topic is not None:
-            expire_offsets(topic, self._context)
+            expire_offsets(topic, self._context, self._ends.topic_id)
 
     def _expire(self, group: str, ids: list[str], machine: GroupCoordinator) -> Decision[list[str]]:
         return machine.decide_expire(group, ids, self.clock.wall_ms())

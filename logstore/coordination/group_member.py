@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
+from logstore.api.groups import MemberView
 from logstore.errors import LogStoreError, UnknownMemberError
-from logstore.groups.views import MemberView
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.api.backend import JoinRequest
+    from logstore.api.groups import JoinRequest
     from logstore.coordination.group_manager import GroupManager
 
 

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import LogStoreError, TopicLockedError
 from logstore.groups.coordinator import GroupCoordinator
+from logstore.groups.offset_values import TopicIds
 from logstore.machine import Decision
 from logstore.ownership.name_lock import lock_of
 from logstore.partition.context import StoreContext
@@ -30,12 +31,15 @@ _PATIENCE_S: Final = 0.02
 _MEMORY_SLOTS: Final = 5 << 60  # beside those of cleaners, producers, transactions and members
 
 
-def expire_offsets(topic: GroupTopic, context: StoreContext, patience_s: float | None = None) -> None:
-    """Forget what has expired. ``patience_s``: as ``CoordinatorRuntime.decide``; and its errors."""
+def expire_offsets(
+    topic: GroupTopic, context: StoreContext, topic_ids: TopicIds, patience_s: float | None = None
+) -> None:
+    """Forget what has expired, and what is of topics that are gone. ``patience_s``: as ``CoordinatorRuntime.decide``;
+    and its errors."""
     retention_ms = int(context.offsets_retention_s * 1000)
 
     def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
-        return machine.decide_expire_offsets(context.clock.wall_ms(), retention_ms)
+        return machine.decide_expire_offsets(context.clock.wall_ms(), retention_ms, topic_ids)
 
     while topic.look(lambda machine: decide(machine).records):
         for group, places in topic.decide(decide, patience_s=patience_s).items():
@@ -54,12 +58,14 @@ class OffsetExpiry:
         opened: Callable[[], GroupTopic | None],
         fresh: Callable[[], GroupTopic],
         is_watched: Callable[[], bool],
+        topic_ids: TopicIds,
     ) -> None:
         self._context = context
         self._exists = exists
         self._opened = opened
         self._fresh = fresh
         self._is_watched = is_watched
+        self._topic_ids = topic_ids
         self._next_s: float | None = None
         self._topic: GroupTopic | None = None  # of the look under way
         self._give_back: Callable[[], None] | None = None
@@ -92,7 +98,7 @@ class OffsetExpiry:
         if not self._topic.follow_some():
             return True
         try:
-            expire_offsets(self._topic, self._context, _PATIENCE_S)
+            expire_offsets(self._topic, self._context, self._topic_ids, _PATIENCE_S)
         except TopicLockedError as error:
             logger.debug("expired offsets wait for the next look: %s", error)
         return False

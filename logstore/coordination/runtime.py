@@ -147,7 +147,7 @@ class CoordinatorRuntime(Generic[Machine]):
         with self._log.unsettled(log):
             log.append_marker(marker, open_since=open_since)
         request.wrote = True
-        self._followed.ended(marker, log.next_offset)
+        self._followed.ended(marker, log.log_end_offset)
 
     def _now_ms(self) -> int:
         return self._context.clock.wall_ms()
@@ -255,9 +255,9 @@ class CoordinatorRuntime(Generic[Machine]):
 
     def _catch_up(self, log: OwnedLog) -> None:
         """The lock is held: replay all that there is."""
-        if log.next_offset < self._followed.applied:
+        if log.log_end_offset < self._followed.applied:
             self._followed.start_over()
-        self._replay(log.next_offset)
+        self._replay(log.log_end_offset)
 
     # --- reading ---
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from logstore.api.backend import HangingTransaction, TransactionSummary
+from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_markers import OFFSETS_PLACE
@@ -193,4 +193,4 @@ class TransactionAdmin:
             now_ms = self._context.clock.wall_ms()
             marker = Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms)
             log.append_marker(marker, open_since=hanging.start_offset)
-            self._context.commit([(log, log.next_offset)])
+            self._context.commit([(log, log.log_end_offset)])

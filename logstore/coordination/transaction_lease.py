@@ -27,7 +27,7 @@ from logstore.transactions.coordinator import EndedTransaction, InitReply, Trans
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.api.backend import MemberIdentity
+    from logstore.api.groups import MemberIdentity
     from logstore.coordination.transaction_manager import TransactionManager
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
 
-from logstore.api.backend import MemberIdentity
+from logstore.api.groups import MemberIdentity
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_lease import EmbeddedTransactionLease
 from logstore.coordination.transaction_markers import MarkerWriter
@@ -30,6 +30,7 @@ from logstore.groups.coordinator import GroupCoordinator
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.ownership.transactional_id_lock import TransactionalIdLock
 from logstore.partition.context import StoreContext
+from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.topic_registry import TRANSACTIONS_TOPIC, TopicRegistry
 from logstore.transactions.coordinator import (
     LAST_EPOCH,
@@ -67,8 +68,8 @@ class _Guard:
 
 
 class TransactionManager:
-    """Thread-safe. ``offsets(create)``: the shared topic of committed offsets; ``end_offsets``: see
-    ``EndOffsetCache.of``."""
+    """Thread-safe. ``offsets(create)``: the shared topic of committed offsets; ``ends``: of the
+    partitions for which offsets are committed."""
 
     def __init__(
         self,
@@ -76,13 +77,13 @@ class TransactionManager:
         registry: TopicRegistry,
         producer_ids: ProducerIds,
         offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
-        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
+        ends: EndOffsetCache,
     ) -> None:
         self.context = context
         self._registry = registry
         self._producer_ids = producer_ids
         self._offsets = offsets
-        self._end_offsets = end_offsets
+        self._ends = ends
         self.markers = MarkerWriter(context, registry, lambda: offsets(True))
         self._lock = threading.Lock()
         self._shared: CoordinatorRuntime[TransactionCoordinator] | None = None
@@ -216,12 +217,19 @@ class TransactionManager:
         shared = self._offsets(True)
         if shared is None:
             raise UnknownTransactionError("this store keeps no committed offsets")
-        ends = self._end_offsets(offsets)
+        seen = self._ends.of(offsets)
         member_id, epoch = (None, None) if member is None else member
         now_ms = self.now_ms()
         shared.decide(
             lambda machine: machine.decide_transactional_commit(
-                group, offsets, writer, now_ms, ends, member_id=member_id, epoch=epoch
+                group,
+                offsets,
+                writer,
+                now_ms,
+                seen.ends,
+                self._ends.still(seen),
+                member_id=member_id,
+                epoch=epoch,
             )
         )
 

@@ -129,9 +129,9 @@ class MarkerWriter:
             try:
                 log = self._log_of(topic, place.partition)
                 log.append_marker(marker, once=True)
-                wants.append((log, log.next_offset, place))
+                wants.append((log, log.log_end_offset, place))
             except ProducerFencedError:
-                wants.append((log, log.next_offset, place))  # a newer epoch is there: it has its marker
+                wants.append((log, log.log_end_offset, place))  # a newer epoch is there: it has its marker
             except UnknownPartitionError:
                 done.append(place)
             except LogStoreError as error:
@@ -155,7 +155,7 @@ class MarkerWriter:
                 self._context.commit([(log, end) for log, end, _ in wants])
             except LogStoreError as error:
                 failure = error
-        done += [place for log, end, place in wants if log.synced_offset >= end]
+        done += [place for log, end, place in wants if log.flushed_offset >= end]
         return failure
 
     def _end_offsets(self, ended: EndedTransaction) -> LogStoreError | None:

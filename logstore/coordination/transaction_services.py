@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_admin import TransactionAdmin
@@ -11,8 +11,8 @@ from logstore.coordination.transaction_reaper import TransactionReaper
 from logstore.directory.producer_ids import ProducerIds
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.partition.context import StoreContext
+from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.topic_registry import TopicRegistry
-from logstore.types import OffsetAndMetadata, TopicPartition
 
 
 class TransactionServices:
@@ -24,9 +24,9 @@ class TransactionServices:
         registry: TopicRegistry,
         producer_ids: ProducerIds,
         offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
-        end_offsets: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], Mapping[TopicPartition, int]],
+        ends: EndOffsetCache,
     ) -> None:
-        self.room = TransactionManager(context, registry, producer_ids, offsets, end_offsets)
+        self.room = TransactionManager(context, registry, producer_ids, offsets, ends)
         self.keeper = TransactionReaper(self.room)
         self.office = TransactionAdmin(context, registry, self.room, offsets)
 

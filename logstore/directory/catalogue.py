@@ -17,22 +17,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from logstore.arguments import shown
+from logstore.arguments import refuse_internal, shown
 from logstore.directory import topic_state
-from logstore.directory.internal_topics import refuse_internal
-from logstore.directory.json_document import (
-    damaged,
-    decode_document,
-    encode_document,
-    items,
-    table,
-    text,
-    truth,
-    whole,
-)
 from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
 from logstore.directory.named_producers import (
     NamedProducer,
@@ -48,6 +38,16 @@ from logstore.errors import (
     UnknownPartitionError,
     UnknownTopicError,
     from_os_error,
+)
+from logstore.format.json_document import (
+    damaged,
+    decode_document,
+    encode_document,
+    items,
+    table,
+    text,
+    truth,
+    whole,
 )
 from logstore.invariants import invariant
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
@@ -365,6 +365,12 @@ def _decode_topic(name: str, value: object, path: str) -> TopicEntry:
 def _decode_run(run: object, name: str, path: str) -> tuple[int, int]:
     start, count = items(run, name, path, 2)
     return whole(start, name, path), whole(count, name, path, 1, MAX_PARTITIONS)
+
+
+@lru_cache(maxsize=1 << 14)
+def decode_uuid(topic_id: str) -> bytes:
+    """The 16 bytes of what ``encode_uuid`` made."""
+    return base64.urlsafe_b64decode(topic_id + "==")
 
 
 def is_uuid(value: str) -> bool:

@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from logstore.arguments import shown
-from logstore.directory.json_document import damaged, items, table, whole
 from logstore.errors import InvalidArgumentError
+from logstore.format.json_document import damaged, items, table, whole
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
 
 LAST_EPOCH: Final = 32_766  # 32767 stays free, as in Kafka: nothing is above an epoch that is in use

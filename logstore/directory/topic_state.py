@@ -24,7 +24,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from logstore.directory.json_document import (
+from logstore.errors import from_os_error
+from logstore.format.json_document import (
     INT64_MAX,
     damaged,
     decode_document,
@@ -33,7 +34,6 @@ from logstore.directory.json_document import (
     text,
     truth,
 )
-from logstore.errors import from_os_error
 from logstore.invariants import invariant
 from logstore.seams.fs import FileSystem, read_file, replace_file
 

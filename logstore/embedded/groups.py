@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping
 
-from logstore.api.backend import GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, checked_offsets, validate_group
 from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask
@@ -13,9 +13,9 @@ from logstore.coordination.offset_expiry import OffsetExpiry
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import TopicExistsError, UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offsets import checked_offsets, validate_group
 from logstore.kafka_directory.groups import BrokerGroups
 from logstore.log.partition_log import PartitionLog
+from logstore.machine import Decision
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.topic_registry import TopicRegistry
@@ -37,6 +37,7 @@ class EmbeddedGroups:
     ) -> None:
         self._context = context
         self._registry = registry
+        self._topic_id = ends.topic_id
         self._guard = threading.Lock()
         self._topic: GroupTopic | None = None
         broker = context.broker
@@ -46,7 +47,7 @@ class EmbeddedGroups:
             context,
             lambda create: self.topic(create=create),
             self._partition_counts,
-            ends.of,
+            ends,
             self._keeper.note_member,
         )
         self.expiry = self._make_expiry(context)
@@ -61,6 +62,7 @@ class EmbeddedGroups:
             lambda: self._topic,
             fresh,
             lambda: bool(self._room.members()),
+            self._topic_id,
         )
 
     def topic(self, *, create: bool) -> GroupTopic | None:
@@ -110,17 +112,24 @@ class EmbeddedGroups:
         if topic is None:
             validate_group(group)
             return {}
-        return topic.look(lambda machine: machine.committed(group))
+        return topic.look(lambda machine: machine.committed(group, self._topic_id))
 
     def unstable(self, group: str) -> Collection[TopicPartition]:
         topic = None if self._broker is not None else self.topic(create=False)
-        return () if topic is None else topic.look(lambda machine: machine.pending(group).keys())
+        if topic is None:
+            return ()
+        return topic.look(lambda machine: machine.pending(group, self._topic_id).keys())
 
     def forget_topic(self, name: str) -> None:
-        """Every group's committed offsets in a topic that is not there."""
+        """Remove every group's offsets in topics that had the name and are gone: what they say does not count any
+        more, as they are bound to those topics' ids."""
         topic = self.topic(create=False)
-        if topic is not None and topic.look(lambda machine: machine.decide_delete_topic(name).records):
-            topic.decide(lambda machine: machine.decide_delete_topic(name))
+
+        def decide(machine: GroupCoordinator) -> Decision[list[str]]:
+            return machine.decide_delete_topic(name, self._topic_id)
+
+        if topic is not None and topic.look(lambda machine: decide(machine).records):
+            topic.decide(decide)
             self._room.refresh()
 
     # --- groups ---
@@ -133,7 +142,9 @@ class EmbeddedGroups:
         if topic is None:
             return []
         found = topic.look(
-            lambda machine: [(machine.describe(name), machine.committed(name)) for name in machine.groups()]
+            lambda machine: [
+                (machine.describe(name), machine.committed(name, self._topic_id)) for name in machine.groups()
+            ]
         )
         dead = self._room.find_dead(topic, {one.group for one, _ in found if one.members})
         summaries = []

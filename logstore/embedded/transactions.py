@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from logstore.api.backend import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
 from logstore.coordination.transaction_services import TransactionServices
 
 

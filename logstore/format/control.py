@@ -8,6 +8,7 @@ leader change (KIP-595). A control batch holds one record and uses up one offset
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -29,8 +30,11 @@ from logstore.types import Buffer
 
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
+_LEADER = struct.Struct(">hi")
+_VOTER = struct.Struct(">iB")
 _KEY_VERSION = 0
 _MARKER_VERSION = 0
+_LEADER_VERSION = 0
 
 
 class ControlType(IntEnum):
@@ -85,6 +89,23 @@ def decode_marker(value: bytes | None) -> int:
     if version < 0:
         raise CorruptBatchError(f"a transaction marker has version {version}")
     return int(coordinator_epoch)
+
+
+def encode_leader_change(leader_id: int, voters: Sequence[int]) -> bytes:
+    """The value of a leader change, version 0 of Kafka's ``LeaderChangeMessage``: ``version i16, leaderId i32``, the
+    voters and those of them that granted their vote (compact arrays of ``id i32`` and no tagged field), no tagged
+    field. Who granted is not kept: that array is empty."""
+    ids = b"".join(_VOTER.pack(voter, 0) for voter in voters)
+    return _LEADER.pack(_LEADER_VERSION, leader_id) + _unsigned_varint(len(voters) + 1) + ids + b"\x01\x00"
+
+
+def _unsigned_varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def encode_control_batch(

@@ -12,15 +12,11 @@ has a new id and the same place. Every answer names every member, and is a funct
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple, TypeAlias
 
-from logstore.arguments import shown
-from logstore.errors import InvalidArgumentError
+from logstore.api.groups import Assignor, validate_assignor
 from logstore.groups.balance import Balance
 from logstore.types import TopicPartition
-
-Assignor: TypeAlias = Literal["range", "round_robin", "sticky"]
-ASSIGNORS: Final[tuple[str, ...]] = get_args(Assignor)
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
 
@@ -31,12 +27,6 @@ class MemberSubscription(NamedTuple):
     topics: frozenset[str]
     instance_id: str | None = None
     owned: frozenset[TopicPartition] = frozenset()
-
-
-def validate_assignor(assignor: object) -> None:
-    """InvalidArgumentError unless it is the name of one."""
-    if assignor not in ASSIGNORS:
-        raise InvalidArgumentError(f"assignor={shown(assignor)}", hint=f"it is one of {', '.join(ASSIGNORS)}")
 
 
 def assign(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from logstore.api.groups import Assignor, MemberView, validate_assignor, validate_group
 from logstore.arguments import shown, whole
 from logstore.errors import (
     GroupBusyError,
@@ -23,11 +24,11 @@ from logstore.errors import (
     UnknownMemberError,
 )
 from logstore.groups import group_records
-from logstore.groups.assignors import Assignor, validate_assignor
 from logstore.groups.group import NOTHING, Group
 from logstore.groups.group_records import Current, Member
-from logstore.groups.offsets import OFFSET_KIND, OffsetStore, validate_group
-from logstore.groups.views import GroupDescription, MemberSlot, MemberView, describe_group, member_view
+from logstore.groups.offset_values import TopicIds
+from logstore.groups.offsets import OFFSET_KIND, OffsetStore
+from logstore.groups.views import GroupDescription, MemberSlot, describe_group, member_view
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -274,6 +275,7 @@ class GroupCoordinator:
         offsets: Offsets,
         now_ms: int,
         end_offsets: Mapping[TopicPartition, int] | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
         *,
         member_id: str | None = None,
         epoch: int | None = None,
@@ -284,7 +286,7 @@ class GroupCoordinator:
         Raises GroupBusyError, UnknownMemberError, MemberFencedError, StaleGenerationError as well.
         """
         self._check_commit(group, offsets.keys(), member_id, epoch)
-        return self._offsets.decide_commit(group, offsets, now_ms, end_offsets)
+        return self._offsets.decide_commit(group, offsets, now_ms, end_offsets, topic_ids)
 
     def decide_transactional_commit(
         self,
@@ -293,13 +295,14 @@ class GroupCoordinator:
         writer: TransactionalWriter,
         now_ms: int,
         end_offsets: Mapping[TopicPartition, int] | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
         *,
         member_id: str | None = None,
         epoch: int | None = None,
     ) -> Decision[dict[TopicPartition, OffsetAndMetadata]]:
         """The same as a part of ``writer``'s transaction: pending until its marker."""
         self._check_commit(group, offsets.keys(), member_id, epoch)
-        decided = self._offsets.decide_commit(group, offsets, now_ms, end_offsets)
+        decided = self._offsets.decide_commit(group, offsets, now_ms, end_offsets, topic_ids)
         return Decision(decided.records, decided.reply, producer=writer)
 
     def decide_delete_group(self, group: str) -> Decision[list[TopicPartition]]:
@@ -333,13 +336,14 @@ class GroupCoordinator:
             self._check_empty(group, f"delete offsets in {', '.join(sorted(topics))} of")
         return self._offsets.decide_delete_offsets(group, places)
 
-    def decide_delete_topic(self, topic: str) -> Decision[list[str]]:
-        """The topic is gone: so are its offsets in every group, and nobody has its partitions any more. The reply
-        lists the groups that had offsets there."""
-        decided = self._offsets.decide_delete_topic(topic)
+    def decide_delete_topic(self, topic: str, topic_ids: TopicIds) -> Decision[list[str]]:
+        """The topic is gone: so are its offsets in every group, and no member has its partitions any more. The reply
+        lists the groups that had offsets there. A topic made anew under that name keeps what is its own."""
+        decided = self._offsets.decide_delete_topic(topic, topic_ids)
         records = list(decided.records)
+        made_anew = topic_ids(topic) is not None
         for name, found in sorted(self._groups.items()):
-            if topic in found.topics:
+            if topic in found.topics and not made_anew:
                 draft = found.copy()
                 draft.drop_topic(topic)
                 if draft.members:
@@ -352,18 +356,25 @@ class GroupCoordinator:
         self,
         now_ms: int,
         retention_ms: int,
+        topic_ids: TopicIds | None = None,
         exempt_prefix: str = EXEMPT_PREFIX,
         limit: int = EXPIRED_AT_ONCE,
     ) -> Decision[dict[str, list[TopicPartition]]]:
         """Forget the offsets of groups that have been without members for ``retention_ms`` (Kafka's
         offsets.retention.minutes), each as long after its commit at the least, and then the groups. What is
-        pending stays, and groups named ``exempt_prefix...``. About ``limit`` records at once: ask again until
-        there are none. The reply: what was forgotten, by group."""
+        pending stays, and groups named ``exempt_prefix...``. With ``topic_ids`` at once, and of all groups, those
+        whose topics are gone: a deletion that was cut short left them. About ``limit`` records at once: ask again
+        until there are none. The reply: what was forgotten, by group."""
         records: list[Change] = []
         gone: dict[str, list[TopicPartition]] = {}
         for name in self.groups():
             if len(records) >= limit:
                 break
+            lost = [] if topic_ids is None else self._offsets.lost(name, topic_ids)[: limit - len(records)]
+            if lost:
+                records += self._offsets.decide_delete_offsets(name, lost).records
+                gone[name] = lost
+                continue  # what has expired is found when asked again
             found = self._groups.get(name)
             if name.startswith(exempt_prefix) or (found is not None and found.members):
                 continue
@@ -423,17 +434,19 @@ class GroupCoordinator:
 
     # --- looks ---
 
-    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """A copy of the group's offsets; empty for a group that never committed. InvalidGroupError."""
-        return self._offsets.committed(group)
+    def committed(
+        self, group: str, topic_ids: TopicIds | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """See ``OffsetStore.committed``."""
+        return self._offsets.committed(group, topic_ids)
 
     def commit_times_ms(self, group: str) -> dict[TopicPartition, int]:
         """When each of the group's offsets was committed, in ms since 1970 UTC."""
         return self._offsets.commit_times_ms(group)
 
-    def pending(self, group: str) -> dict[TopicPartition, int]:
-        """Partitions with an offset in an open transaction, and the producer id of the newest such."""
-        return self._offsets.pending(group)
+    def pending(self, group: str, topic_ids: TopicIds | None = None) -> dict[TopicPartition, int]:
+        """See ``OffsetStore.pending``."""
+        return self._offsets.pending(group, topic_ids)
 
     def pending_producers(self) -> dict[int, int]:
         """Producer ids with open transactions here, and their epochs."""

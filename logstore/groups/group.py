@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, TypeVar, cast
 
+from logstore.api.groups import Assignor
 from logstore.groups import group_records as layout
-from logstore.groups.assignors import Assignor, MemberSubscription, assign
+from logstore.groups.assignors import MemberSubscription, assign
 from logstore.groups.group_records import Current, GroupKey, GroupValue, Member, TopicFacts
 from logstore.invariants import invariant
 from logstore.machine import Change

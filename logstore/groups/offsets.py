@@ -20,31 +20,29 @@ from itertools import chain, groupby
 from operator import le
 from typing import Final, NamedTuple, cast
 
-from logstore.arguments import mapping, partition_place, whole
+from logstore.api.groups import are_offsets, validate_group
 from logstore.errors import (
     InvalidArgumentError,
-    InvalidGroupError,
     InvalidRecordError,
     UnknownGroupError,
     UnknownPartitionError,
 )
 from logstore.groups.fields import FieldReader, string
 from logstore.groups.offset_values import (
-    PLAIN_BYTES,
-    VALUE_VERSION,
     CommittedOffsets,
     OffsetValue,
+    TopicIds,
     are_plain,
     decode_value,
     encode_value,
+    is_of_topic,
     is_plain,
-    pack_plain,
+    plain_packer,
 )
 from logstore.machine import Change, Decision
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 KEY_VERSION: Final = 1
-MAX_GROUP_CHARACTERS: Final = 249
 MAX_METADATA_BYTES: Final = 4096  # Kafka's offset.metadata.max.bytes
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -61,16 +59,6 @@ class OffsetKey(NamedTuple):
     group: str
     topic: str
     partition: int
-
-
-def validate_group(group: str) -> None:
-    """InvalidGroupError unless ``group`` is 1 to 249 characters of valid Unicode without NUL."""
-    if not isinstance(group, str):
-        raise InvalidGroupError(f"a group name is text, not {type(group).__name__}")
-    if not 1 <= len(group) <= MAX_GROUP_CHARACTERS:
-        raise InvalidGroupError(f"group name of {len(group)} characters: {group[:40]!r}")
-    if "\0" in group or any("\ud800" <= character <= "\udfff" for character in group):
-        raise InvalidGroupError(f"group name {group!r} holds a NUL or half of a surrogate pair")
 
 
 # --- codecs -----------------------------------------------------------------------------------------
@@ -95,21 +83,6 @@ def decode_key(key: bytes) -> OffsetKey | None:
 
 
 # --- the state machine ------------------------------------------------------------------------------
-
-
-def checked_offsets(
-    offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[TopicPartition, OffsetAndMetadata],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What is to be committed, by kind: partitions as (topic, partition), positions as ``OffsetAndMetadata``
-    (or just offsets). InvalidArgumentError."""
-    if type(offsets) is dict and offsets and _are_of_kind(offsets):
-        return dict(offsets)
-    checked: dict[TopicPartition, OffsetAndMetadata] = {}
-    for place, position in mapping(offsets, "offsets", "(topic, partition) -> OffsetAndMetadata").items():
-        if not isinstance(position, tuple) or len(position) != 3:
-            position = OffsetAndMetadata(whole(position, "offset"))
-        checked[partition_place(place)] = OffsetAndMetadata(*position)
-    return checked
 
 
 class _Pending(NamedTuple):
@@ -139,16 +112,19 @@ class OffsetStore:
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         now_ms: int,
         end_offsets: Mapping[TopicPartition, int] | None = None,
+        topic_ids: Mapping[str, bytes] | None = None,
     ) -> Decision[dict[TopicPartition, OffsetAndMetadata]]:
-        """Commit positions of ``group``; the reply is what will be committed.
+        """Commit positions of ``group``; the reply is what will be committed. ``topic_ids``: to which topics they
+        are bound, by name; those that it lacks are bound to none.
 
         ``end_offsets``: where each partition ends now; an offset past it is refused (it would skip records
         that are still to come). None leaves that check out: the ends are not known here.
         Raises InvalidGroupError, InvalidArgumentError, UnknownPartitionError.
         """
         validate_group(group)
+        ids = topic_ids or {}
         if len(offsets) > 1 and _are_plain(offsets, end_offsets):
-            return Decision(_plain_records(group, offsets, now_ms), dict(offsets))
+            return Decision(_plain_records(group, offsets, now_ms, ids), dict(offsets))
         records: list[Change] = []
         accepted: dict[TopicPartition, OffsetAndMetadata] = {}
         prefixes: dict[str, bytes] = {}
@@ -161,7 +137,7 @@ class OffsetStore:
             prefix = prefixes.get(topic)
             if prefix is None:
                 prefix = prefixes[topic] = _key_prefix(group, topic)
-            value = encode_value(OffsetValue(offset, leader_epoch, metadata, now_ms))
+            value = encode_value(OffsetValue(offset, leader_epoch, metadata, now_ms, ids.get(topic, b"")))
             records.append((prefix + _I32.pack(partition), value))
             accepted[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, leader_epoch, metadata)
         return Decision(tuple(records), accepted)
@@ -187,19 +163,31 @@ class OffsetStore:
         gone = [place for place in self.places(group) if place in wanted]
         return Decision(_tombstones(group, gone), gone)
 
-    def decide_delete_topic(self, topic: str) -> Decision[list[str]]:
-        """Forget every group's offsets in ``topic``: a later topic of that name starts anew.
+    def decide_delete_topic(self, topic: str, topic_ids: TopicIds) -> Decision[list[str]]:
+        """Forget every group's offsets in topics that had the name ``topic``, but not those in one that has it now.
 
         The reply lists the groups that had any; no records if none had.
         """
         records: list[Change] = []
         groups: list[str] = []
         for group in self.groups():
-            mine = [place for place in self.places(group) if place.topic == topic]
+            mine = [place for place in self.lost(group, topic_ids) if place.topic == topic]
             records += _tombstones(group, mine)
             if mine:
                 groups.append(group)
         return Decision(tuple(records), groups)
+
+    def lost(self, group: str, topic_ids: TopicIds) -> list[TopicPartition]:
+        """Partitions, sorted, of whose offsets, committed or pending, none is of a topic that there is now."""
+        gone = set(self._groups.of_other_topics(group, topic_ids))
+        for place, entries in self._pending.get(group, {}).items():
+            values = [entry.value for entry in entries.values() if entry.value is not None]
+            alive = any(is_of_topic(encode_value(value), place.topic, topic_ids) for value in values)
+            if alive:
+                gone.discard(place)
+            elif self._groups.value(group, place) is None:
+                gone.add(place)
+        return sorted(gone)
 
     def expired(self, group: str, now_ms: int, retention_ms: int, since_ms: int = -1) -> list[TopicPartition]:
         """Partitions whose offset was committed, and the group empty, for ``retention_ms``. ``since_ms``: when
@@ -262,7 +250,7 @@ class OffsetStore:
         """The short way of nearly all records: a known group and topic, a value without metadata. False: it is
         another kind, nothing was done."""
         known = self._prefixes.get(key[:-4])
-        if known is None or len(value) != PLAIN_BYTES or not is_plain(value):
+        if known is None or not is_plain(value):
             return False
         self._groups.put(*known, int.from_bytes(key[-4:], signed=True), value)
         return True
@@ -329,21 +317,29 @@ class OffsetStore:
 
     # --- looks ---
 
-    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """A copy of the group's offsets; empty for a group that never committed. InvalidGroupError."""
+    def committed(
+        self, group: str, topic_ids: TopicIds | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """A copy of the group's offsets; empty for a group that never committed. ``topic_ids``: only those in topics
+        that there are now; else all that is in the log. InvalidGroupError."""
         validate_group(group)
         return {
             place: OffsetAndMetadata(value.offset, value.leader_epoch, value.metadata)
-            for place, value in self._groups.of_group(group).items()
+            for place, value in self._groups.of_group(group, topic_ids).items()
         }
 
     def commit_times_ms(self, group: str) -> dict[TopicPartition, int]:
         """When each of the group's offsets was committed, in ms since 1970 UTC."""
         return {place: value.commit_ms for place, value in self._groups.of_group(group).items()}
 
-    def pending(self, group: str) -> dict[TopicPartition, int]:
-        """Partitions with an offset in an open transaction, and the producer id of the newest such."""
-        return {place: next(reversed(entries)) for place, entries in self._pending.get(group, {}).items()}
+    def pending(self, group: str, topic_ids: TopicIds | None = None) -> dict[TopicPartition, int]:
+        """Partitions with an offset in an open transaction, and the producer id of the newest such. ``topic_ids``:
+        as of ``committed``."""
+        found = {place: next(reversed(entries)) for place, entries in self._pending.get(group, {}).items()}
+        if topic_ids is None:
+            return found
+        lost = set(self.lost(group, topic_ids))
+        return {place: producer_id for place, producer_id in found.items() if place not in lost}
 
     def pending_producers(self) -> dict[int, int]:
         """Producer ids with open transactions here, and their epochs."""
@@ -363,29 +359,12 @@ class OffsetStore:
         return sorted({*self._groups.names(), *self._pending})
 
 
-def _are_of_kind(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-    """Whether partitions and positions are what they claim to be, whatever the positions' numbers are; at least
-    one."""
-    if len(offsets) == 1:  # what most commits are: sets and tuples would cost several times as much
-        ((place, position),) = offsets.items()
-        if type(place) is not TopicPartition or type(position) is not OffsetAndMetadata:
-            return False
-        topic, partition = place
-        return type(topic) is str and type(partition) is int and 0 <= partition <= INT32_MAX
-    if set(map(type, offsets)) != {TopicPartition} or set(map(type, offsets.values())) != {OffsetAndMetadata}:
-        return False
-    topics, partitions = zip(*offsets, strict=True)
-    if set(map(type, topics)) != {str} or set(map(type, partitions)) != {int}:
-        return False
-    return bool(min(partitions) >= 0 and max(partitions) <= INT32_MAX)
-
-
 def _are_plain(
     offsets: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int] | None
 ) -> bool:
     """Whether all are of the usual kind, without metadata, and not past their ends: told without a look at each in
     Python. False: one is not, and is to be found."""
-    if not _are_of_kind(offsets):
+    if not are_offsets(offsets):
         return False
     topics = {topic for topic, _ in offsets}
     numbers, leader_epochs, metadata = zip(*offsets.values(), strict=True)
@@ -405,16 +384,18 @@ def _are_plain(
 
 
 def _plain_records(
-    group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], now_ms: int
+    group: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    now_ms: int,
+    topic_ids: Mapping[str, bytes],
 ) -> tuple[Change, ...]:
-    heads = {topic: _key_prefix(group, topic) for topic in {topic for topic, _ in offsets}}
-    pack_number, pack_value = _I32.pack, pack_plain
+    topics = {topic for topic, _ in offsets}
+    heads = {topic: _key_prefix(group, topic) for topic in topics}
+    packers = {topic: plain_packer(now_ms, topic_ids.get(topic, b"")) for topic in topics}
+    pack_number = _I32.pack
     return tuple(
         [
-            (
-                heads[topic] + pack_number(partition),
-                pack_value(VALUE_VERSION, offset, leader_epoch, 0, now_ms),
-            )
+            (heads[topic] + pack_number(partition), packers[topic](offset, leader_epoch))
             for (topic, partition), (offset, leader_epoch, _) in offsets.items()
         ]
     )

@@ -1,48 +1,11 @@
-"""What a group shows: to a member, to an operator, and to whoever judges who is alive."""
+"""A group's state as members, administrators and the check for dead members see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from logstore.api.groups import GroupState, MemberDescription, MemberView
 from logstore.groups.group import NOTHING, Group
-from logstore.types import TopicPartition
-
-GroupState: TypeAlias = Literal["empty", "stable", "reconciling"]
-
-
-class MemberView(NamedTuple):
-    """A member's part. ``epoch``: its generation, for commits; ``group_epoch``: the group's.
-
-    ``assigned`` may be read now. ``revoking`` is to be given up: finish, commit, then sync without them.
-    ``initial``: partitions a topic had when the group first subscribed to it; where the group has no offset,
-    partitions from that number on came later and are read from their start.
-    """
-
-    member_id: str
-    epoch: int
-    group_epoch: int
-    assigned: frozenset[TopicPartition]
-    revoking: frozenset[TopicPartition]
-    initial: Mapping[str, int]
-
-
-class MemberDescription(NamedTuple):
-    """``target``: what it shall have when all have moved. ``left``: a static member that said good-bye and whose
-    place is kept until its session ends."""
-
-    member_id: str
-    instance_id: str | None
-    client: str
-    topics: tuple[str, ...]
-    pattern: str | None
-    epoch: int
-    assigned: tuple[TopicPartition, ...]
-    revoking: tuple[TopicPartition, ...]
-    target: tuple[TopicPartition, ...]
-    session_timeout_ms: int
-    slot: int
-    left: bool
 
 
 class GroupDescription(NamedTuple):

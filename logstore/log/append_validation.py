@@ -1,8 +1,10 @@
 """Pure checks of a batch on its way in, and what the topic's settings change about it.
 
-Only headers are looked at; records are neither decoded nor decompressed (a batch with another codec than the
-topic's ``compression.type`` is recompressed, its records still untouched) unless the topic compacts: there
-every record needs a key.
+A batch from elsewhere is proved, records and all, when it is split off (``split_checked``). What comes as a
+``CheckedBatch`` was encoded by this process (``own_batch``, or a header that came from the encoder): of that only the
+header is looked at, and records are neither decoded nor decompressed (a batch with another codec than the topic's
+``compression.type`` is recompressed, its records still untouched) unless the topic compacts: there every record needs
+a key.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from logstore.format.batch import (
     records_section,
     stamp_log_append_time,
 )
+from logstore.format.proof import prove_batch
 from logstore.format.record import check_records
 from logstore.format.rows import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, check_timestamp
 from logstore.types import Buffer
@@ -41,7 +44,8 @@ class CheckedBatch(NamedTuple):
 
 
 def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
-    """The whole batches in ``buffer``, each with magic, length and CRC verified."""
+    """The whole batches in ``buffer``, each with magic, length, CRC and records verified (``proof.py``). Errors have
+    the batch's ``position`` in the buffer."""
     view, at, found = memoryview(buffer), 0, []
     if not view:
         raise InvalidRecordError(f"append to {where}: the buffer is empty", hint="pass at least one batch")
@@ -52,6 +56,7 @@ def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
                 f"append to {where}: the batch at byte {at} says {header.size} bytes, {len(view) - at} are there"
             )
         check_crc(view, at, header)
+        prove_batch(view, at, header)
         found.append(CheckedBatch(view[at : at + header.size], header))
         at += header.size
     return found

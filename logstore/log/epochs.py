@@ -47,6 +47,12 @@ class Epochs:
         number = bisect_right(self._entries, (epoch, 1 << 63))
         return self._entries[number][1] if number < len(self._entries) else log_end_offset
 
+    def floor(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The newest epoch up to ``epoch`` (-1: none is that old) and its end: where the next one starts."""
+        number = bisect_right(self._entries, (epoch, 1 << 63))
+        end = self._entries[number][1] if number < len(self._entries) else log_end_offset
+        return (self._entries[number - 1][0], end) if number > 0 else (-1, end)
+
     def epoch_at(self, offset: int) -> int:
         """Epoch of the record at ``offset``, -1 if it lies before the first entry."""
         found = -1

@@ -22,6 +22,13 @@ class LogOffsets(NamedTuple):
     leader_epoch: int
 
 
+class TermEnd(NamedTuple):
+    """A leader epoch (-1: none) and the first offset past its records."""
+
+    term: int
+    end_offset: int
+
+
 class Waiter(Protocol):
     """Told, by ``set``, whenever more may be seen, or never will be."""
 

@@ -1,16 +1,20 @@
-"""A partition's log in the process that owns its topic: append, sync, roll, read, truncate.
+"""A partition's log in the process that owns it: append as leader, roll, sync, read.
 
-Threads: one writer at a time (``_lock``), any number of readers. A sync runs beside appends (``_sync_lock``
-lets one run at a time); only after it do ``synced_offset`` and, by the topic's ``visible.after``, the high
-watermark move. A failed write is undone; if the undo fails, or a sync fails, the log is poisoned: it accepts
-nothing more until it has been reopened and recovered, while reads below the high watermark go on.
+Threads: one writer at a time (``_lock``), any number of readers. A failed write is undone; if the undo fails, or a
+sync fails, the log is poisoned (``synced_log``).
+
+A term is a leader epoch: that of a batch says who led when it was appended. A node that is alone writes under the
+epoch that its recovery gave the log; a replica's leader names its term with each append, and is fenced as soon as
+the log knows a newer one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from logstore.errors import (
+    FencedLeaderEpochError,
     LogStoreError,
     OffsetMismatchError,
     OutcomeUnknownError,
@@ -20,28 +24,28 @@ from logstore.errors import (
 )
 from logstore.format.batch import STAMP_SIZE, read_header, stamp
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
-from logstore.invariants import invariant
-from logstore.log.append_validation import CheckedBatch, check_follower_append
+from logstore.log.append_validation import CheckedBatch
 from logstore.log.checkpoints import encode_pairs
 from logstore.log.cleaning.swap import HalfPlacedError
+from logstore.log.commit_policy import CommitPolicy
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import Appended
 from logstore.log.producers.producer_journal import write_aborted
-from logstore.log.producers.producer_recovery import recover_producers, replay_from
-from logstore.log.producers.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from logstore.log.producers.producer_state import Marker
+from logstore.log.recovery import snapshot_install
 from logstore.log.recovery.scan import SegmentScan
-from logstore.log.segments.listing import Listing
 from logstore.log.segments.rolling import must_roll
 from logstore.log.segments.segment import Segment
-from logstore.log.segments.segment_files import create_segment, put_in_place, truncated
+from logstore.log.segments.segment_files import create_segment, put_in_place
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.synced_log import SyncedLog
 from logstore.seams.fs import replace_file, write_all
 from logstore.types import Buffer
 
 _COPIED_BYTES = 2048  # a batch up to this is written as one buffer
+LONE_TERM: Final = -1
+"""No term: the log's own epoch, of a node that leads because it is alone."""
 _STORE_ROWS = 256  # index rows kept back before they are written to the file
 
 
@@ -50,23 +54,28 @@ class OwnedLog(SyncedLog):
 
     # --- append ---
 
-    def append(self, batches: Sequence[CheckedBatch], expected_offset: int | None = None) -> Appended:
+    def append(
+        self, batches: Sequence[CheckedBatch], expected_offset: int | None = None, term: int = LONE_TERM
+    ) -> Appended:
         """As leader: give offsets and the epoch, write, index. One write call for all batches of a segment.
 
         The batches were checked (``append_validation``). ``expected_offset``: append only if the log ends
-        there, else ``OffsetMismatchError``. Other errors: ``DiskFullError`` or ``StorageError`` (the log is as
-        before), ``PartitionPoisonedError``; ``StorageError`` or ``OutcomeUnknownError`` that say so when batches
-        that take more than one segment got in only in part.
+        there, else ``OffsetMismatchError``. ``term``: under which the caller leads, else the log's own;
+        ``FencedLeaderEpochError`` if the log knows a newer one. Other errors: ``DiskFullError`` or ``StorageError``
+        (the log is as before), ``PartitionPoisonedError``; ``StorageError`` or ``OutcomeUnknownError`` that say so
+        when batches that take more than one segment got in only in part.
         """
         with self._lock:
             if self._failure is not None:
                 self._check_usable()
-            base = self.next_offset
+            if term != LONE_TERM:
+                self._check_term(term)
+            base = self.log_end_offset
             if len(batches) == 1 and (expected_offset is None or expected_offset == base):
                 lone = batches[0]
                 if lone.header.producer_id < 0 or (known := self.producers.repeated_one(lone.header)) is None:
-                    self._append_one(lone)
-                    return Appended(base, self.next_offset)
+                    self._append_one(lone, term)
+                    return Appended(base, self.log_end_offset)
                 return known  # it was stored before, and only the answer got lost
             repeated = self.producers.repeated(batches)
             if repeated is not None:
@@ -79,7 +88,7 @@ class OwnedLog(SyncedLog):
                     expected_offset=expected_offset,
                     end_offset=base,
                 )
-            epoch = self._writing_epoch()
+            epoch = self._writing_epoch(term)
             self._roll_unless_all_fit(batches)
             start = 0
             while start < len(batches):
@@ -91,19 +100,23 @@ class OwnedLog(SyncedLog):
                     kind = OutcomeUnknownError if self.poisoned else StorageError  # not to be tried again
                     raise kind(
                         f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
-                        f"to {self.next_offset - 1}, then: {error.message}"
+                        f"to {self.log_end_offset - 1}, then: {error.message}"
                     ) from error
-            return Appended(base if repeated is None else repeated[1].base_offset, self.next_offset)
+            return Appended(base if repeated is None else repeated[1].base_offset, self.log_end_offset)
 
-    def _append_one(self, batch: CheckedBatch) -> None:
+    def _append_one(self, batch: CheckedBatch, term: int) -> None:
         """The way of one data batch, which most appends are: ``_append_run`` and ``_note`` without their loops."""
         epoch = self.epochs.latest
-        if epoch < 0:
-            epoch = self._writing_epoch()
+        if epoch < 0 or term > epoch:
+            epoch = self._writing_epoch(term)
         segment = self._segment_for(batch)
         data, header = batch
         size = len(data)
-        offset, position, was_dirty = self.next_offset, segment.size, self.synced_offset < self.next_offset
+        offset, position, was_dirty = (
+            self.log_end_offset,
+            segment.size,
+            self.flushed_offset < self.log_end_offset,
+        )
         head = stamp(data, offset, epoch)
         # One buffer is written faster than two, and is one object in the tail cache instead of four.
         parts: tuple[Buffer, ...] = (head, data[STAMP_SIZE:])
@@ -117,7 +130,9 @@ class OwnedLog(SyncedLog):
         self.tail.add(offset, last + 1, position + size, parts, size)
         self._count(segment, last + 1, was_dirty, entered)
 
-    def append_marker(self, marker: Marker, *, once: bool = False, open_since: int = -1) -> Appended:
+    def append_marker(
+        self, marker: Marker, *, once: bool = False, open_since: int = -1, term: int = LONE_TERM
+    ) -> Appended:
         """End a producer's transaction. ``ProducerFencedError``, ``CoordinatorFencedError``, and as ``append``.
 
         ``once``: for markers of a newer epoch than their transaction's. A log that knows the producer under that
@@ -134,15 +149,17 @@ class OwnedLog(SyncedLog):
         )
         with self._lock:
             self._check_usable()
+            if term != LONE_TERM:
+                self._check_term(term)
             self.producers.check_marker(marker)
-            base = self.next_offset
+            base = self.log_end_offset
             if once and self.producers.knows_epoch(marker.producer_id, marker.epoch):
                 return Appended(base, base)
             if open_since >= 0:
                 self.producers.check_open(marker.producer_id, open_since)
             batch = CheckedBatch(memoryview(data), read_header(data))
-            self._append_run([batch], 0, self._writing_epoch())
-            return Appended(base, self.next_offset)
+            self._append_run([batch], 0, self._writing_epoch(term))
+            return Appended(base, self.log_end_offset)
 
     def _roll_unless_all_fit(self, batches: Sequence[CheckedBatch]) -> None:
         """As in Kafka one append lands in one segment, if it fits any: so it fails as a whole, too."""
@@ -152,26 +169,26 @@ class OwnedLog(SyncedLog):
             if size > self.config.segment_bytes:
                 self._roll(segment)
 
-    def append_as_follower(self, batches: Sequence[CheckedBatch]) -> Appended:
-        """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
-        with self._lock:
-            self._check_usable()
-            check_follower_append(batches, self.next_offset, self.epochs.latest, self.where)
-            base = self.next_offset
-            for number, batch in enumerate(batches):
-                self._assign_epoch(batch.header.leader_epoch)
-                self._append_run(batches, number, batch.header.leader_epoch, count=1)
-            return Appended(base, self.next_offset)
+    def _check_term(self, term: int) -> None:
+        newest = self.epochs.latest
+        if term < newest:
+            raise FencedLeaderEpochError(
+                f"append to {self.where} as leader: the log has records of term {newest}",
+                term=term,
+                newest_term=newest,
+            )
 
-    def _writing_epoch(self) -> int:
-        if self.epochs.latest < 0:
-            self._assign_epoch(0)
-        return self.epochs.latest
+    def _writing_epoch(self, term: int) -> int:
+        """The epoch for the next batches; a new one is durable before them."""
+        epoch = max(self.epochs.latest, term, 0)
+        if epoch > self.epochs.latest:
+            self._assign_epoch(epoch)
+        return epoch
 
     def _assign_epoch(self, epoch: int) -> None:
         """Durable before the first record of the epoch: a reader's position must never outlive its epoch."""
         before = self.epochs.entries
-        if self.epochs.assign(epoch, self.next_offset):
+        if self.epochs.assign(epoch, self.log_end_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             try:
                 replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
@@ -185,7 +202,7 @@ class OwnedLog(SyncedLog):
         """Append batches[start:] up to ``count`` or the next roll; returns the number of the next batch."""
         segment = self._segment_for(batches[start])
         buffers: list[Buffer] = []
-        offset, size, number = self.next_offset, segment.size, start
+        offset, size, number = self.log_end_offset, segment.size, start
         first_ms = segment.first_timestamp_ms if size > 0 else batches[start].header.max_timestamp
         while number < len(batches) and (count is None or number - start < count):
             data, header = batches[number]
@@ -198,7 +215,7 @@ class OwnedLog(SyncedLog):
             number += 1
         row = None
         if batches[start].header.is_control:
-            row = self.producers.aborted_by(batches[start], self.next_offset)
+            row = self.producers.aborted_by(batches[start], self.log_end_offset)
             write_aborted(segment, row)
         try:
             self._write(segment, buffers)
@@ -238,7 +255,7 @@ class OwnedLog(SyncedLog):
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
         was_dirty, entered = self.dirty, False
-        offset, position = self.next_offset, segment.size
+        offset, position = self.log_end_offset, segment.size
         for number, (data, header) in enumerate(batches):
             last = offset + header.last_offset_delta
             if header.producer_id >= 0:
@@ -252,8 +269,8 @@ class OwnedLog(SyncedLog):
 
     def _count(self, segment: Segment, offset: int, was_dirty: bool, entered: bool) -> None:
         """The log reaches to ``offset`` now; ``entered``: the segment's indexes have got new rows."""
-        self.unsynced_records += offset - self.next_offset
-        self.next_offset = offset
+        self.unsynced_records += offset - self.log_end_offset
+        self.log_end_offset = offset
         if not was_dirty:
             self._on_dirty(self)
         if entered and segment.unstored_rows >= _STORE_ROWS:
@@ -261,8 +278,8 @@ class OwnedLog(SyncedLog):
                 segment.store_indexes()
             except OSError:
                 pass  # the batches are in; the rows wait in memory for the next try, a checkpoint or a roll
-        if self.config.visible_after == "append":
-            self._raise_high_watermark(offset)
+        if self.commit_policy is CommitPolicy.APPEND:
+            self._advance_high_watermark(offset)
             self._publish(self)  # else nothing that other processes may see has changed before the sync
 
     # --- roll ---
@@ -287,8 +304,8 @@ class OwnedLog(SyncedLog):
                 lambda at, length: new[at : at + length],
                 start=0,
                 end=len(new),
-                next_offset=self.next_offset,
-                gapless_from=self.next_offset,
+                next_offset=self.log_end_offset,
+                gapless_from=self.log_end_offset,
             )
             for _, header, data in scan:
                 found.append(CheckedBatch(data, header))
@@ -301,8 +318,8 @@ class OwnedLog(SyncedLog):
                 if header.is_control:
                     segment.forget_aborted()
                 segment.note_appended(segment.size, header.size, header.last_offset, header.max_timestamp)
-            self.next_offset = self.synced_offset = end_offset
-            self._raise_high_watermark(end_offset)
+            self.log_end_offset = self.flushed_offset = end_offset
+            self._advance_high_watermark(end_offset)
             return True
 
     def _segment_for(self, batch: CheckedBatch) -> Segment:
@@ -314,7 +331,7 @@ class OwnedLog(SyncedLog):
             segment,
             batch,
             segment.size,
-            self.next_offset,
+            self.log_end_offset,
             segment.first_timestamp_ms,
             self._roll_jitter_ms,
         )
@@ -342,15 +359,17 @@ class OwnedLog(SyncedLog):
         try:
             if old is not None and not old.closed:
                 self._sync_segment(old)
-                self._synced_up_to(self.next_offset)
+                self._synced_up_to(self.log_end_offset)
                 self._store_indexes(old)
                 self._held.let_go()
                 self._snapshot_producers()
-                self.recovery_point = self.next_offset
+                self.recovery_point = self.log_end_offset
                 self._before_roll(self)
                 old.close_for_appends()
+            if self._installing:
+                self._finish_installing()
             segment = create_segment(
-                self._pool, self.directory, self.next_offset, self.config.index_interval_bytes
+                self._pool, self.directory, self.log_end_offset, self.config.index_interval_bytes
             )
         except OSError as error:
             raise from_os_error(error, "roll a segment of", self.directory) from error
@@ -364,6 +383,12 @@ class OwnedLog(SyncedLog):
             if (segment := self.segments.active) is not None and segment.size > 0:
                 self._roll(segment)
                 self._publish(self)  # the segment that was active may be cleaned from now on
+
+    def _finish_installing(self) -> None:
+        """Let the state say where the log begins; only then may the decision be forgotten, and records come."""
+        self._before_roll(self)
+        snapshot_install.finish(self._pool.fs, self.directory)
+        self._installing = False
 
     # --- the front ---
 
@@ -405,56 +430,3 @@ class OwnedLog(SyncedLog):
             self.segments = segments
             self._reads.forget()
             return True
-
-    # --- the end ---
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut everything from the batch that holds ``offset`` on. Only for replication: a leader's log differs.
-
-        Never below the high watermark. Whole segments go first, newest first, so that a crash in between
-        leaves a shorter log, never a hole; a closed segment that is cut is copied short and renamed over.
-        """
-        with self._sync_lock, self._lock:
-            self._check_usable()
-            invariant(offset >= self.high_watermark, "nothing below the high watermark is truncated")
-            if offset >= self.next_offset:
-                return
-            try:
-                self._truncate(offset)
-            except OSError as error:
-                self._poison(from_os_error(error, "truncate", self.directory))
-                raise from_os_error(error, "truncate", self.directory) from error
-
-    def _truncate(self, offset: int) -> None:
-        self._reads.forget()
-        self._held.let_go()
-        self.segments = truncated(self._pool, self.directory, self.segments, offset)
-        active = self.segments.active
-        self.next_offset = active.next_offset if active is not None else self.log_start_offset
-        self.synced_offset = min(self.synced_offset, self.next_offset)
-        self.unsynced_records = self.next_offset - self.synced_offset
-        self.recovery_point = min(self.recovery_point, self.next_offset)
-        self._producers_again(offset)
-        self.cleaner_point = min(self.cleaner_point, self.next_offset)
-        if self.epochs.truncate(self.next_offset):
-            path = f"{self.directory}/{EPOCHS_FILE}"
-            replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
-        self._publish(self)
-
-    def _producers_again(self, offset: int) -> None:
-        listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
-        snapshots = [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX]
-        none_at, end, now_s = self.producers.no_producers_at, self.next_offset, self._clock.monotonic_s()
-        replay = replay_from(self._pool.fs, self.directory, snapshots, none_at, end, now_s)
-        replay.advance(self.segments.segments, end)
-        loaded = recover_producers(
-            self._pool,
-            self.directory,
-            self.segments.segments,
-            snapshots,
-            replay,
-            no_producers_at=none_at,
-            next_offset=end,
-            point=offset,
-        )
-        self.producers.replace(loaded)

@@ -159,9 +159,11 @@ class PartitionLog:
         return batches
 
     def append_batch(self, buffer: Buffer, *, acks: Acks = "all") -> RecordMetadata:
-        """Append encoded batches (record batch v2) as they are, compressed ones undecoded; metadata of the
-        first record. Errors: ``CorruptBatchError``, ``UnsupportedMagicError``, ``UnsupportedCodecError``,
-        ``InvalidRecordError``, ``RecordTooLargeError``, ``InvalidTimestampError``; nothing is appended then.
+        """Append encoded batches (record batch v2) as they are, once every record of them is proved to be what
+        the headers say; metadata of the first record. Errors: ``CorruptBatchError`` (with ``position``),
+        ``UnsupportedMagicError``, ``UnsupportedCodecError``, ``MissingExtraError`` (a codec without its library
+        cannot be proved), ``DecompressionBombError``, ``InvalidRecordError``, ``RecordTooLargeError``,
+        ``InvalidTimestampError``; nothing is appended then.
         """
         self._access.check_writable()
         check_acks(acks)
@@ -245,7 +247,7 @@ class PartitionLog:
         self._access.check_usable()
         reader = self._topic.reader(self.partition)
         if isinstance(reader, OwnedLog):
-            self._access.commit([(reader, reader.next_offset)])
+            self._access.commit([(reader, reader.log_end_offset)])
 
     # --- offsets ---
 

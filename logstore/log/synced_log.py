@@ -1,8 +1,8 @@
-"""What is durable of a partition's log, and what its readers see: the half that appends do not touch.
+"""A partition's log without its appends: its three positions (``commit_policy``), sync, checkpoints and reads.
 
-A sync runs beside appends (``_sync_lock`` lets one run at a time); only after it do ``synced_offset`` and, by the
-topic's ``visible.after``, the high watermark move. After a failed sync the log is poisoned: it accepts nothing more
-until it has been reopened and recovered, while reads below the high watermark go on.
+A sync runs beside appends (``_sync_lock`` lets one run at a time) and moves ``flushed_offset``; the high watermark
+moves in ``advance_high_watermark`` alone. After a failed sync the log is poisoned: it accepts nothing more until it
+has been reopened and recovered, while reads below the high watermark go on.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from logstore.errors import (
     UnknownTopicError,
     from_os_error,
 )
+from logstore.format.batch import first_offset
+from logstore.log.commit_policy import ChoosePolicy, CommitPolicy, by_visibility
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import LogOffsets, Waiter
 from logstore.log.producers.producer_journal import ProducerJournal
@@ -34,8 +36,9 @@ from logstore.seams.clock import Clock
 
 
 class SyncedLog:
-    """``where``: "topic-partition", for messages. ``before_roll`` makes the recovery point durable: it is
-    called, under the log's lock, after a segment was synced and before the next one exists."""
+    """``where``: "topic-partition", for messages. ``before_roll`` makes the recovery point durable: it is called,
+    under the log's lock, after a segment was synced and before the next one exists, and before a truncation.
+    ``commits``: the commit policy under the topic's settings."""
 
     def __init__(
         self,
@@ -46,17 +49,17 @@ class SyncedLog:
         config: TopicConfig,
         clock: Clock,
         loaded: Loaded,
-        log_start_offset: int,
         tail: TailCache,
         publish: Callable[[Any], None],
         before_roll: Callable[[Any], None],
         on_dirty: Callable[[Any], None],
         on_poison: Callable[[Any], None],
         roll_jitter_ms: int = 0,
+        commits: ChoosePolicy = by_visibility,
     ) -> None:
         self.where = where
         self.directory = directory
-        self.config = config
+        self._commits = commits
         self._pool = pool
         self._clock = clock
         self._publish = publish
@@ -68,25 +71,34 @@ class SyncedLog:
         self._sync_lock = threading.Lock()
         self._waiters: set[Waiter] = set()
         self._failure: LogStoreError | None = None
+        self._installing = loaded.installing
         self._held = HeldFile(pool)
         self.segments: SegmentList = loaded.segments
         self.epochs = loaded.epochs
-        self.next_offset = loaded.next_offset
-        self.synced_offset = loaded.next_offset
-        self.recovery_point = loaded.next_offset
-        self.high_watermark = loaded.next_offset
-        self.log_start_offset = log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.flushed_offset = loaded.log_end_offset
+        self.recovery_point = loaded.log_end_offset
+        self.high_watermark = loaded.high_watermark
+        self.log_start_offset = loaded.log_start_offset
         self.cleaner_point = 0  # compaction has been through all before it; kept in the topic's state
         self.tail = tail
         self._reads = ReadPath(where, tail, lambda: self.segments, self._lock)
         self.look = self._reads.look  # at the list of segments: see there
-        self.producers = ProducerJournal(pool, directory, where, loaded.producers, clock.monotonic_s)
+        self.producers = ProducerJournal(
+            pool, directory, where, loaded.producers, clock.monotonic_s, loaded.high_watermark
+        )
         self.dirty_since_s = 0.0
         self.unsynced_records = 0
         self.syncs = 0
         if loaded.segments.active is not None:
             loaded.segments.active.active_since_s = clock.monotonic_s()
+        self.configure(config)
         publish(self)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Obey these settings from the next append on."""
+        self.config = config
+        self.commit_policy = self._commits(config)
 
     # --- what it is ---
 
@@ -100,13 +112,13 @@ class SyncedLog:
 
     @property
     def dirty(self) -> bool:
-        return self.synced_offset < self.next_offset
+        return self.flushed_offset < self.log_end_offset
 
     @property
     def end_position(self) -> tuple[int, int]:
         """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
         active = self.segments.active
-        return (active.base_offset, active.size) if active is not None else (self.next_offset, 0)
+        return (active.base_offset, active.size) if active is not None else (self.log_end_offset, 0)
 
     def epoch_table(self) -> Epochs:
         return self.epochs
@@ -115,7 +127,9 @@ class SyncedLog:
         high_watermark = self.high_watermark  # before the other: a transaction that ends moves it first
         unstable = self.producers.first_unstable
         stable = high_watermark if unstable is None else min(unstable, high_watermark)
-        return LogOffsets(self.log_start_offset, high_watermark, stable, self.next_offset, self.epochs.latest)
+        return LogOffsets(
+            self.log_start_offset, high_watermark, stable, self.log_end_offset, self.epochs.latest
+        )
 
     def publish(self) -> None:
         """Show other processes what this log has now."""
@@ -131,8 +145,8 @@ class SyncedLog:
             with self._lock:
                 if self._failure is not None:
                     self._check_durable()
-                target, segment = self.next_offset, self.segments.active
-                if target == self.synced_offset or segment is None:
+                target, segment = self.log_end_offset, self.segments.active
+                if target == self.flushed_offset or segment is None:
                     return
                 file = self._held.lend()
             try:
@@ -155,10 +169,10 @@ class SyncedLog:
         """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet
         in the state file)."""
         with self._lock:
-            pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+            pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
         self.sync()
         with self._lock:
-            segment, target = self.segments.active, self.synced_offset
+            segment, target = self.segments.active, self.flushed_offset
             if segment is not None and target > self.recovery_point:
                 try:
                     self._store_indexes(segment)
@@ -172,23 +186,48 @@ class SyncedLog:
     def _synced_up_to(self, target: int) -> None:
         """The lock is held; ``target`` was the end when the sync began."""
         self.syncs += 1
-        if target > self.synced_offset:
-            self.synced_offset = target
-        self.unsynced_records = self.next_offset - self.synced_offset
-        if self.synced_offset >= self.next_offset:
+        if target > self.flushed_offset:
+            self.flushed_offset = target
+        self.unsynced_records = self.log_end_offset - self.flushed_offset
+        if self.flushed_offset >= self.log_end_offset:
             self._held.let_go()
         else:
             self.dirty_since_s = self._clock.monotonic_s()
-        self._raise_high_watermark(self.synced_offset)
+        if self.commit_policy is not CommitPolicy.INDEX:
+            self._advance_high_watermark(self.flushed_offset)
         self._publish(self)
 
-    def _raise_high_watermark(self, offset: int) -> None:
+    # --- commit ---
+
+    def advance_high_watermark(self, offset: int) -> int:
+        """What lies below ``offset`` is committed: let readers see it. Returns the high watermark, which never goes
+        back, never passes the log's end, and lies between two batches: a batch that is committed in part is not.
+        For whoever knows the commit index of a replicated partition. Raises ``OSError``, ``CorruptBatchError``."""
+        with self._lock:
+            target = min(offset, self.log_end_offset)
+            if target > self.high_watermark:
+                if target not in (self.log_end_offset, self.flushed_offset):
+                    target = self._batch_start(target)
+                self._advance_high_watermark(target)
+                self._publish(self)
+            return self.high_watermark
+
+    def _advance_high_watermark(self, offset: int) -> None:
+        """The one place where the high watermark moves. The lock is held; ``offset`` lies between two batches."""
         if offset > self.high_watermark:
             self.high_watermark = offset
             if self.producers.first_unstable is not None:
                 self.producers.settle(offset)
             if self._waiters:
                 self.wake_waiters()
+
+    def _batch_start(self, offset: int) -> int:
+        """Base offset of the batch that holds ``offset``, which is below the log's end."""
+        cached = self.tail.read(offset, 1, offset + 1)
+        if cached is not None:
+            return first_offset(cached[0])
+        chunk = self.segments.read(offset, 1, offset + 1)
+        return offset if chunk is None else min(first_offset(chunk.data), offset)
 
     def _poison(self, failure: LogStoreError) -> None:
         if self._failure is None:
@@ -211,15 +250,15 @@ class SyncedLog:
         self._check_there()
         if self._failure is not None and self.dirty:
             raise OutcomeUnknownError(
-                f"{self.where}: records from offset {self.synced_offset} on may not be durable: "
+                f"{self.where}: records from offset {self.flushed_offset} on may not be durable: "
                 f"{self._failure.message}"
             )
         self._check_usable()
 
     def _snapshot_producers(self) -> None:
         """At a roll: the next segment begins here, and so does what a later recovery has to read."""
-        bases = {segment.base_offset for segment in self.segments.segments} | {self.next_offset}
-        pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        bases = {segment.base_offset for segment in self.segments.segments} | {self.log_end_offset}
+        pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
         self.producers.store(pending, bases)
 
     def _store_indexes(self, segment: Segment) -> None:

@@ -24,9 +24,11 @@ SIGBUS, while ``pwrite`` raises an error. A slot lies within one page and is one
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
@@ -82,6 +84,11 @@ class LiveBoard(Protocol):
 
     def read(self, slot: int) -> LiveSlot | None:
         """The newest state; None when never written, when both copies are torn, or of another boot."""
+        ...
+
+    def read_all(self, slots: Sequence[int]) -> list[LiveSlot | None] | None:
+        """The states of all these slots at one moment; None: some were published meanwhile, so try again.
+        A publish that was under way at that moment is not seen."""
         ...
 
     def close(self) -> None: ...
@@ -186,6 +193,32 @@ class LiveFile:
         except OSError as error:
             raise from_os_error(error, "read", self.path) from error
 
+    def read_all(self, slots: Sequence[int]) -> list[LiveSlot | None] | None:
+        """Two looks at the whole file, one right after the other, that show the same bytes: between them nothing
+        was published. Through a mapping: between two ``pread`` another thread would get the GIL, and publish.
+        Only whole pages that the file has are looked at, and the file is never shortened."""
+        if self._closed:
+            raise StoreClosedError(f"read of {self.path} after its store was closed")
+        size = HEADER_BYTES + SLOT_BYTES * (max(slots, default=-1) + 1)
+        try:
+            self._drop_replaced()
+            self._fetch(0)  # looks for the file
+            fd = self._fd
+            if fd < 0:
+                return [None] * len(slots)
+            with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as mapping:
+                first, second = mapping[:size], mapping[:size]
+        except OSError as error:
+            raise from_os_error(error, "read", self.path) from error
+        if first != second:
+            return None
+        found: list[LiveSlot | None] = []
+        for slot in slots:
+            place = HEADER_BYTES + SLOT_BYTES * slot
+            newest = _newest(first[place : place + SLOT_BYTES])[0]
+            found.append(None if newest is None else LiveSlot._make(_BODY.unpack(newest)))
+        return found
+
     def close(self) -> None:
         with self._guard:
             self._closed = True
@@ -273,6 +306,10 @@ class MemoryLive:
 
     def read(self, slot: int) -> LiveSlot | None:
         return self._table.get(slot)
+
+    def read_all(self, slots: Sequence[int]) -> list[LiveSlot | None] | None:
+        table = self._table.copy()  # one step: no thread comes in between
+        return [table.get(slot) for slot in slots]
 
     def reboot(self) -> None:
         """The machine restarted: what was published is of another boot."""

@@ -118,7 +118,7 @@ def _sync_all(wants: Sequence[tuple[OwnedLog, int]]) -> None:
     first: LogStoreError | None = None
     for log, target in wants:
         try:
-            if log.synced_offset < target:
+            if log.flushed_offset < target:
                 log.sync()
         except LogStoreError as error:
             first = first or error
@@ -133,7 +133,7 @@ def _sync_group(group: Sequence[_Ticket]) -> None:
         for log, target in ticket.wants:
             if log in failed:
                 ticket.error = failed[log]
-            elif log.synced_offset < target:
+            elif log.flushed_offset < target:
                 try:
                     log.sync()
                 except LogStoreError as error:

@@ -31,7 +31,6 @@ from logstore.log.segments.tail_cache import TailCache
 from logstore.ownership.cleaning_lease import cleaner_of
 from logstore.ownership.live import LiveSlot
 from logstore.partition.context import StoreContext
-from logstore.seams.fs import exists
 
 logger = logging.getLogger(__name__)
 
@@ -100,20 +99,30 @@ class CoordinatorLog:
     def _newest(self, fresh: bool) -> OwnedLog:
         slot = self._context.live.read(self._slot)
         log = self._log
-        usable = log is not None and not log.poisoned and slot is not None and self._agrees(slot)
-        if log is not None and slot is not None and usable and not fresh and not self._was_rolled(slot):
+        sound = slot is not None and (log is None or not log.poisoned) and self._agrees(slot)
+        if log is not None and slot is not None and sound and not fresh and not self._was_rolled(slot):
             if _is_at(log, slot):
                 return log
             if _may_follow(log, slot) and log.follow_to(slot.log_end_offset, slot.end_position):
                 return log
         self._drop()
-        self._log = self._load(slot)
+        self._log = self._load(slot if sound else None)
         return self._log
 
     @contextmanager
     def unsettled(self, log: OwnedLog) -> Iterator[None]:
         """What is written inside is more than the log's file tells by its size (an abort's row comes before its
         marker): who finds that this process died inside has to recover the log."""
+        self._publish_unsettled(log)
+        try:
+            yield
+        except LogStoreError:
+            if not log.dirty and not log.poisoned:
+                log.publish()  # nothing was written
+            raise
+
+    def _publish_unsettled(self, log: OwnedLog) -> None:
+        """A slot with which no log agrees: the next process to take the lock has to recover the log."""
         bounds, (base, position) = log.bounds(), log.end_position
         self._context.live.publish(
             self._slot,
@@ -125,12 +134,6 @@ class CoordinatorLog:
             end_position=position,
             leader_epoch=bounds.leader_epoch,
         )
-        try:
-            yield
-        except LogStoreError:
-            if not log.dirty and not log.poisoned:
-                log.publish()  # nothing was written
-            raise
 
     def _drop(self) -> None:
         log, self._log = self._log, None
@@ -139,41 +142,43 @@ class CoordinatorLog:
             log.close()
 
     def _agrees(self, slot: LiveSlot) -> bool:
-        """Whether the slot describes a log that needs no recovery: all synced, and the file as long."""
+        """Whether the slot describes a log that needs no recovery: all synced, the active segment's file as long
+        as that (no file is as good as an empty one), and nothing in a segment that follows it: one that a process
+        wrote to and did not live, or was not able, to sync."""
         if slot.high_watermark != slot.log_end_offset:
             return False
-        if slot.end_position == 0:
-            return True
-        path = f"{self.directory}/{slot.segment_base:020d}{LOG_SUFFIX}"
-        try:
-            size = self._context.fs.stat(path).size
-        except FileNotFoundError:
+        if slot.segment_base != slot.log_end_offset and self._size_of(slot.log_end_offset):
             return False
-        except OSError as error:
-            raise from_os_error(error, "look at", path) from error
-        return size == slot.end_position
+        return (self._size_of(slot.segment_base) or 0) == slot.end_position
 
     def _was_rolled(self, slot: LiveSlot) -> bool:
         """Whether a process that did not live to say so has made the next segment: to append to the one before
         it would hide what is appended."""
-        if slot.segment_base == slot.log_end_offset:
-            return False
-        path = f"{self.directory}/{slot.log_end_offset:020d}{LOG_SUFFIX}"
+        return slot.segment_base != slot.log_end_offset and self._size_of(slot.log_end_offset) is not None
+
+    def _size_of(self, base: int) -> int | None:
+        """Bytes in the segment with that base offset; None: there is no such file."""
+        path = f"{self.directory}/{base:020d}{LOG_SUFFIX}"
         try:
-            return exists(self._context.fs, path)
+            return self._context.fs.stat(path).size
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise from_os_error(error, "look at", path) from error
 
     def _load(self, slot: LiveSlot | None) -> OwnedLog:
+        """``slot``: the log's if the log agrees with it, else None."""
         context = self._context
         state = self._state()
-        clean = slot is not None and self._agrees(slot)
+        same_boot = state is not None and state.boot_id == context.clock.boot_id()
+        # A process whose sync failed has taken its boot out of the state.
+        clean = slot is not None and same_boot
         row = _NEW if state is None else state.partitions.get(0, _NEW)
         rules = LoadRules(
             recovery_point=slot.log_end_offset if clean and slot is not None else row.recovery_point,
             log_start_offset=row.log_start_offset,
             clean=clean,
-            same_boot=state is not None and state.boot_id == context.clock.boot_id(),
+            same_boot=same_boot,
             interval_bytes=self.config.index_interval_bytes,
             max_batch_bytes=self.config.max_message_bytes,
             now_ms=context.clock.wall_ms(),
@@ -187,22 +192,22 @@ class CoordinatorLog:
             if not clean:
                 # Only now: a state of this boot promises that nothing of an earlier one is left to be cut.
                 self._write_state(
-                    loaded.next_offset,
+                    loaded.log_end_offset,
                     rules.log_start_offset,
                     loaded.producers.no_producers_at,
-                    min(row.cleaner_point, loaded.next_offset),
+                    min(row.cleaner_point, loaded.log_end_offset),
                 )
         except OSError as error:
             raise from_os_error(error, "open", self.directory) from error
-        if not clean and loaded.next_offset > 0:
+        if not clean and loaded.log_end_offset > 0:
             context.recovered.append(loaded.report)
-        log = self._made(loaded, rules.log_start_offset)
+        log = self._made(loaded)
         if log.segments.active is not None:
             log.segments.active.forget_aborted()  # what another process put there may be in memory alone
-        log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
+        log.cleaner_point = min(row.cleaner_point, loaded.log_end_offset)
         return log
 
-    def _made(self, loaded: Loaded, log_start_offset: int) -> OwnedLog:
+    def _made(self, loaded: Loaded) -> OwnedLog:
         context = self._context
         return OwnedLog(
             where=self.where,
@@ -211,7 +216,6 @@ class CoordinatorLog:
             config=self.config,
             clock=context.clock,
             loaded=loaded,
-            log_start_offset=log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=lambda log: context.show(self._slot, log),
             before_roll=self.save_state,
@@ -228,7 +232,7 @@ class CoordinatorLog:
         active = None if log is None else log.segments.active
         if log is None or active is None:
             return self.observed.read(offset, max_bytes, limit_offset)
-        if active.base_offset <= offset and limit_offset <= log.synced_offset:
+        if active.base_offset <= offset and limit_offset <= log.flushed_offset:
             return log.read(offset, max_bytes, limit_offset)
         return self.observed.read(offset, max_bytes, limit_offset)
 
@@ -249,7 +253,12 @@ class CoordinatorLog:
         self._write_state(log.recovery_point, log.log_start_offset, log.producers.no_producers_at, cleaned)
 
     def _note_poisoned(self, log: OwnedLog) -> None:
-        """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
+        """So that whoever comes next recovers the log, and trusts nothing of the page cache: the slot for this
+        boot, the state (if the disk lets us) also for what comes after it."""
+        try:
+            self._publish_unsettled(log)
+        except LogStoreError as error:
+            logger.error("%s failed, and %s could not say so: %s", self.where, ".live", error)
         try:
             self._write_state(
                 log.recovery_point,
@@ -335,7 +344,7 @@ def _is_at(log: OwnedLog, slot: LiveSlot) -> bool:
     return (slot.segment_base, slot.end_position) == log.end_position and (
         slot.log_end_offset,
         slot.leader_epoch,
-    ) == (log.next_offset, log.leader_epoch)
+    ) == (log.log_end_offset, log.leader_epoch)
 
 
 def _may_follow(log: OwnedLog, slot: LiveSlot) -> bool:
@@ -345,7 +354,7 @@ def _may_follow(log: OwnedLog, slot: LiveSlot) -> bool:
         not log.dirty
         and slot.segment_base == base
         and 0 < position < slot.end_position
-        and slot.log_end_offset > log.next_offset
+        and slot.log_end_offset > log.log_end_offset
         and slot.leader_epoch == log.leader_epoch
         and slot.log_start_offset == log.log_start_offset
     )

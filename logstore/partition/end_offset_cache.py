@@ -7,8 +7,10 @@ high watermarks under ``visible.after=flush`` are remembered: no crash takes one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
+from logstore.directory.catalogue import decode_uuid
+from logstore.errors import UnknownTopicError
 from logstore.log.log_offsets import LogOffsets
 from logstore.log.partition_log import PartitionLog
 from logstore.partition.topic import Topic
@@ -16,6 +18,13 @@ from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 _MOST_KNOWN: Final = 100_000
+
+
+class SeenEnds(NamedTuple):
+    """``ends``: of each partition; ``topic_ids``: of their topics, by name, when they were looked at."""
+
+    ends: dict[TopicPartition, int]
+    topic_ids: dict[str, str]
 
 
 class EndOffsetCache:
@@ -26,7 +35,26 @@ class EndOffsetCache:
         self._partition = partition
         self._known: dict[tuple[str, int], int] = {}  # by topic id and partition
 
-    def of(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
+    def topic_id(self, name: str) -> bytes | None:
+        """The id that the topic has now; None: there is no such topic."""
+        entry = self._registry.catalogue.topics.get(name)
+        return None if entry is None else decode_uuid(entry.topic_id)
+
+    def still(self, seen: SeenEnds) -> dict[str, bytes]:
+        """The topics' ids, if they are what they were: offsets of one that was deleted must not be committed for
+        another of its name. To be asked with the lock of the offsets' log held. ``UnknownTopicError``."""
+        topics = self._registry.catalogue.topics
+        for name, topic_id in seen.topic_ids.items():
+            entry = topics.get(name)
+            if entry is None or entry.topic_id != topic_id:
+                raise UnknownTopicError(
+                    f"topic {name!r} was deleted{'' if entry is None else ' and made anew'} before offsets in it were "
+                    "committed",
+                    hint="the offsets were of records that are gone",
+                )
+        return {name: decode_uuid(topic_id) for name, topic_id in seen.topic_ids.items()}
+
+    def of(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> SeenEnds:
         """An end for each partition: the log's, or an earlier one that the offset does not pass. Counters have none.
         ``UnknownTopicError``, ``UnknownPartitionError``."""
         ends: dict[TopicPartition, int] = {}
@@ -46,7 +74,7 @@ class EndOffsetCache:
                 if topic.config.visible_after == "flush":
                     self._remember(seen, bounds.high_watermark)
             ends[place] = end
-        return ends
+        return SeenEnds(ends, {name: topic.entry.topic_id for name, topic in topics.items()})
 
     def _look(self, topic: Topic, partition: int) -> LogOffsets:
         if type(partition) is int and 0 <= partition < topic.entry.partitions:

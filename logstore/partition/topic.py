@@ -83,7 +83,7 @@ class Topic(Unshared):
         self.entry = entry
         self.config = parse_topic_config(entry.config)
         for log in list(self._logs.values()):
-            log.config = self.config
+            log.configure(self.config)
             log.tail.limit_bytes = self.config.tail_cache_bytes
 
     # --- ownership ---
@@ -357,7 +357,7 @@ class Topic(Unshared):
                 return
             self.last_checkpoint_s = self._context.clock.monotonic_s()
             for log in tuple(self._logs.values()):
-                if not log.poisoned and log.next_offset > log.recovery_point:
+                if not log.poisoned and log.log_end_offset > log.recovery_point:
                     log.checkpoint()
             saved = self._saved.partitions if self._saved is not None else {}
             moved = any(
@@ -382,8 +382,8 @@ class Topic(Unshared):
                 rows[partition] = PartitionState(
                     recovery_point=log.recovery_point,
                     log_start_offset=log.log_start_offset,
-                    high_watermark=log.synced_offset,
-                    log_end_offset=log.synced_offset,
+                    high_watermark=log.flushed_offset,
+                    log_end_offset=log.flushed_offset,
                     no_producers_at=log.producers.no_producers_at,
                     cleaner_point=log.cleaner_point,
                 )
@@ -477,11 +477,11 @@ class Topic(Unshared):
             loaded = load(context.pool, directory, self.name, partition, rules)
         except OSError as error:
             raise from_os_error(error, "open", directory) from error
-        if not clean and loaded.next_offset > 0:
+        if not clean and loaded.log_end_offset > 0:
             context.recovered.append(loaded.report)
         log = self._make_log(partition, directory, loaded, row)
         self._logs[partition] = log
-        log.config = self.config  # the settings may have changed since it was made
+        log.configure(self.config)  # the settings may have changed since it was made
         return log
 
     def _make_log(self, partition: int, directory: str, loaded: Loaded, row: PartitionState) -> OwnedLog:
@@ -496,7 +496,6 @@ class Topic(Unshared):
             config=self.config,
             clock=context.clock,
             loaded=loaded,
-            log_start_offset=row.log_start_offset,
             tail=TailCache(context.tails, self.config.tail_cache_bytes),
             publish=partial(context.show, slot),
             before_roll=lambda _: self.save_state(clean=False),
@@ -505,7 +504,7 @@ class Topic(Unshared):
             # Spread by name, not by chance: a run stays a function of its seed.
             roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
         )
-        log.cleaner_point = min(row.cleaner_point, loaded.next_offset)
+        log.cleaner_point = min(row.cleaner_point, loaded.log_end_offset)
         return log
 
     def cleaner_points(self) -> dict[int, int]:

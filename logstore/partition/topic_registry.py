@@ -15,7 +15,13 @@ from typing import Final
 from logstore.config import changed_config, parse_topic_config
 from logstore.directory import deletion
 from logstore.directory.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
-from logstore.errors import InvalidPartitionsError, LogStoreError, UnknownTopicError, from_os_error
+from logstore.errors import (
+    InvalidPartitionsError,
+    LogStoreError,
+    StoreReplacedError,
+    UnknownTopicError,
+    from_os_error,
+)
 from logstore.format.batch import decode_batches
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.partition.cleaned_topic import CleanedTopic
@@ -51,6 +57,7 @@ class TopicRegistry:
         self._compacted = _compacted_names(catalogue)
         self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
+        self._replaced = False  # the file belongs to another store than the one that was opened
 
     # --- looking ---
 
@@ -102,7 +109,9 @@ class TopicRegistry:
             return topic
 
     def look_for_changes(self) -> None:
-        """Take over what other processes changed; the housekeeper calls this now and then for owners."""
+        """Take over what other processes changed; the housekeeper calls this now and then for owners.
+        ``StoreReplacedError``, from then on at each call, if the directory was removed and made anew."""
+        self._check_same_store()
         if self._loading or self._file.changed():
             with self._lock:
                 if self._file.changed():
@@ -113,10 +122,19 @@ class TopicRegistry:
         self._loading = True
         try:
             catalogue = self._file.load()
+            self._replaced = catalogue.store_id != self._catalogue.store_id
+            self._check_same_store()
             self._adopt(catalogue)
             return catalogue
         finally:
             self._loading = False
+
+    def _check_same_store(self) -> None:
+        if self._replaced:
+            # Open logs, `.live` and the groups' offsets in memory are of the store that is gone.
+            raise StoreReplacedError(
+                f"the directory of {self._file.path} was removed and made anew since it was opened"
+            )
 
     @property
     def retains(self) -> bool:

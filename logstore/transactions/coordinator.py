@@ -19,6 +19,7 @@ from collections.abc import Collection, Container
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
+from logstore.api.transactions import MAX_TIMEOUT_MS
 from logstore.arguments import partition_places, whole
 from logstore.errors import (
     InvalidArgumentError,
@@ -46,7 +47,6 @@ __all__ = [
     "EXEMPT_PREFIX",
     "HIGHEST_EPOCH",
     "LAST_EPOCH",
-    "MAX_TIMEOUT_MS",
     "EndedTransaction",
     "InitReply",
     "TransactionCoordinator",
@@ -56,7 +56,6 @@ __all__ = [
 ]
 
 MAX_ID_CHARACTERS: Final = 249
-MAX_TIMEOUT_MS: Final = 24 * 60 * 60 * 1000
 EXEMPT_PREFIX: Final = "spark-"
 """Ids that are never forgotten: a streaming query may stand for longer, and its epochs say what is written."""
 

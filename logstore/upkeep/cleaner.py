@@ -60,7 +60,7 @@ class Cleaner:
         self._topics = topics
         self._duty = duty
         self._check_s = check_s
-        self._facts = CleaningFacts(kit.ledger)
+        self._facts = CleaningFacts(kit.context.fs, kit.ledger)
         self._run: CleaningRun | None = None
         self._borrowed_at_s: float | None = None  # when the topic of the run was taken, if just for it
         self._looked = False
@@ -188,8 +188,7 @@ class Cleaner:
 
     def _look(self, topic: CleanedTopic, partition: int, point: int, by_time: bool) -> Cleanable:
         at = (self._kit.believed_ms(), self._kit.context.clock.monotonic_s())
-        # Horizons that a restart forgot are looked for where this process is at home, not for its neighbours.
-        return self._facts.decide(topic, partition, point, at=at, by_time=by_time, watch=topic.owned)
+        return self._facts.decide(topic, partition, point, at=at, by_time=by_time)
 
     def _started(self, candidate: _Candidate, by_time: bool) -> CleaningRun | None:
         topic, partition, found = candidate
@@ -226,7 +225,7 @@ class Cleaner:
         kit, clock, point = self._kit, self._kit.context.clock, points.get(partition, 0)
         place = (topic.entry.topic_id, partition)
         at = (clock.wall_ms(), clock.monotonic_s())
-        found = CleaningFacts(kit.ledger).decide(topic, partition, point, at=at, by_time=True, watch=False)
+        found = CleaningFacts(kit.context.fs, kit.ledger).decide(topic, partition, point, at=at, by_time=True)
         run, trouble = topic.guest, kit.ledger.trouble(place)
         mine = isinstance(run, CleaningRun) and run.partition == partition and not run.ended
         mark = read_mark(kit.context.fs, topic.reader(partition).directory)

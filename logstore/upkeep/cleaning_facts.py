@@ -17,12 +17,14 @@ from logstore.log.cleaning.cleanable import (
     decide_cleanable,
     first_dirty_offset,
 )
+from logstore.log.cleaning.cleaner_mark import read_whole_mark
 from logstore.log.log_offsets import LogOffsets
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_list import SegmentList
 from logstore.partition.cleaned_topic import CleanedTopic
+from logstore.seams.fs import FileSystem
 from logstore.upkeep.cleaning_ledger import SHORTEST_HORIZON_MS, CleaningLedger, Place
 
 _Seen = tuple[object, ...]
@@ -31,7 +33,8 @@ _Seen = tuple[object, ...]
 class CleaningFacts:
     """One thread (the cleaner's), or a fresh one for each question."""
 
-    def __init__(self, ledger: CleaningLedger) -> None:
+    def __init__(self, fs: FileSystem, ledger: CleaningLedger) -> None:
+        self._fs = fs
         self._ledger = ledger
         self._known: dict[Place, tuple[_Seen, list[DirtySegment]]] = {}
 
@@ -43,10 +46,10 @@ class CleaningFacts:
         *,
         at: tuple[int, float],
         by_time: bool,
-        watch: bool,
+        unknown_in_ms: int = SHORTEST_HORIZON_MS,
     ) -> Cleanable:
-        """What is cleanable now. ``point``: the cleaner point; ``at``: wall ms and monotonic s. ``watch``: take
-        notice of tombstones that wait, so that they are looked at a minute after the first sight.
+        """What is cleanable now. ``point``: the cleaner point; ``at``: wall ms and monotonic s.
+        ``unknown_in_ms``: when to look for tombstones of which no cleaning has told, from the first sight on.
 
         Errors: StorageError and its kin, CorruptBatchError."""
         config = topic.config
@@ -60,15 +63,18 @@ class CleaningFacts:
             log_start_offset=bounds.log_start_offset,
             stable_end=min(bounds.last_stable_offset, bounds.high_watermark),
             cleaner_point=point,
-            horizon_ms=self._horizon_ms(place, point, bounds, now_ms) if watch else NEVER,
-            active_age_ms=_active_age_ms(log, now_s),
+            horizon_ms=self._horizon_ms(place, point, (log.directory, bounds), now_ms + unknown_in_ms),
+            active_age_ms=_active_age_ms(log, segments, now_ms if by_time else -1, now_s),
         )
         return decide_cleanable(facts, rules_of(config, by_time), now_ms)
 
-    def _horizon_ms(self, place: Place, point: int, bounds: LogOffsets, now_ms: int) -> int:
+    def _horizon_ms(self, place: Place, point: int, log: tuple[str, LogOffsets], unknown_ms: int) -> int:
+        directory, bounds = log
         if point <= bounds.log_start_offset:
             return NEVER  # nothing is clean, so no horizon was stamped
-        return self._ledger.horizon_ms(place, now_ms + SHORTEST_HORIZON_MS)
+        return self._ledger.horizon_ms(
+            place, point, lambda: read_whole_mark(self._fs, directory).horizon_ms, unknown_ms
+        )
 
     def _segments(
         self,
@@ -128,11 +134,17 @@ def _oldest_ms(segment: Segment) -> int:
     return read_header(head).max_timestamp if len(head) == HEADER_SIZE else -1
 
 
-def _active_age_ms(log: OwnedLog | ReadOnlyLog, now_s: float) -> int:
-    active = log.segments.active
-    if not isinstance(log, OwnedLog) or active is None or active.closed:
-        return 0
-    return round((now_s - active.active_since_s) * 1000)
+def _active_age_ms(
+    log: OwnedLog | ReadOnlyLog, segments: list[DirtySegment], now_ms: int, now_s: float
+) -> int:
+    """How old the active segment is: by monotonic time since it was made or opened here. Of a topic that another
+    process wrote, as an append would take it, by its first record's timestamp: the processes that write may be
+    too short-lived to see it grow old. ``now_ms``: -1 where the wall clock is not believed."""
+    if isinstance(log, OwnedLog):
+        active = log.segments.active
+        return 0 if active is None or active.closed else round((now_s - active.active_since_s) * 1000)
+    first_ms = segments[-1].oldest_ms if segments else -1
+    return max(now_ms - first_ms, 0) if first_ms >= 0 else 0
 
 
 def rules_of(config: TopicConfig, by_time: bool) -> CleanRules:

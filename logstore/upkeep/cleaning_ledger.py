@@ -1,11 +1,13 @@
 """What became of cleanings, by partition: the last result, what failed and when it is tried again, totals.
 
-In memory, and of this process: what has to outlive it is the cleaner point in the topic's state. Thread-safe.
+In memory, and of this process: what has to outlive it is the cleaner point in the topic's state, and the horizon in
+the partition's cleaner mark. Thread-safe.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,12 +48,12 @@ class CleaningTotals:
 class CleaningLedger:
     totals: CleaningTotals = field(default_factory=CleaningTotals)
     _last: dict[Place, LastCleaning] = field(default_factory=dict)
-    _horizons: dict[Place, int] = field(default_factory=dict)
+    _horizons: dict[Place, tuple[int, int]] = field(default_factory=dict)  # cleaner point, horizon
     _troubles: dict[Place, Trouble] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def finished(self, place: Place, result: CleanResult, *, finished_ms: int, took_s: float) -> None:
-        """A cleaning came to its end: earlier trouble is over."""
+    def finished(self, place: Place, result: CleanResult, *, finished_ms: int, took_s: float) -> int:
+        """A cleaning came to its end: earlier trouble is over. Gives the time of the next for a horizon's sake."""
         with self._lock:
             totals = self.totals
             totals.cleanings += 1
@@ -62,9 +64,9 @@ class CleaningLedger:
             self._troubles.pop(place, None)
             horizon_ms = result.next_horizon_ms
             # Whatever it says: cleaning for a horizon never follows on the heels of a cleaning.
-            self._horizons[place] = (
-                NEVER if horizon_ms == NEVER else max(horizon_ms, finished_ms + SHORTEST_HORIZON_MS)
-            )
+            if horizon_ms != NEVER:
+                horizon_ms = max(horizon_ms, finished_ms + SHORTEST_HORIZON_MS)
+            self._horizons[place] = (result.cleaned_to, horizon_ms)
             self._last[place] = LastCleaning(
                 finished_ms=finished_ms,
                 took_ms=round(took_s * 1000),
@@ -74,6 +76,7 @@ class CleaningLedger:
                 records_before=result.records_before,
                 records_after=result.records_after,
             )
+            return horizon_ms
 
     def failed(self, place: Place, error: LogStoreError, now_s: float) -> Trouble:
         """The partition is left alone for a minute, twice as long each time, an hour at most."""
@@ -105,14 +108,17 @@ class CleaningLedger:
     def last(self, place: Place) -> LastCleaning | None:
         return self._last.get(place)
 
-    def horizon_ms(self, place: Place, unknown_ms: int) -> int:
-        """When the partition's next tombstone may go. Where no cleaning told yet, it is ``unknown_ms`` of the
-        first question: a restart forgot it, so one cleaning has to look."""
-        with self._lock:
-            return self._horizons.setdefault(place, unknown_ms)
-
-    def known_horizon_ms(self, place: Place) -> int:
-        return self._horizons.get(place, NEVER)
+    def horizon_ms(self, place: Place, point: int, read: Callable[[], int | None], unknown_ms: int) -> int:
+        """When the partition's next tombstone may go. ``point``: the cleaner point; where another process has moved
+        it, ``read`` asks the mark. Where that does not know either, it is ``unknown_ms`` of the first question: one
+        cleaning has to look. Errors: those of ``read``."""
+        known = self._horizons.get(place)
+        if known is None or known[0] != point:
+            found = read()
+            known = (point, unknown_ms if found is None else found)
+            with self._lock:
+                self._horizons[place] = known
+        return known[1]
 
     def forget(self, topic_id: str) -> None:
         """The topic is gone."""

@@ -6,11 +6,13 @@ not given up under it; between slices it may be, and then the cleaning is ended 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from logstore.errors import InvariantError, LogStoreError, StorageError, TopicLockedError, from_os_error
+from logstore.log.cleaning.cleaner_mark import note_horizon
 from logstore.log.cleaning.cleaning import Cleaning, CleanRequest, CleanResult
 from logstore.log.cleaning.retirement import Retirement
 from logstore.log.owned_log import OwnedLog
@@ -21,6 +23,8 @@ from logstore.seams.clock import Clock
 from logstore.types import CleaningProgress
 from logstore.upkeep.cleaning_ledger import CleaningLedger, Place
 from logstore.upkeep.clock_guard import ClockGuard
+
+logger = logging.getLogger(__name__)
 
 MakeCleaning = Callable[[OwnedLog, FilePool, Clock, Retirement, CleanRequest], Cleaning]
 
@@ -99,6 +103,7 @@ class CleaningKit:
             index_interval_bytes=config.index_interval_bytes,
             key_map_bytes=self.key_map_bytes,
             active_producers=active_producers(log),
+            producer_expiration_ms=config.producer_expiration_ms,
             erase=erase,
             file_delete_delay_s=0.0 if erase is not None else config.file_delete_delay_ms / 1000,
         )
@@ -191,8 +196,26 @@ class CleaningRun:
                 self._log.cleaner_point = before  # it is cleaned again, which changes nothing
                 raise
             took_s = clock.monotonic_s() - self._started_s
-            self._kit.ledger.finished(self.place, result, finished_ms=clock.wall_ms(), took_s=took_s)
+            ledger = self._kit.ledger
+            horizon_ms = ledger.finished(self.place, result, finished_ms=clock.wall_ms(), took_s=took_s)
+            note_horizon(self._kit.context.fs, self._log.directory, horizon_ms)
+            self._tell(result, took_s)
         self._end(cancel=False)
+
+    def _tell(self, result: CleanResult, took_s: float) -> None:
+        logger.info(
+            "%s: compacted up to offset %d in %.3f s: %d of %d records stay, %d of %d bytes; %d tombstones removed, "
+            "%d wait",
+            self.where,
+            result.cleaned_to,
+            took_s,
+            result.records_after,
+            result.records_before,
+            result.bytes_after,
+            result.bytes_before,
+            result.removed_tombstones,
+            result.tombstones,
+        )
 
     def evict(self) -> None:
         """End it early, in order: its temporary files are removed, the log is as it was."""

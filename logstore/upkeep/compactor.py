@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from logstore.api.backend import OnProgress
+from logstore.api.admin_plane import OnProgress
 from logstore.directory.partition_folder import folder_is_mine
 from logstore.errors import (
     ClientClosedError,
@@ -77,7 +77,7 @@ class Compactor:
         ):
             return CompactedPartition(partition=partition, cleaned_to=0)  # nothing was ever appended
         log = topic.log(partition)
-        context.commit([(log, log.next_offset)])  # what is not durable may not be cleaned
+        context.commit([(log, log.log_end_offset)])  # what is not durable may not be cleaned
         if roll:
             log.roll_idle()
         done = CompactedPartition(partition=partition, cleaned_to=log.cleaner_point)
@@ -107,8 +107,8 @@ class Compactor:
 
     def _look(self, topic: CleanedTopic, partition: int, point: int) -> Cleanable:
         at = (self._kit.believed_ms(), self._kit.context.clock.monotonic_s())
-        facts = CleaningFacts(self._kit.ledger)
-        return facts.decide(topic, partition, point, at=at, by_time=True, watch=False)
+        facts = CleaningFacts(self._kit.context.fs, self._kit.ledger)
+        return facts.decide(topic, partition, point, at=at, by_time=True)
 
     def begin(
         self,
@@ -165,15 +165,18 @@ def _held_by(log: OwnedLog) -> OpenTransaction | None:
 
 
 def _joined(done: CompactedPartition, result: CleanResult) -> CompactedPartition:
-    """The first round's "before", the last one's "after"."""
-    first = result if done.segments_before == 0 else done
+    """Of all rounds together. Each goes through what the one before left and some segments more, so what it found
+    beyond that is what the earlier rounds had not counted. Retention may have come between: never less than 0."""
     return CompactedPartition(
         partition=done.partition,
         cleaned_to=result.cleaned_to,
-        bytes_before=first.bytes_before,
+        bytes_before=done.bytes_before + max(result.bytes_before - done.bytes_after, 0),
         bytes_after=result.bytes_after,
-        records_before=first.records_before,
+        records_before=done.records_before + max(result.records_before - done.records_after, 0),
         records_after=result.records_after,
-        segments_before=first.segments_before,
+        segments_before=done.segments_before + max(result.segments_before - done.segments_after, 0),
         segments_after=result.segments_after,
+        rounds=done.rounds + 1,
+        tombstones=result.tombstones,
+        removed_tombstones=done.removed_tombstones + result.removed_tombstones,
     )

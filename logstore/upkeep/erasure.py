@@ -69,7 +69,7 @@ class Eraser:
         ):
             return None  # nothing was ever appended
         log = topic.log(partition)
-        end = log.next_offset  # what is appended from here on is newer than the wish
+        end = log.log_end_offset  # what is appended from here on is newer than the wish
         context.commit([(log, end)])
         found = search_keys(context.fs, folder, keys, end)
         rewritten = self._rewrite(topic, partition, log, keys, found) if found.segments else 0

@@ -164,3 +164,20 @@ def test_backup(filled: Shell, tmp_path: Path) -> None:
     assert "inside the store" in filled.run("backup", str(filled.store / "x"), code=1).stderr
     report = filled.json("backup", str(tmp_path / "two"), "--copy")
     assert (report["topics"], report["linked_bytes"]) == (2, 0)
+
+
+def test_restore(filled: Shell, tmp_path: Path) -> None:
+    filled.run("backup", str(tmp_path / "backup"))
+    back = tmp_path / "back"
+    result = filled.run("restore", str(tmp_path / "backup"), str(back))
+    assert "records of" in result.stderr
+    assert Shell(back).json("log", "verify")["clean"]
+    assert "not empty" in filled.run("restore", str(tmp_path / "backup"), str(back), code=1).stderr
+    report = filled.json("restore", str(tmp_path / "backup"), str(tmp_path / "linked"), "--link")
+    assert report["directory"] == str(tmp_path / "linked")
+    assert report["skipped_topics"] == []
+    log = next((tmp_path / "backup").glob("*-0/*.log"))
+    log.write_bytes(log.read_bytes()[:-1])
+    failed = filled.run("restore", str(tmp_path / "backup"), str(tmp_path / "none"), code=1)
+    assert "is not restored" in failed.stderr
+    assert not (tmp_path / "none").exists()

@@ -19,7 +19,18 @@ from tests.cli.conftest import Shell
 
 def test_help_names_every_command_and_is_the_default(shell: Shell) -> None:
     text = shell.bare("--help").output
-    for name in ("backup", "consume", "demo", "group", "log", "perf", "produce", "producer", "topic"):
+    for name in (
+        "backup",
+        "consume",
+        "demo",
+        "group",
+        "log",
+        "perf",
+        "produce",
+        "producer",
+        "restore",
+        "topic",
+    ):
         assert f"\n  {name} " in text
     assert "_LOGSTORE_COMPLETE" in text
     assert "Exit codes" in text

@@ -8,18 +8,17 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.api.backend import (
+from logstore.api.cancellation import Wakeup
+from logstore.api.producers import ProducerLease, ProducerSummary
+from logstore.api.records import (
     FetchRequest,
     FetchResult,
     ListedOffset,
     OffsetSpec,
     ProduceItem,
     ProduceResult,
-    ProducerLease,
-    ProducerSummary,
-    TopicMetadata,
-    Wakeup,
 )
+from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
 from logstore.directory.named_producers import NamedProducer
 from logstore.errors import (

@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from logstore.api.backend import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberIdentity, MemberView
 from logstore.coordination.group_manager import is_settled
 from logstore.errors import LogStoreError
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.views import MemberView
 from logstore.machine import Decision
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -173,4 +172,4 @@ class FakeGroups(ABC):
         self.decide(lambda machine: machine.decide_delete_group(group))
 
     def forget_topic(self, topic: str) -> None:
-        self.decide(lambda machine: machine.decide_delete_topic(topic))
+        self.decide(lambda machine: machine.decide_delete_topic(topic, lambda _: None))

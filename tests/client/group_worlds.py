@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from logstore.client.consumer import Consumer
+from logstore.client.consumer.consumer import Consumer
 from logstore.ownership.heartbeats import Beat, MemoryHeartbeats
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from logstore.api.backend import Backend, FetchRequest
+from logstore.api.backend import Backend
+from logstore.api.records import FetchRequest
 from logstore.format.batch import decode_batches
 from logstore.types import Record
 

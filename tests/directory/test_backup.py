@@ -13,7 +13,7 @@ import pytest
 
 import logstore
 from logstore.directory import topic_state
-from logstore.directory.backup import BackupReport, backup
+from logstore.directory.backup import BackupReport
 from logstore.errors import DamagedStoreError, ForeignDirectoryError, InvalidArgumentError
 from logstore.log.inspection.verify import Totals
 from logstore.log.inspection.verify_store import verify_store
@@ -25,7 +25,7 @@ SMALL_SEGMENTS = {"segment.bytes": "4096", "index.interval.bytes": "512"}
 
 
 def run(store: logstore.LogStore, target: Path, *, link: bool = True) -> BackupReport:
-    return backup(store.fs, store.root, str(target), SystemClock(), store.partition, link=link)
+    return store.backup(target, link=link)
 
 
 def faults(root: Path) -> list[object]:
@@ -116,9 +116,8 @@ def test_where_links_are_impossible_files_are_copied(tmp_path: Path, number: int
     with logstore.open(tmp_path / "store") as store:
         store.create_topic("flights", config=SMALL_SEGMENTS)
         fill(store, 0, 50)
-        store.release("flights")
-        report = backup(NoLinks(), store.root, str(tmp_path / "copy"), SystemClock(), store.partition)
-        assert report.linked_bytes == 0
+    with logstore.open(tmp_path / "store", mode="r", fs=NoLinks()) as store:
+        assert run(store, tmp_path / "copy").linked_bytes == 0
     assert values(tmp_path / "copy") == values(tmp_path / "store")
 
 
@@ -223,19 +222,22 @@ def test_a_damaged_batch_stops_the_copy_and_leaves_no_store(tmp_path: Path) -> N
     assert not (tmp_path / "copy" / "topics.json").exists()
 
 
-def test_a_topic_deleted_meanwhile_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_deleted_meanwhile_is_left_out(tmp_path: Path, again: bool) -> None:
     with logstore.open(tmp_path / "store") as store:
         store.create_topic("flights")
         store.create_topic("gone")
         fill(store, 0, 5)
         fill(store, 0, 5, "gone")
 
-        def partition(topic: str, number: int) -> object:
-            if topic == "gone":
+        def delete(count: int) -> None:
+            if "gone" in store.list_topics():
                 store.delete_topic("gone")
-            return store.partition(topic, number)
+                if again:
+                    store.create_topic("gone")
+                    fill(store, 0, 7, "gone")
 
-        report = backup(store.fs, store.root, str(tmp_path / "copy"), SystemClock(), partition)  # type: ignore[arg-type]
+        report = store.backup(tmp_path / "copy", progress=delete)
     assert report.skipped_topics == ("gone",)
     assert faults(tmp_path / "copy") == []
     with logstore.open(tmp_path / "copy", mode="r") as copy:

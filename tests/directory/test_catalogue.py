@@ -24,7 +24,6 @@ from logstore.directory.catalogue import (
     is_uuid,
     validate_topic_name,
 )
-from logstore.directory.json_document import encode_document
 from logstore.errors import (
     DamagedStoreError,
     DiskFullError,
@@ -41,6 +40,7 @@ from logstore.errors import (
     UnknownTopicError,
     UnsupportedStoreVersionError,
 )
+from logstore.format.json_document import encode_document
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import OsFileSystem, replace_file

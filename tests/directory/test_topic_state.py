@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.directory import topic_state
-from logstore.directory.json_document import encode_document
 from logstore.directory.topic_state import (
     PartitionState,
     TopicState,
@@ -30,6 +29,7 @@ from logstore.errors import (
     StorageError,
     UnsupportedStoreVersionError,
 )
+from logstore.format.json_document import encode_document
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import FileSystem, OsFileSystem, exists, write_all
 from logstore.seams.memory_crash import RandomChooser

@@ -10,14 +10,9 @@ from typing import Any
 
 import pytest
 
-from logstore.api.backend import (
-    FetchRequest,
-    FetchResult,
-    GroupMembership,
-    JoinRequest,
-    ProduceItem,
-    Wakeup,
-)
+from logstore.api.cancellation import Wakeup
+from logstore.api.groups import GroupMembership, JoinRequest
+from logstore.api.records import FetchRequest, FetchResult, ProduceItem
 from logstore.embedded.backend import EmbeddedBackend
 from logstore.errors import (
     CorruptBatchError,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.api.backend import FetchRequest, ProduceItem
+from logstore.api.records import FetchRequest, ProduceItem
 from logstore.errors import ProducerBusyError, TopicLockedError
 from logstore.format.batch import BatchHeader, encode_batch, read_header
 from logstore.seams.faults import FaultKind, SimulatedCrash

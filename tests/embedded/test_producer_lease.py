@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.api.backend import JoinRequest
+from logstore.api.groups import JoinRequest
 from logstore.directory.named_producers import LAST_EPOCH
 from logstore.errors import (
     InvalidArgumentError,

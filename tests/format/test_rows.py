@@ -199,7 +199,7 @@ DOORS: dict[str, Callable[[logstore.LogStore, list[Any]], object]] = {
 }
 
 
-@pytest.mark.parametrize("row", ODD_ROWS, ids=lambda row: ascii(row)[:40])
+@pytest.mark.parametrize("row", ODD_ROWS, ids=range(len(ODD_ROWS)))
 def test_every_door_takes_or_refuses_a_record_alike(row: Any) -> None:
     """The same record, or an error of the same name with the same advice, whichever way it comes in."""
     outcomes = {}

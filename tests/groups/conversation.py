@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from logstore.groups.views import MemberView
+from logstore.api.groups import MemberView
 from logstore.machine import Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.groups.life import Log
@@ -48,7 +48,7 @@ class Conversation:
         given = {name: int(count) for name, count in (word.split("=") for word in words)}
         answers = []
         for topic in sorted(self.partitions.keys() - given.keys()):
-            decision = self.log.machine.decide_delete_topic(topic)
+            decision = self.log.machine.decide_delete_topic(topic, lambda _: None)
             answers.append(f"{topic} deleted{self.did(decision)}")
         self.partitions = given
         return "\n".join(answers)

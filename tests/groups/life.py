@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from logstore.groups.assignors import Assignor
+from logstore.api.groups import Assignor, MemberView
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.views import MemberView
 from logstore.machine import Decision
 from logstore.types import OffsetAndMetadata, TopicPartition
 

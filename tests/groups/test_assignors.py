@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from logstore.api.groups import ASSIGNORS, Assignor
 from logstore.errors import InvalidArgumentError
-from logstore.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription, assign
+from logstore.groups.assignors import Assignment, MemberSubscription, assign
 from logstore.types import TopicPartition
 
 TOPICS = ("a", "b", "c", "d")

@@ -136,7 +136,7 @@ class History:
         if act == 5:
             return machine.decide_delete_group(group)
         if act == 6:
-            return machine.decide_delete_topic(self.random.choice(list(TOPICS)))
+            return machine.decide_delete_topic(self.random.choice(list(TOPICS)), lambda _: None)
         return machine.decide_expire_offsets(now_ms, 100_000)
 
     def compare(self) -> None:

@@ -151,7 +151,7 @@ def test_a_decision_changes_nothing_until_it_is_replayed() -> None:
     log.machine.decide_update("g", "a", 1, ["other"], {"other": 2}, 1)
     log.machine.decide_leave("g", "a", 1)
     log.machine.decide_expire("g", ["a"], 1)
-    log.machine.decide_delete_topic("flights")
+    log.machine.decide_delete_topic("flights", lambda _: None)
     log.machine.decide_expire_offsets(10**15, 1)
     assert state_of(log.machine) == before
 

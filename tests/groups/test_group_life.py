@@ -10,15 +10,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from logstore.api.groups import Assignor, MemberDescription
 from logstore.errors import (
     GroupBusyError,
     MemberFencedError,
     StaleGenerationError,
     UnknownMemberError,
 )
-from logstore.groups.assignors import Assignor
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.views import MemberDescription
 from logstore.machine import TransactionalWriter
 from logstore.types import TopicPartition
 from tests.groups.life import Log, Person, at, join, play, state_of
@@ -222,7 +221,7 @@ class GroupLife(RuleBasedStateMachine):
         topic = data.draw(st.sampled_from(sorted(self.partitions)))
         del self.partitions[topic]
         self.told.pop(topic, None)
-        self.log.append(self.machine.decide_delete_topic(topic))
+        self.log.append(self.machine.decide_delete_topic(topic, lambda _: None))
         for person in self.people.values():
             person.reading = {place for place in person.reading if place.topic != topic}
             if person.seen is not None:  # its consumer has noticed: there is no such partition to read

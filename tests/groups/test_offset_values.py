@@ -6,16 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.groups.offset_values import (
-    PLAIN_BYTES,
+    NO_TOPIC,
     CommittedOffsets,
     OffsetValue,
     are_plain,
     decode_value,
     encode_value,
+    is_of_topic,
     is_plain,
 )
 from logstore.groups.offsets import OffsetStore, encode_key
-from logstore.types import OffsetAndMetadata, TopicPartition
+from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 VALUES = st.builds(
     OffsetValue,
@@ -23,6 +24,7 @@ VALUES = st.builds(
     st.integers(-1, 2**31 - 1),
     st.sampled_from(["", "m", "1234"]),
     st.integers(0, 2**63 - 1),
+    st.sampled_from([b"", b"a" * 16, b"b" * 16]),
 )
 PLACES = st.builds(TopicPartition, st.sampled_from(["t", "u"]), st.integers(0, 3))
 GROUPS = st.sampled_from(["g", "h"])
@@ -32,21 +34,41 @@ GROUPS = st.sampled_from(["g", "h"])
 @settings(derandomize=True, deadline=None)
 def test_plain_values_are_told_together_as_alone(values: list[OffsetValue], plain: bool) -> None:
     if plain:
-        values = [value._replace(metadata="") for value in values]
+        values = [value._replace(metadata="", topic_id=values[0].topic_id) for value in values]
     encoded = [encode_value(value) for value in values]
-    alone = [len(value) == PLAIN_BYTES and is_plain(value) for value in encoded]
+    alone = [is_plain(value) for value in encoded]
     assert alone == [value.metadata == "" for value in values]
-    assert are_plain(encoded) is all(alone)
+    alike = len({bool(value.topic_id) for value in values}) == 1
+    assert are_plain(encoded) is (all(alone) and alike)
     assert [decode_value(value) for value in encoded] == values
 
 
 def test_a_value_as_long_as_a_plain_one_is_not_one_for_that() -> None:
-    plain = encode_value(OffsetValue(1, 2, "", 3))
-    for at, byte in ((0, 1), (1, 1), (14, 1), (15, 4)):
-        other = plain[:at] + bytes([byte]) + plain[at + 1 :]
-        assert not is_plain(other)
-        assert not are_plain([plain, other, plain])
-    assert are_plain([plain, plain[:2] + b"\xff" * 12 + plain[14:]])
+    for topic_id, others in (
+        (b"", ((0, 1), (1, 1), (14, 1), (15, 4))),
+        (b"t" * 16, ((0, 1), (1, 3), (14, 2), (23, 2), (24, 1), (25, 15))),
+    ):
+        plain = encode_value(OffsetValue(1, 2, "", 3, topic_id))
+        for at, byte in others:
+            other = plain[:at] + bytes([byte]) + plain[at + 1 :]
+            assert not is_plain(other)
+            assert not are_plain([plain, other, plain])
+        assert are_plain([plain, plain[:2] + b"\xff" * 12 + plain[14:]])
+
+
+def test_which_topic_an_offset_is_of() -> None:
+    ids = {"t": b"b" * 16}
+
+    def counts(topic_id: bytes, topic: str = "t") -> bool:
+        return is_of_topic(encode_value(OffsetValue(1, 2, "", 3, topic_id)), topic, ids.get)
+
+    assert counts(b"b" * 16)
+    assert not counts(b"a" * 16)  # of a topic that had the name before
+    assert counts(b"")
+    assert counts(NO_TOPIC)
+    assert not counts(b"b" * 16, "gone")
+    assert not counts(b"", "gone")
+    assert counts(b"", COUNTER_TOPIC)
 
 
 changes = st.lists(st.tuples(GROUPS, PLACES, st.none() | VALUES), max_size=40)
@@ -77,6 +99,14 @@ def test_it_is_a_dictionary_of_dictionaries(
         assert found.places(group) == of_group.keys()
         old = {place for place, value in of_group.items() if value.commit_ms <= until_ms}
         assert set(found.committed_until(group, until_ms)) == old
+        ids = {"t": b"a" * 16}.get
+        alive = {
+            place: value
+            for place, value in of_group.items()
+            if place.topic == "t" and value.topic_id in (b"a" * 16, b"")
+        }
+        assert found.of_group(group, ids) == alive
+        assert set(found.of_other_topics(group, ids)) == of_group.keys() - alive.keys()
 
 
 @given(st.lists(st.tuples(GROUPS, PLACES, st.none() | VALUES), min_size=16, max_size=80), st.booleans())
@@ -86,7 +116,7 @@ def test_a_run_that_is_replayed_together_is_as_one_by_one(
 ) -> None:
     if plain:
         rows = sorted(
-            (group, place, (value or OffsetValue(1, 2, "", 3))._replace(metadata=""))
+            (group, place, (value or OffsetValue(1, 2, "", 3))._replace(metadata="", topic_id=b"t" * 16))
             for group, place, value in rows
         )
     records = [
@@ -108,17 +138,20 @@ places = st.dictionaries(
 )
 
 
-@given(places, st.integers(0, 50), st.booleans())
+@given(places, st.integers(0, 50), st.booleans(), st.sampled_from([None, {"t": b"t" * 16}]))
 @settings(derandomize=True, deadline=None)
 def test_a_commit_of_many_is_decided_as_one_of_each(
-    offsets: dict[TopicPartition, OffsetAndMetadata], end: int, with_ends: bool
+    offsets: dict[TopicPartition, OffsetAndMetadata],
+    end: int,
+    with_ends: bool,
+    topic_ids: dict[str, bytes] | None,
 ) -> None:
     """The same records, or the same refusal, as when each goes the long way."""
     ends = dict.fromkeys(offsets, end) if with_ends else None
 
     def outcome(given: dict[TopicPartition, OffsetAndMetadata]) -> object:
         try:
-            decision = OffsetStore().decide_commit("g", given, 7, ends)
+            decision = OffsetStore().decide_commit("g", given, 7, ends, topic_ids)
         except Exception as error:  # noqa: BLE001 - compared
             return type(error), str(error)
         return decision.records, decision.reply

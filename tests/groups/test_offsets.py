@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from logstore.api.groups import validate_group
 from logstore.errors import (
     InvalidArgumentError,
     InvalidGroupError,
@@ -21,7 +22,7 @@ from logstore.errors import (
     UnsupportedStoreVersionError,
 )
 from logstore.groups.offset_values import OffsetValue, decode_value, encode_value
-from logstore.groups.offsets import OffsetKey, OffsetStore, decode_key, encode_key, validate_group
+from logstore.groups.offsets import OffsetKey, OffsetStore, decode_key, encode_key
 from logstore.machine import Change, Decision, StateMachine
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -51,6 +52,19 @@ def test_golden_value() -> None:
     value = bytes.fromhex("0003 000000000001e240 00000007 0002 6f6b 0000018bcfe56800")
     assert encode_value(OffsetValue(123456, 7, "ok", 1_700_000_000_000)) == value
     assert decode_value(value) == OffsetValue(123456, 7, "ok", 1_700_000_000_000)
+
+
+def test_golden_value_that_is_bound_to_its_topic() -> None:
+    head, topic_id = "0004 000000000001e240 00000007", bytes(range(16))
+    for metadata, text in (("", "01"), ("ok", "03 6f6b")):
+        value = bytes.fromhex(f"{head} {text} 0000018bcfe56800 01 00 10") + topic_id
+        assert encode_value(OffsetValue(123456, 7, metadata, 1_700_000_000_000, topic_id)) == value
+        assert decode_value(value) == OffsetValue(123456, 7, metadata, 1_700_000_000_000, topic_id)
+    bare = bytes.fromhex(f"{head} 01 0000018bcfe56800 00")
+    assert decode_value(bare) == OffsetValue(123456, 7, "", 1_700_000_000_000)
+    assert decode_value(value[:-16] + bytes(16)).topic_id == b""
+    with pytest.raises(InvalidRecordError, match="id of a topic has 15 bytes"):
+        decode_value(bytes.fromhex(f"{head} 01 0000018bcfe56800 01 00 0f") + bytes(15))
 
 
 @pytest.mark.parametrize(
@@ -249,12 +263,12 @@ def test_deleting_a_topic_forgets_its_offsets_in_every_group() -> None:
     for group in ("g", "h"):
         commit(machine, group, FLIGHTS, 1)
     commit(machine, "h", TopicPartition("other", 0), 2)
-    decision = machine.decide_delete_topic("flights")
+    decision = machine.decide_delete_topic("flights", lambda _: None)
     assert decision.reply == ["g", "h"]
     apply(machine, decision.records)
     assert machine.groups() == ["h"]
     assert machine.committed("h") == {TopicPartition("other", 0): OffsetAndMetadata(2)}
-    assert machine.decide_delete_topic("flights") == Decision((), [])
+    assert machine.decide_delete_topic("flights", lambda _: None) == Decision((), [])
 
 
 def test_other_records_of_a_kafka_directory_are_counted() -> None:
@@ -340,7 +354,7 @@ class OffsetsAgainstAModel(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from("ab"))
     def delete_topic(self, topic: str) -> None:
-        self.append(self.machine.decide_delete_topic(topic).records)
+        self.append(self.machine.decide_delete_topic(topic, lambda _: None).records)
         self.pending = {at: rows for at, rows in self.pending.items() if at[1].topic != topic}
         for group in list(self.model):
             rest = {place: at for place, at in self.model[group].items() if place.topic != topic}

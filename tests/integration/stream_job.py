@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
-from logstore.client.transaction import TransactionControl
+from logstore.client.producer.transaction import TransactionControl
 from logstore.coordination.transaction_manager import TransactionManager
 from spark_connector import LogStoreDataSource, spark_session
 from spark_connector.sink_commit import SinkCommit

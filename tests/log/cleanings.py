@@ -9,8 +9,8 @@ from logstore.format.control import ControlType, encode_control_batch, encode_ma
 from logstore.log.append_validation import split_checked
 from logstore.log.cleaning.cleaning import Cleaning, CleanRequest, CleanResult
 from logstore.log.cleaning.retirement import Retirement
-from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.transaction_index import SUFFIX, read_rows
+from logstore.log.replica_log import ReplicaLog
 from logstore.types import Record
 from tests.log.logs import NOW_MS, Desk
 
@@ -34,14 +34,14 @@ def request(**changes: Any) -> CleanRequest:
     return CleanRequest(**(known | changes))
 
 
-def cleaning(desk: Desk, log: OwnedLog, **changes: Any) -> Cleaning:
+def cleaning(desk: Desk, log: ReplicaLog, **changes: Any) -> Cleaning:
     largest = changes.pop("largest_bytes", (1 << 31) - 1)
     return Cleaning(
         log, desk.pool, desk.clock, Retirement(desk.pool), request(**changes), largest_bytes=largest
     )
 
 
-def clean(desk: Desk, log: OwnedLog, **changes: Any) -> CleanResult:
+def clean(desk: Desk, log: ReplicaLog, **changes: Any) -> CleanResult:
     """One whole cleaning."""
     result = cleaning(desk, log, **changes).step(1e9)
     assert result is not None
@@ -49,7 +49,7 @@ def clean(desk: Desk, log: OwnedLog, **changes: Any) -> CleanResult:
 
 
 def put(
-    log: OwnedLog,
+    log: ReplicaLog,
     *rows: tuple[bytes | None, bytes | None],
     codec: str = "none",
     producer_id: int = -1,
@@ -57,7 +57,7 @@ def put(
     at_ms: int = NOW_MS,
 ) -> int:
     """One batch of these rows at the end of the log, synced; its base offset."""
-    base = log.next_offset
+    base = log.log_end_offset
     data = encode_batch(
         list(rows),
         now_ms=at_ms,
@@ -74,9 +74,9 @@ def put(
     return base
 
 
-def end_transaction(log: OwnedLog, producer_id: int, *, commit: bool) -> int:
+def end_transaction(log: ReplicaLog, producer_id: int, *, commit: bool) -> int:
     """A marker; the log adds the row of an abort to the transaction index by itself."""
-    offset = log.next_offset
+    offset = log.log_end_offset
     data = encode_control_batch(
         ControlType.COMMIT if commit else ControlType.ABORT,
         encode_marker(0),
@@ -108,7 +108,7 @@ def pairs(found: list[Record]) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(record.offset, record.key, record.value) for record in found]
 
 
-def aborted_rows(desk: Desk, log: OwnedLog) -> list[tuple[int, int, int]]:
+def aborted_rows(desk: Desk, log: ReplicaLog) -> list[tuple[int, int, int]]:
     """(producer id, first offset, marker's offset) in the transaction indexes."""
     return [
         row[:3]

@@ -8,9 +8,11 @@ from typing import Any
 from logstore.config import TopicConfig
 from logstore.format.batch import decode_batches, encode_batch
 from logstore.log.append_validation import CheckedBatch, split_checked
+from logstore.log.commit_policy import by_commit_index
 from logstore.log.log_offsets import Appended
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, load
+from logstore.log.replica_log import ReplicaLog
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.tail_cache import TailBudget, TailCache
 from logstore.seams.clock import ManualClock
@@ -62,25 +64,32 @@ class Desk:
         }
         return load(self.pool, FOLDER, "t", 0, LoadRules(**(known | rules)))
 
-    def open(self, *, jitter_ms: int = 0, **rules: Any) -> OwnedLog:
-        return OwnedLog(
-            where="t-0",
-            directory=FOLDER,
-            pool=self.pool,
-            config=self.config,
-            clock=self.clock,
-            loaded=self.load(**rules),
-            log_start_offset=0,
-            tail=TailCache(TailBudget(), self.config.tail_cache_bytes),
-            publish=self._publish,
-            before_roll=self._before_roll,
-            on_dirty=lambda _: self.events.append("dirty"),
-            on_poison=lambda _: self.events.append("poison"),
-            roll_jitter_ms=jitter_ms,
-        )
+    def open(self, *, jitter_ms: int = 0, **rules: Any) -> ReplicaLog:
+        """The log of a node that is alone, which can do all that a replica's can: tests write as followers, too."""
+        return ReplicaLog(**self._parts(rules), roll_jitter_ms=jitter_ms)
+
+    def replica(self, **rules: Any) -> ReplicaLog:
+        """The log of a replica, whose high watermark is told from outside."""
+        known: dict[str, Any] = {"high_watermark": 0, "epochs": "keep"}
+        return ReplicaLog(**self._parts(known | rules), commits=by_commit_index)
+
+    def _parts(self, rules: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "where": "t-0",
+            "directory": FOLDER,
+            "pool": self.pool,
+            "config": self.config,
+            "clock": self.clock,
+            "loaded": self.load(**rules),
+            "tail": TailCache(TailBudget(), self.config.tail_cache_bytes),
+            "publish": self._publish,
+            "before_roll": self._before_roll,
+            "on_dirty": lambda _: self.events.append("dirty"),
+            "on_poison": lambda _: self.events.append("poison"),
+        }
 
     def _publish(self, log: OwnedLog) -> None:
-        self.published.append((log.high_watermark, log.next_offset, log.end_position))
+        self.published.append((log.high_watermark, log.log_end_offset, log.end_position))
 
     def _before_roll(self, log: OwnedLog) -> None:
         if self.fail_before_roll is not None:

@@ -190,3 +190,12 @@ def test_an_older_epoch_is_refused() -> None:
         follower(batch(b"a", base_offset=10, epoch=2))
     with pytest.raises(InvalidRecordError, match="epoch 4 after epoch 5"):
         follower(batch(b"a", base_offset=10, epoch=5), batch(b"b", base_offset=11, epoch=4))
+
+
+def test_records_that_are_not_what_the_header_says_are_refused_with_their_place() -> None:
+    first, data = batch(b"a"), batch(b"b", b"c")
+    header = read_header(data)
+    lying = pack_batch(header._replace(max_timestamp=header.max_timestamp + 1), data[61:])
+    with pytest.raises(CorruptBatchError, match=f"the batch at byte {len(first)} does not hold") as caught:
+        split_checked(first + lying, "t-0")
+    assert caught.value.position == len(first)

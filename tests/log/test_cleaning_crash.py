@@ -7,7 +7,7 @@ import pytest
 from logstore.errors import LogStoreError
 from logstore.log.inspection.inspect import PartitionFolder
 from logstore.log.inspection.verify import PartitionFacts, Totals, verify_partition
-from logstore.log.owned_log import OwnedLog
+from logstore.log.replica_log import ReplicaLog
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.log.cleanings import RETENTION_MS, clean, cleaning, end_transaction, pairs, put
@@ -17,7 +17,7 @@ Rows = list[tuple[int, bytes | None, bytes | None]]
 LATER_MS = NOW_MS + 2 * RETENTION_MS
 
 
-def written() -> tuple[Desk, OwnedLog, int]:
+def written() -> tuple[Desk, ReplicaLog, int]:
     """A log whose next cleaning drops a tombstone together with what it deletes, moves an abort marker, and
     merges segments; the offset from which that cleaning starts."""
     desk = Desk(index_interval_bytes=60, tail_cache_bytes=0)
@@ -39,7 +39,7 @@ def written() -> tuple[Desk, OwnedLog, int]:
     return desk, log, start
 
 
-def rows(log: OwnedLog) -> Rows:
+def rows(log: ReplicaLog) -> Rows:
     return pairs(records(log))
 
 
@@ -60,11 +60,11 @@ def sides(largest: int) -> tuple[set[tuple[object, ...]], int]:
     return seen, calls
 
 
-def reopened(fs: MemoryFileSystem, point: int) -> OwnedLog:
+def reopened(fs: MemoryFileSystem, point: int) -> ReplicaLog:
     return Desk(fs, index_interval_bytes=60, tail_cache_bytes=0).open(recovery_point=point, same_boot=False)
 
 
-def check_whole(log: OwnedLog, fs: MemoryFileSystem, seen: set[tuple[object, ...]]) -> None:
+def check_whole(log: ReplicaLog, fs: MemoryFileSystem, seen: set[tuple[object, ...]]) -> None:
     assert tuple(rows(log)) in seen
     names = fs.listdir(FOLDER)
     assert [name for name in names if name.endswith((".cleaned", ".swap", ".tmp"))] == []

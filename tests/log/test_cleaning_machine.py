@@ -96,7 +96,7 @@ class CleaningMachine(RuleBasedStateMachine):
             self.appended.append(Appended(base + number, key, value, producer_id))
 
     def fresh(self, keys: list[bytes], tombstones: set[int]) -> list[tuple[bytes, bytes | None]]:
-        end = self.log.next_offset
+        end = self.log.log_end_offset
         return [
             (key, None if number in tombstones else b"v%d" % (end + number))
             for number, key in enumerate(keys)
@@ -174,7 +174,7 @@ class CleaningMachine(RuleBasedStateMachine):
             if result is None:
                 continue
             self.running = None
-            assert result.cleaned_to >= min(self.cleaned_to, self.log.next_offset)
+            assert result.cleaned_to >= min(self.cleaned_to, self.log.log_end_offset)
             self.cleaned_to = result.cleaned_to
             for row in self.appended:
                 if row.value is None and row.offset < self.cleaned_to:
@@ -206,20 +206,20 @@ class CleaningMachine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 100), observed=st.booleans())
     def begin_to_read(self, place: int, observed: bool) -> None:
         log = self.observe() if observed else self.log
-        self.readers.append(Reader(log, place * self.log.next_offset // 101))
+        self.readers.append(Reader(log, place * self.log.log_end_offset // 101))
 
     @precondition(lambda self: self.readers)
     @rule(max_bytes=st.sampled_from([1, 150, 600]))
     def read_on(self, max_bytes: int) -> None:
         for reader in self.readers:
-            if reader.position < self.log.next_offset:
-                reader.read(self.log.next_offset, max_bytes)
+            if reader.position < self.log.log_end_offset:
+                reader.read(self.log.log_end_offset, max_bytes)
 
     @invariant()
     def every_offset_is_a_valid_start(self) -> None:
         if not self.appended:
             return
-        end = self.log.next_offset
+        end = self.log.log_end_offset
         for observed in (False, True):
             log = self.observe() if observed else self.log
             for start in range(0, end, max(1, end // 7)):
@@ -253,7 +253,7 @@ class CleaningMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "log"):
             return
-        end = self.log.next_offset
+        end = self.log.log_end_offset
         for reader in self.readers:
             while reader.position < end:
                 reader.read(end, 300)

@@ -26,7 +26,7 @@ def pair() -> tuple[Desk, OwnedLog, OwnedLog]:
 
 
 def follow(log: OwnedLog, other: OwnedLog) -> bool:
-    return log.follow_to(other.next_offset, other.end_position[1])
+    return log.follow_to(other.log_end_offset, other.end_position[1])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -61,7 +61,7 @@ def test_by_turns_as_if_one_had_written_it_all(seed: int) -> None:
                 log.append_marker(Marker(7, epoch + 1, 0, number % 2 == 0, NOW_MS))
             log.sync()
         epoch += kind >= 0.8
-        if writer.next_offset % 5 == 0 and source.random() < 0.5:
+        if writer.log_end_offset % 5 == 0 and source.random() < 0.5:
             writer.checkpoint()
         assert follow(reader, writer)
         assert reader.bounds() == writer.bounds() == alone.bounds()

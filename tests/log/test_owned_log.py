@@ -61,14 +61,14 @@ def test_one_write_for_all_batches_of_an_append() -> None:
     desk.fs.faults.observer = lambda op: writes.append(op.path) if op.name == "pwritev" else None
     log.append(checked(*(batch(ten(number)) for number in range(20))))
     assert len(writes) == 1
-    assert log.next_offset == 21
+    assert log.log_end_offset == 21
 
 
 def test_visible_at_once_where_the_topic_says_so() -> None:
     log = Desk(visible_after="append").open()
     append(log, b"a")
     assert log.bounds() == (0, 1, 1, 1, 0)
-    assert log.synced_offset == 0
+    assert log.flushed_offset == 0
 
 
 @pytest.mark.parametrize("tail", [0, 150, 1 << 20])
@@ -108,7 +108,7 @@ def test_rolls_by_bytes() -> None:
     assert bases(desk) == [0, 3, 6]
     assert [len(desk.content(base)) for base in (0, 3, 6)] == [3 * ONE, 3 * ONE, ONE]
     assert desk.events == ["dirty", "roll at 3", "dirty", "roll at 6", "dirty"]
-    assert log.synced_offset == log.recovery_point == 6
+    assert log.flushed_offset == log.recovery_point == 6
     assert [segment.closed for segment in log.segments.segments] == [True, True, False]
 
 
@@ -152,7 +152,7 @@ def test_rolls_when_a_relative_offset_would_pass_32_bits() -> None:
     gap = header._replace(base_offset=1, last_offset_delta=2**31 - 3, leader_epoch=0)
     log.append_as_follower(checked(pack_batch(gap, batch(b"b")[61:])))
     assert bases(desk) == [0]
-    assert log.next_offset == 2**31 - 1
+    assert log.log_end_offset == 2**31 - 1
     append(log, b"c")
     append(log, b"d")
     append(log, b"e")
@@ -304,7 +304,7 @@ def test_index_rows_that_find_no_room_wait_for_the_next_try(monkeypatch: pytest.
     for number in range(4, 9):
         append(log, ten(number), at_ms=NOW_MS + number)
     assert len(desk.content(0, ".index")) == 3 * 8
-    assert log.next_offset == 9
+    assert log.log_end_offset == 9
     with pytest.raises(DiskFullError, match="write the indexes"):
         log.checkpoint()
     desk.fs.faults.clear()
@@ -370,7 +370,7 @@ def test_a_follower_keeps_offsets_and_epochs() -> None:
     for bad in (batch(b"x", base_offset=5, epoch=7), batch(b"x", base_offset=4, epoch=6)):
         with pytest.raises(InvalidRecordError):
             log.append_as_follower(checked(bad))
-    assert log.next_offset == 4
+    assert log.log_end_offset == 4
     append(log, b"e")  # made leader, it goes on under the newest epoch it knows
     assert [header.leader_epoch for _, header in iter_headers(desk.content(0))] == [2, 2, 7, 7]
 
@@ -393,16 +393,16 @@ def test_truncate_and_go_on(offset: int) -> None:
     log.high_watermark = 4  # as replication would have it: rolls synced more than is committed
     log.truncate_to(offset)
     kept = min(offset, 11)
-    assert log.next_offset == kept
-    assert log.synced_offset <= kept
+    assert log.log_end_offset == kept
+    assert log.flushed_offset <= kept
     assert log.epochs.entries == tuple((epoch, 3 * epoch) for epoch in range(4) if 3 * epoch < kept)
-    assert log.unsynced_records == kept - log.synced_offset
+    assert log.unsynced_records == kept - log.flushed_offset
     assert values(log) == [ten(number) for number in range(kept)]
     append(log, b"n" * 10)
     log.sync()
     expected = [*(ten(number) for number in range(kept)), b"n" * 10]
     assert values(log) == expected
-    again = Desk(desk.fs.process_crash()).open(recovery_point=log.synced_offset, clean=True)
+    again = Desk(desk.fs.process_crash()).open(recovery_point=log.flushed_offset, clean=True)
     assert values(again) == expected
 
 
@@ -411,7 +411,7 @@ def test_into_the_middle_of_a_batch_cuts_the_batch() -> None:
     append(log, b"a", b"b")
     append(log, b"c", b"d", b"e")
     log.truncate_to(3)
-    assert log.next_offset == 2
+    assert log.log_end_offset == 2
     assert values(log) == [b"a", b"b"]
 
 
@@ -422,7 +422,7 @@ def test_never_below_the_high_watermark() -> None:
     with pytest.raises(InvariantError, match="high watermark"):
         log.truncate_to(1)
     log.truncate_to(2)
-    assert log.next_offset == 2
+    assert log.log_end_offset == 2
 
 
 def test_a_mapping_taken_before_reads_what_it_always_did() -> None:
@@ -503,7 +503,7 @@ def test_appends_syncs_rolls_and_reads_beside_each_other() -> None:
         while not done.is_set() or offset < log.high_watermark:
             high = log.high_watermark
             assert high >= seen
-            assert high <= log.synced_offset
+            assert high <= log.flushed_offset
             seen = high
             for record in records(log, offset, high, max_bytes):
                 assert record.offset == offset

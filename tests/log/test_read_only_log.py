@@ -88,7 +88,7 @@ def test_it_follows_through_rolls_every_record_once_and_in_order() -> None:
         if number % 3 == 0:
             both.log.sync()
         high = both.reader.bounds().high_watermark
-        assert high <= both.log.synced_offset
+        assert high <= both.log.flushed_offset
         for record in records(both.reader, offset, high, max_bytes=ONE):
             assert (record.offset, record.value) == (offset, ten(offset))
             offset += 1

@@ -21,7 +21,7 @@ class FakeLog:
     """Syncs everything up to ``end``; ``gate`` holds a sync up, ``failure`` fails it."""
 
     def __init__(self) -> None:
-        self.synced_offset = 0
+        self.flushed_offset = 0
         self.end = 0
         self.syncs: list[str] = []
         self.gate = threading.Event()
@@ -36,7 +36,7 @@ class FakeLog:
         assert self.gate.wait(DEADLINE_S)
         if self.failure is not None:
             raise self.failure
-        self.synced_offset = max(self.synced_offset, target)
+        self.flushed_offset = max(self.flushed_offset, target)
 
 
 def wants(*pairs: tuple[FakeLog, int]) -> Any:
@@ -89,7 +89,7 @@ def test_many_share_one_sync() -> None:
 
     def commit(offset: int) -> None:
         committer.commit(wants((log, offset)))
-        assert log.synced_offset >= offset
+        assert log.flushed_offset >= offset
         done.append(offset)
 
     others = in_threads([partial(commit, offset) for offset in range(2, 10)])
@@ -153,7 +153,7 @@ def test_closing_finishes_what_is_queued_and_later_commits_still_sync() -> None:
         assert not thread.is_alive()
     log.end = 2
     committer.commit(wants((log, 2)))
-    assert log.synced_offset == 2
+    assert log.flushed_offset == 2
 
 
 def test_a_fault_of_the_program_leaves_nobody_waiting() -> None:
@@ -180,7 +180,7 @@ def test_a_fault_of_the_program_leaves_nobody_waiting() -> None:
     assert all("ZeroDivisionError" in str(error) for error in errors)
     log.failure = None
     committer.commit(wants((log, 1)))
-    assert log.synced_offset == 1, "the next group is served as if nothing had been"
+    assert log.flushed_offset == 1, "the next group is served as if nothing had been"
     committer.close()
 
 

@@ -264,9 +264,9 @@ def _(patch: Patch) -> None:
     append = OwnedLog.append
 
     def planted(self: OwnedLog, *arguments: Any) -> Appended:
-        before = self.next_offset
+        before = self.log_end_offset
         appended = append(self, *arguments)
-        return appended if self.next_offset > before else appended._replace(next_offset=0)
+        return appended if self.log_end_offset > before else appended._replace(next_offset=0)
 
     patch.setattr(OwnedLog, "append", planted)
 
@@ -278,7 +278,7 @@ def _(patch: Patch) -> None:
 )
 def _(patch: Patch) -> None:
     def checkpoint(self: SyncedLog) -> int:
-        pending = self.producers.take(self.next_offset, self.config.producer_expiration_ms)
+        pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
         self.sync()
         self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
         return honest(self)

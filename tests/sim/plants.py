@@ -87,7 +87,7 @@ def _(patch: Patch) -> None:
         with self._lock:
             self._check_usable()
             if self.dirty:
-                self._synced_up_to(self.next_offset)
+                self._synced_up_to(self.log_end_offset)
 
     patch.setattr(OwnedLog, "sync", sync)
 
@@ -98,7 +98,7 @@ def _(patch: Patch) -> None:
 
     def planted(self: OwnedLog, *arguments: Any) -> None:
         note(self, *arguments)
-        self._raise_high_watermark(self.next_offset)
+        self._advance_high_watermark(self.log_end_offset)
 
     patch.setattr(OwnedLog, "_note", planted)
 
@@ -113,7 +113,7 @@ def _(patch: Patch) -> None:
             return
         with self._lock:
             if self.dirty:
-                self._synced_up_to(self.next_offset)
+                self._synced_up_to(self.log_end_offset)
 
     patch.setattr(OwnedLog, "sync", planted)
 
@@ -202,7 +202,7 @@ def _(patch: Patch) -> None:
 
     def planted(self: OwnedLog, old: Segment | None) -> Segment:
         if old is not None:
-            self.recovery_point = self.next_offset
+            self.recovery_point = self.log_end_offset
             self._before_roll(self)
         return roll(self, old)
 
@@ -214,12 +214,12 @@ def _(patch: Patch) -> None:
     close_in_order = Topic._close_in_order
 
     def planted(self: Topic) -> None:
-        honest = {log: log.synced_offset for log in self._logs.values()}
+        honest = {log: log.flushed_offset for log in self._logs.values()}
         for log in honest:
-            log.synced_offset = log.recovery_point = log.next_offset
+            log.flushed_offset = log.recovery_point = log.log_end_offset
         self.save_state(clean=True)
         for log, synced in honest.items():
-            log.synced_offset = log.recovery_point = synced
+            log.flushed_offset = log.recovery_point = synced
         close_in_order(self)
 
     patch.setattr(Topic, "_close_in_order", planted)

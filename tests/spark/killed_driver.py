@@ -12,8 +12,9 @@ import os
 import sys
 from typing import Any
 
-from logstore.client.transaction import TransactionControl
+from logstore.client.producer.transaction import TransactionControl
 from logstore.coordination.transaction_manager import TransactionManager
+from spark_connector.batch_marks import Content
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import parse_sink
 from spark_connector.staging import Receipt, Staging
@@ -27,7 +28,7 @@ def die(*_: Any, **__: Any) -> None:
 
 
 def main(root: str, point: str, query: str) -> None:
-    name, size, crc, topics = json.load(sys.stdin)
+    name, size, crc, topics, content = json.load(sys.stdin)
     if point == "open":
         deliver = TransactionControl._deliver
 
@@ -38,8 +39,9 @@ def main(root: str, point: str, query: str) -> None:
         TransactionControl._deliver = delivered  # type: ignore[method-assign]
     elif point == "decided":
         TransactionManager.finish = die  # type: ignore[method-assign]
+    receipt = Receipt(name, size, crc, tuple(topics), Content(*content))
     options = parse_sink({"path": root, "topic": "out"}).options
-    SinkCommit(options, Staging(root)).once(query, 0, [Receipt(name, size, crc, tuple(topics))])
+    SinkCommit(options, Staging(root)).once(query, 0, [receipt])
     if point == "marked":
         die()
 

@@ -12,8 +12,10 @@ import logstore
 from logstore import TopicPartition
 from logstore.seams.clock import Clock
 from spark_connector.connection import Logs
+from spark_connector.offsets import StreamOffset
 from spark_connector.options import parse
-from spark_connector.reader import PushdownReader
+from spark_connector.positions import Place
+from spark_connector.reader import LogStoreReader
 from spark_connector.schema import spark_schema
 from spark_connector.source import LogStoreDataSource
 from spark_connector.stream_reader import LogStoreStreamReader
@@ -56,9 +58,9 @@ def given(path: object, options: dict[str, str]) -> dict[str, str]:
     return {"path": str(path), **({} if chosen else {"subscribe": TOPIC}), **options}
 
 
-def batch_reader(path: object, schema: StructType | None = None, /, **options: str) -> PushdownReader:
+def batch_reader(path: object, schema: StructType | None = None, /, **options: str) -> LogStoreReader:
     schema = schema_of(path, **options) if schema is None else schema
-    return PushdownReader(parse(given(path, options), "batch"), schema)
+    return LogStoreReader(parse(given(path, options), "batch"), schema)
 
 
 def stream_reader(path: object, clock: Clock | None = None, /, **options: str) -> LogStoreStreamReader:
@@ -86,11 +88,10 @@ def offsets_of(path: object, **places: int) -> dict[str, Any]:
     """An offset as Spark keeps it: ``offsets_of(path, p0=3, p1=0)``."""
     logs = Logs(str(path), "read_committed")
     topic_id = logs.backend.topic(TOPIC).topic_id
-    rows = {name[1:]: {"offset": offset, "epoch": 0} for name, offset in places.items()}
-    return {"version": 1, "topics": {TOPIC: {"id": topic_id, "partitions": rows}}}
+    at = {place(int(name[1:])): Place(offset, 0) for name, offset in places.items()}
+    return StreamOffset(at, {TOPIC: topic_id}).to_json()
 
 
 def ends_of(offset: dict[str, Any]) -> dict[int, int]:
     """By partition of the one topic."""
-    (entry,) = offset["topics"].values()
-    return {int(partition): row["offset"] for partition, row in entry["partitions"].items()}
+    return {place.partition: at.offset for place, at in StreamOffset.from_json(offset).places.items()}

@@ -31,13 +31,28 @@ def test_the_same_position_is_the_same_text(places: dict[TopicPartition, Place],
     assert StreamOffset.from_json(json.loads(text)) == StreamOffset(places, ids)
 
 
-def test_the_text_of_version_1() -> None:
+AT = {TopicPartition("flights", 10): Place(7, 2), TopicPartition("flights", 2): Place(0, -1)}
+
+
+def test_the_text_has_offsets_where_spark_s_kafka_source_has_them() -> None:
     """A checkpoint holds this text: it must not change."""
-    at = {TopicPartition("flights", 10): Place(7, 2), TopicPartition("flights", 2): Place(0, -1)}
-    assert json.dumps(StreamOffset(at, {"flights": "uuid"}).to_json()) == (
+    assert json.dumps(StreamOffset(AT, {"flights": "uuid"}).to_json()) == (
+        '{"flights": {"2": 0, "10": 7}, "flights:uuid": {"2": -1, "10": 2}}'
+    )
+
+
+def test_a_checkpoint_of_version_1_is_read() -> None:
+    text = (
         '{"version": 1, "topics": {"flights": {"id": "uuid", "partitions": '
         '{"2": {"offset": 0, "epoch": -1}, "10": {"offset": 7, "epoch": 2}}}}}'
     )
+    assert StreamOffset.from_json(json.loads(text)) == StreamOffset(AT, {"flights": "uuid"})
+
+
+def test_topics_may_be_called_as_the_fields_of_version_1() -> None:
+    at = {TopicPartition(name, 0): Place(1, 0) for name in ("version", "topics")}
+    offset = StreamOffset(at, {"version": "x", "topics": ""})
+    assert StreamOffset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 def test_a_newer_version_is_refused() -> None:
@@ -50,8 +65,12 @@ def test_a_newer_version_is_refused() -> None:
     [
         None,
         7,
-        {},
         {"version": 1},
+        {"logOffset": 3},
+        {"flights:id": {"0": 0}},
+        {"flights": {"0": 23}, "flights:id": {"1": 0}},
+        {"flights": {"0": "23"}, "flights:id": {"0": 0}},
+        {"flights": {"0": -1}, "flights:id": {"0": 0}},
         {"version": "1", "topics": {}},
         {"flights": {"0": 23}},
         {"version": 1, "topics": {"t": {"id": "x", "partitions": {"0": 5}}}},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
+import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import datasource as spark
@@ -23,8 +23,8 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.format.batch import encode_batch
+from logstore.types import OffsetAndMetadata
 from spark_connector import connection
-from spark_connector.reader import LogStoreReader, pushes_filters
 from spark_connector.reading import BATCH_ROWS, Split
 from spark_connector.schema import arrow_schema
 from tests.spark.sources import (
@@ -66,7 +66,7 @@ def test_columns_are_those_of_sparks_kafka_source(tmp_path: Path) -> None:
     assert (first["key"], first["value"], first["topic"], first["partition"]) == (b"k", b"v", TOPIC, 0)
     assert (first["offset"], first["timestampType"]) == (0, 0)
     assert first["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
-    assert (second["key"], second["value"], second["headers"]) == (None, None, [])
+    assert (second["key"], second["value"], second["headers"]) == (None, None, None)
     assert "headers" not in schema_of(tmp_path).fieldNames()
 
 
@@ -271,6 +271,44 @@ def test_a_forked_worker_opens_the_store_itself(tmp_path: Path) -> None:
     assert rows(reader, tasks).num_rows == 3
 
 
+def _removed(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+def _emptied(path: Path) -> None:
+    for found in list(path.iterdir()):
+        shutil.rmtree(found) if found.is_dir() else found.unlink()
+
+
+def _moved_away(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("away", [_removed, _emptied, _moved_away])
+def test_a_store_made_anew_under_a_session_is_seen_at_the_first_read(
+    tmp_path: Path, away: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "store"
+
+    def make(count: int) -> None:
+        fill(path, [count])
+        with logstore.open(path) as store:
+            store.commit_offsets("g", {place(0): OffsetAndMetadata(count)})
+
+    make(3)
+    assert read(path) == [(0, n) for n in range(3)]
+    assert connection.store_at(str(path)).committed_offsets("g")[place(0)].offset == 3
+    away(path)
+    make(5)
+    assert read(path) == [(0, n) for n in range(5)]
+    assert connection.store_at(str(path)).committed_offsets("g")[place(0)].offset == 5
+    away(path) if away is not _moved_away else shutil.rmtree(path)
+    with pytest.raises(StoreNotFoundError):
+        read(path)
+    make(1)
+    assert read(path) == [(0, 0)]
+
+
 def test_open_stores_are_bounded(tmp_path: Path) -> None:
     connection.forget_stores()
     for number in range(20):
@@ -281,36 +319,15 @@ def test_open_stores_are_bounded(tmp_path: Path) -> None:
     assert not connection._stores
 
 
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
-        ([spark.EqualTo(("partition",), 1)], offsets(1, 0, 5)),
-        ([spark.GreaterThan(("offset",), 2), spark.LessThanOrEqual(("offset",), 3)], [(0, 3), (1, 3)]),
-        ([spark.EqualTo(("topic",), "other")], []),
-        ([spark.In(("topic",), ("flights", "other")), spark.EqualTo(("offset",), 4)], [(0, 4), (1, 4)]),
-        ([spark.EqualTo(("offset",), 99)], []),
-    ],
-    ids=str,
-)
-def test_pushed_filters_bound_what_is_read(
-    tmp_path: Path, filters: list[Any], expected: list[tuple[int, int]]
-) -> None:
+def test_no_filter_is_taken_from_spark(tmp_path: Path) -> None:
+    """Spark keeps the planned reader for the DataFrame's next query, so a filter that one took would act in both."""
     fill(tmp_path, [5, 5])
-    reader = batch_reader(tmp_path, startingOffsets='{"flights":{"0":0,"1":0}}')
-    assert list(reader.pushFilters(filters)) == []
-    assert places_of(rows(reader, reader.partitions())) == expected
-
-
-def test_filters_are_pushed_only_where_spark_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark refuses a reader that has the method while its setting is off."""
-    fill(tmp_path, [1])
-    source = data_source(tmp_path)
-    assert not pushes_filters()
-    plain = source.reader(schema_of(tmp_path))
-    assert isinstance(plain, LogStoreReader)
-    assert type(plain).pushFilters is spark.DataSourceReader.pushFilters
-    monkeypatch.setitem(sys.modules, "pyspark.sql.worker.data_source_pushdown_filters", spark)
-    assert type(source.reader(schema_of(tmp_path))).pushFilters is not spark.DataSourceReader.pushFilters
+    asked: list[spark.Filter] = [spark.EqualTo(("partition",), 1), spark.LessThan(("offset",), 3)]
+    reader = batch_reader(tmp_path)
+    assert list(reader.pushFilters(asked)) == asked
+    assert places_of(rows(reader, reader.partitions())) == offsets(0, 0, 5) + offsets(1, 0, 5)
+    # With Spark's setting off, Spark refuses a reader that has a method of its own.
+    assert type(reader).pushFilters is spark.DataSourceReader.pushFilters
 
 
 def test_the_source_takes_no_other_schema(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ REFUSED = "refused"
 CASES: list[tuple[str, dict[str, str], str, Any]] = [
     ("path", {}, "path", "/data"),
     ("path", {"path": ""}, REFUSED, "path is missing"),
+    ("path", {"path": "file:/da%20ta"}, "path", "/da ta"),
+    ("path", {"path": "hdfs://there/data"}, REFUSED, "no directory of this machine"),
     ("topic", {}, "topic", None),
     ("topic", {"topic": " out "}, "topic", "out"),
     ("topic", {"Topic": ""}, REFUSED, "topic is empty"),
@@ -27,6 +30,9 @@ CASES: list[tuple[str, dict[str, str], str, Any]] = [
     ("compression", {"kafka.compression.type": "gzip"}, "compression", "gzip"),
     ("compression", {"kafka.compression.type": "gzip", "compression": "lz4"}, "compression", "lz4"),
     ("compression", {"compression": "rar"}, REFUSED, "compression=rar"),
+    ("changedBatch", {}, "changed_batch", "error"),
+    ("changedBatch", {"changedBatch": "Append"}, "changed_batch", "append"),
+    ("changedBatch", {"changedBatch": "ignore"}, REFUSED, "changedBatch=ignore"),
     ("lockTimeout", {}, "lock_timeout_s", 30.0),
     ("lockTimeout", {"lockTimeout": "500ms"}, "lock_timeout_s", 0.5),
     ("lockTimeout", {"locktimeout": "2 m"}, "lock_timeout_s", 120.0),
@@ -53,8 +59,9 @@ def test_every_option_has_its_cases() -> None:
 
 
 def test_what_spark_hands_over_itself_is_no_option() -> None:
-    found = parse_sink({"path": "/data", "checkpointLocation": "/ckpt", "queryName": "q"})
-    assert (found.options, found.warnings) == (parsed({}), [])
+    found = parse_sink({"path": "/data", "checkpointLocation": "file:///ckpt", "queryName": "q"})
+    assert (found.options, found.warnings) == (replace(parsed({}), checkpoint="/ckpt"), [])
+    assert parsed({"checkpointlocation": "s3a://there/ckpt"}).checkpoint is None
 
 
 @pytest.mark.parametrize("name", sorted(SINK_HARMLESS))

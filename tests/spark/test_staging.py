@@ -12,6 +12,7 @@ from logstore.errors import DamagedStoreError, DiskFullError, InvalidArgumentErr
 from logstore.seams.clock import ManualClock, SystemClock
 from logstore.seams.fs import write_all
 from logstore.seams.memory_fs import MemoryFileSystem
+from spark_connector.batch_marks import Content
 from spark_connector.staging import KEPT_MS, Attempt, Receipt, StagedBatch, Staging, attempt_of
 
 ROOT = "/store"
@@ -33,7 +34,7 @@ def stage(staging: Staging, batches: list[StagedBatch], attempt: Attempt | None 
     file = staging.create(Attempt("q-1", 3, 0, 7) if attempt is None else attempt)
     for batch in batches:
         file.append(batch)
-    return file.finish()
+    return file.finish(Content(3, 7))
 
 
 def rewrite(fs: MemoryFileSystem, path: str, content: bytes) -> None:
@@ -133,7 +134,7 @@ def test_a_full_disk_is_named_and_the_file_discarded() -> None:
     with pytest.raises(DiskFullError):
         file.append(BATCHES[2])
     file.append(BATCHES[1])  # it goes on where it was
-    assert list(staging.read(file.finish())) == BATCHES[:2]
+    assert list(staging.read(file.finish(Content(3, 7)))) == BATCHES[:2]
     other = staging.create(Attempt("q", 0, 1, 1))
     other.discard()
     assert len(fs.listdir(staging.folder)) == 1

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import cast
 
-from logstore.api.backend import Backend, ProduceItem
+from logstore.api.backend import Backend
+from logstore.api.records import ProduceItem
 from logstore.format.batch import encode_batch
 from spark_connector.staging import StagedBatch, StagingFile
 from spark_connector.staging_backend import StagingBackend

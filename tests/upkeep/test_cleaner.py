@@ -10,6 +10,7 @@ import pytest
 
 from logstore.directory import topic_state
 from logstore.errors import CorruptBatchError, InvalidArgumentError
+from logstore.log.cleaning.cleaner_mark import raise_mark
 from logstore.ownership.live import MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
@@ -101,19 +102,6 @@ def test_a_dirty_log_is_cleaned_up_to_its_active_segment_and_the_point_survives(
         assert again._registry.get("t").log(0).cleaner_point == active
         desk.run(again, 30_000)
         assert len(desk.diary.made) == 1, "clean is clean, after a restart too"
-
-
-def test_a_truncated_log_is_clean_no_further_than_it_goes() -> None:
-    desk = Desk()
-    with desk.open() as store:
-        store.create_topic("t", 1, COMPACT | {"visible.after": "flush", "flush.ms": "1000000"})
-        partition = store.partition("t", 0)
-        for number in range(60):
-            partition.append([(b"k", b"%d" % number * 50)], acks=1)
-        log = store._registry.get("t").log(0)
-        log.cleaner_point = log.next_offset
-        log.truncate_to(log.high_watermark)
-        assert log.cleaner_point == log.next_offset < 60
 
 
 def test_slices_are_short_and_leave_nine_tenths_of_the_time() -> None:
@@ -329,7 +317,7 @@ def test_an_idle_active_segment_is_rolled_and_cleaned() -> None:
         assert len(store._registry.get("t").log(0).segments) == 2, "an empty one is not rolled"
 
 
-def test_a_horizon_is_waited_for_by_the_clock_and_known_anew_after_a_restart() -> None:
+def test_a_horizon_is_waited_for_by_the_clock() -> None:
     desk = Desk()
     with desk.filled() as store:
         desk.diary.fields = {"next_horizon_ms": desk.clock.wall_ms() + 600_000}
@@ -345,10 +333,41 @@ def test_a_horizon_is_waited_for_by_the_clock_and_known_anew_after_a_restart() -
     with desk.open() as again:
         again.pin("t")
         again.partition("t", 0).append([(b"k", b"v")])
-        desk.run(again, SHORTEST_HORIZON_MS - 1000)
+        desk.run(again, 10_000_000)
+        assert len(desk.diary.made) == 2, "a later process knows that nothing waits"
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_a_horizon_outlives_the_process_that_stamped_it(owned: bool) -> None:
+    desk = Desk()
+    with desk.filled() as store:
+        desk.diary.fields = {"next_horizon_ms": desk.clock.wall_ms() + 600_000}
+        desk.run(store, 60_000)
+    desk.diary.fields = {}
+    with desk.open() as again:
+        if owned:
+            again.pin("t")
+        desk.run(again, 500_000)
+        assert len(desk.diary.made) == 1
+        desk.run(again, 60_000)
         assert len(desk.diary.made) == 2
         desk.run(again, 10_000_000)
-        assert len(desk.diary.made) == 3, "once"
+        assert len(desk.diary.made) == 2, "once"
+
+
+@pytest.mark.parametrize("owned", [False, True])
+def test_where_no_cleaning_told_of_a_horizon_one_has_to_look(owned: bool) -> None:
+    desk = Desk()
+    with desk.filled() as store:
+        desk.run(store, 60_000)
+    raise_mark(desk.fs, "/s/t-0", 1)  # as an earlier version, or a process that died, leaves it
+    with desk.open() as again:
+        if owned:
+            again.pin("t")
+        desk.run(again, SHORTEST_HORIZON_MS - 1000)
+        assert len(desk.diary.made) == 1
+        desk.run(again, 10_000_000)
+        assert len(desk.diary.made) == 2, "once"
 
 
 def test_a_clock_set_ahead_makes_no_tombstone_old() -> None:

@@ -53,15 +53,26 @@ def test_the_last_result_and_the_totals() -> None:
 
 
 def test_a_horizon_is_unknown_until_a_cleaning_tells_and_never_right_behind_it() -> None:
-    ledger = CleaningLedger()
-    assert ledger.horizon_ms(PLACE, 500) == 500
-    assert ledger.horizon_ms(PLACE, 900) == 500, "the first question counts"
-    ledger.finished(PLACE, result(), finished_ms=1000, took_s=0)
-    assert ledger.horizon_ms(PLACE, 900) == NEVER
-    ledger.finished(PLACE, result(10**9), finished_ms=1000, took_s=0)
-    assert ledger.horizon_ms(PLACE, 900) == 10**9
-    ledger.finished(PLACE, result(7), finished_ms=1000, took_s=0)
-    assert ledger.horizon_ms(PLACE, 900) == 1000 + SHORTEST_HORIZON_MS
+    ledger, point = CleaningLedger(), result().cleaned_to
+
+    def known(unknown_ms: int) -> int:
+        return ledger.horizon_ms(PLACE, point, lambda: None, unknown_ms)
+
+    assert known(500) == 500
+    assert known(900) == 500, "the first question counts"
+    for told, due in ((NEVER, NEVER), (10**9, 10**9), (7, 1000 + SHORTEST_HORIZON_MS)):
+        assert ledger.finished(PLACE, result(told), finished_ms=1000, took_s=0) == due
+        assert known(900) == due
+
+
+def test_the_mark_is_asked_once_for_each_point_that_another_process_reached() -> None:
+    ledger, asked = CleaningLedger(), []
+
+    def read() -> int:
+        asked.append(1)
+        return 70 + len(asked)
+
+    assert [ledger.horizon_ms(PLACE, point, read, 5) for point in (3, 3, 8, 8)] == [71, 71, 72, 72]
 
 
 def test_a_deleted_topic_is_forgotten() -> None:

@@ -233,7 +233,7 @@ def test_the_thread_flushes_and_is_not_late_for_the_most_urgent(tmp_path: Path) 
 
 
 def test_the_thread_gives_up_an_idle_topic_beside_a_waiting_fetch(tmp_path: Path) -> None:
-    from logstore.api.backend import FetchRequest
+    from logstore.api.records import FetchRequest
 
     root = str(tmp_path / "store")
     with LogStore(root, lock_idle_release_s=0.05) as store, LogStore(root, lock_timeout_s=10) as other:

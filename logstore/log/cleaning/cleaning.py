@@ -62,9 +62,9 @@ class CleanRequest:
     ``start_offset``: first dirty offset, the key map starts there; ``end_offset``: nothing at or past it is
     touched; ``now_ms``: wall clock, for horizons; ``key_map_bytes``: bound of the key map;
     ``active_producers``: producer id -> last offset of its last data batch, which stays, if only without
-    records; ``erase``: instead of compacting, drop every record with one of these keys below ``end_offset``
-    (no key map, no tombstones, no merging); ``file_delete_delay_s``: how long old files stay as `.deleted`,
-    0 removes them at once.
+    records, for ``producer_expiration_ms``; ``erase``: instead of compacting, drop every record with one of these
+    keys below ``end_offset`` (no key map, no tombstones, no merging); ``file_delete_delay_s``: how long old files
+    stay as `.deleted`, 0 removes them at once.
     """
 
     start_offset: int
@@ -76,6 +76,7 @@ class CleanRequest:
     index_interval_bytes: int
     key_map_bytes: int
     active_producers: Mapping[int, int]
+    producer_expiration_ms: int = 86_400_000
     erase: frozenset[bytes] | None = None
     file_delete_delay_s: float
 
@@ -84,7 +85,8 @@ class CleanRequest:
 class CleanResult:
     """``cleaned_to``: the new first dirty offset (a full key map: less than asked). Counts are of the segments
     looked at. ``next_horizon_ms``: the earliest delete horizon still to come, when another cleaning will have
-    something to remove; -1 if there is none."""
+    something to remove; -1 if there is none. ``tombstones``: those that stay, and wait for their horizon;
+    ``removed_tombstones``: those whose horizon has passed (one that a newer record replaces is not counted)."""
 
     cleaned_to: int
     bytes_before: int
@@ -94,6 +96,8 @@ class CleanResult:
     segments_before: int
     segments_after: int
     next_horizon_ms: int
+    tombstones: int = 0
+    removed_tombstones: int = 0
 
 
 class CleanProgress(NamedTuple):
@@ -119,10 +123,14 @@ class _Tally:
     segments_before: int = 0
     segments_after: int = 0
     next_horizon_ms: int = -1
+    tombstones: int = 0
+    removed_tombstones: int = 0
 
     def count(self, header: BatchHeader, decision: Decision, now_ms: int) -> None:
         self.records_before += header.records_count
         self.records_after += decision.records
+        self.tombstones += decision.tombstones
+        self.removed_tombstones += decision.removed_tombstones
         self._note_horizon(decision.horizon_ms, now_ms)
 
     def _note_horizon(self, horizon_ms: int, now_ms: int) -> None:
@@ -136,6 +144,8 @@ class _Tally:
         self.records_after += other.records_after
         self.segments_before += other.segments_before
         self.segments_after += other.segments_after
+        self.tombstones += other.tombstones
+        self.removed_tombstones += other.removed_tombstones
         self._note_horizon(other.next_horizon_ms, -1)
 
 
@@ -230,6 +240,7 @@ class Cleaning:
                 now_ms=request.now_ms,
                 delete_retention_ms=request.delete_retention_ms,
                 active_producers=request.active_producers,
+                producer_expiration_ms=request.producer_expiration_ms,
             )
             judge = Compaction(rules, keys, aborted)
         self._phase, self._end = "write", end
@@ -255,6 +266,8 @@ class Cleaning:
             segments_before=tally.segments_before,
             segments_after=tally.segments_after,
             next_horizon_ms=tally.next_horizon_ms,
+            tombstones=tally.tombstones,
+            removed_tombstones=tally.removed_tombstones,
         )
 
     def _settle(self) -> None:

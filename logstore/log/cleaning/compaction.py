@@ -3,7 +3,8 @@
 Offsets never change. A record stays if nothing newer of its key lies below the end of the key map. Tombstones
 and markers go in two steps (KIP-534): the first cleaning that could do without one stamps a delete horizon into
 its batch, one that comes after the horizon drops it. Records of aborted transactions go at once; a marker is
-done without when no data batch of its transaction is left.
+done without when no data batch of its transaction is left, which may be the same cleaning's work: data lies before
+its marker, and goes before it or together with it.
 
 A batch that loses all its records goes, too. Where batches went, one batch without records, of 61 bytes, covers
 their offsets up to the next that stays: so the offsets of a log stay without gaps, no checksum has to be
@@ -37,6 +38,7 @@ from logstore.format.control import ControlType, decode_control_batch
 from logstore.format.record_spans import joined, key_column, rebased, record_bounds, timestamp_deltas
 from logstore.format.varint import INT32_MAX, INT64_MAX, INT64_MIN
 from logstore.log.cleaning.key_offsets import LIVE_TOMBSTONE, KeyOffsets
+from logstore.log.producers.producer_state import FIRST_NAMED_ID
 from logstore.log.producers.transaction_index import AbortedTransaction
 
 INDEX_ROW_BYTES = 12  # of the larger index
@@ -103,12 +105,16 @@ class Action(Enum):
 
 
 class Decision(NamedTuple):
-    """``records``: how many stay; ``horizon_ms``: when more of it may go, -1 for nothing or not known yet."""
+    """``records``: how many stay; ``horizon_ms``: when more of it may go, -1 for nothing or not known yet;
+    ``tombstones``: how many of the records that stay wait for a horizon; ``removed_tombstones``: how many went
+    because theirs has passed."""
 
     action: Action
     records: int = 0
     data: bytes = b""
     horizon_ms: int = -1
+    tombstones: int = 0
+    removed_tombstones: int = 0
 
 
 _DROP = Decision(Action.DROP)
@@ -116,11 +122,13 @@ _DROP = Decision(Action.DROP)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionRules:
-    """``now_ms``: wall clock; ``active_producers``: id -> last offset of its last data batch."""
+    """``now_ms``: wall clock; ``active_producers``: id -> last offset of its last data batch;
+    ``producer_expiration_ms``: after how long without a batch a producer is none of these any more."""
 
     now_ms: int
     delete_retention_ms: int
     active_producers: Mapping[int, int]
+    producer_expiration_ms: int = 86_400_000
 
 
 class _Horizons(NamedTuple):
@@ -140,7 +148,7 @@ class Compaction:
         self._rules = rules
         self._keys = keys
         self._aborted = aborted
-        self._with_data: set[int] = set()  # producers whose transaction at this place has data batches
+        self._with_data: set[int] = set()  # producers whose transaction at this place keeps data batches
 
     def mark(self) -> frozenset[int]:
         """Where it stands; ``return_to`` goes back there."""
@@ -154,20 +162,27 @@ class Compaction:
         keep = Decision(Action.KEEP, header.records_count)
         if header.is_control:
             return self._control(header, data, keep)
-        if header.is_transactional:
-            self._with_data.add(header.producer_id)
         if header.base_offset >= self._keys.end_offset:
-            return keep
-        if header.records_count == 0 or self._aborted.covers(header):
-            return self._without_records(header)
-        return self._data(header, data, keep)
+            decision = keep
+        elif header.records_count == 0 or self._aborted.covers(header):
+            decision = self._without_records(header)
+        else:
+            decision = self._data(header, data, keep)
+        if header.is_transactional and decision.action is not Action.DROP:
+            self._with_data.add(header.producer_id)
+        return decision
 
     def _without_records(self, header: BatchHeader) -> Decision:
-        if self._rules.active_producers.get(header.producer_id) != header.last_offset:
+        """The last batch of a producer stays, without records, until the producer is forgotten."""
+        rules = self._rules
+        if rules.active_producers.get(header.producer_id) != header.last_offset:
             return _DROP
+        until_ms = -1  # a named producer is never forgotten
+        if header.producer_id < FIRST_NAMED_ID:
+            until_ms = min(rules.now_ms + rules.producer_expiration_ms, INT64_MAX)
         if header.records_count == 0:
-            return Decision(Action.KEEP)
-        return Decision(Action.WRITE, 0, emptied(header))
+            return Decision(Action.KEEP, horizon_ms=until_ms)
+        return Decision(Action.WRITE, 0, emptied(header), until_ms)
 
     def _control(self, header: BatchHeader, data: memoryview, keep: Decision) -> Decision:
         if header.records_count == 0:
@@ -207,31 +222,35 @@ class Compaction:
             kept = [number for number in kept if number >= past or column.keys[number] is not None]
         nulls = set(kept).intersection(column.nulls) if column.nulls else ()
         stays = {number for number in nulls if number < past}
+        removed = 0
         if stays and header.has_delete_horizon and self._due(header):
             kept = [number for number in kept if number not in stays]
+            removed = len(stays)
             stays.clear()
         if not kept:
-            return self._without_records(header)
+            return self._without_records(header)._replace(removed_tombstones=removed)
         rules = self._horizons(header, bool(stays), whole)
         if len(kept) == count and rules.stamp is None:
-            return keep._replace(horizon_ms=rules.horizon_ms)
-        return rules.on(_rewritten(header, section, column.bounds, column.shifted, kept, rules.stamp))
+            return keep._replace(horizon_ms=rules.horizon_ms, tombstones=len(stays))
+        decision = rules.on(_rewritten(header, section, column.bounds, column.shifted, kept, rules.stamp))
+        return decision._replace(tombstones=len(stays), removed_tombstones=removed)
 
     def _of_map(self, header: BatchHeader, data: memoryview, keep: Decision, live: bytearray) -> Decision:
         """A batch whose records are all in the map, at consecutive offsets: ``live`` says which stay."""
-        stays = LIVE_TOMBSTONE in live
+        stays, removed = live.count(LIVE_TOMBSTONE), 0
         if stays and header.has_delete_horizon and self._due(header):
             live = live.replace(bytes((LIVE_TOMBSTONE,)), b"\0")
-            stays = False
+            stays, removed = 0, stays
         kept = list(compress(range(len(live)), live))
         if not kept:
-            return self._without_records(header)
-        rules = self._horizons(header, stays, True)
+            return self._without_records(header)._replace(removed_tombstones=removed)
+        rules = self._horizons(header, stays > 0, True)
         if len(kept) == len(live) and rules.stamp is None:
-            return keep._replace(horizon_ms=rules.horizon_ms)
+            return keep._replace(horizon_ms=rules.horizon_ms, tombstones=stays)
         section = records_section(data, 0, header)
         bounds, shifted = record_bounds(section, len(live))
-        return rules.on(_rewritten(header, section, bounds, shifted, kept, rules.stamp))
+        decision = rules.on(_rewritten(header, section, bounds, shifted, kept, rules.stamp))
+        return decision._replace(tombstones=stays, removed_tombstones=removed)
 
     def _horizons(self, header: BatchHeader, stays: bool, whole: bool) -> _Horizons:
         """``stays``: a tombstone that could go later does; ``whole``: the map covers all of the batch."""

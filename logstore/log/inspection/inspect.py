@@ -133,12 +133,13 @@ def partition_folders(fs: FileSystem, root: str) -> list[PartitionFolder]:
     found = []
     for name in list_folder(fs, root):
         match = _PARTITION_NAME.fullmatch(name)
-        if match and int(match[2]) < MAX_PARTITIONS and _is_folder(fs, f"{root}/{name}"):
+        if match and int(match[2]) < MAX_PARTITIONS and is_folder(fs, f"{root}/{name}"):
             found.append(PartitionFolder(match[1], int(match[2]), f"{root}/{name}"))
     return sorted(found, key=lambda folder: (folder.topic, folder.partition))
 
 
-def _is_folder(fs: FileSystem, path: str) -> bool:
+def is_folder(fs: FileSystem, path: str) -> bool:
+    """Whether there is a folder of that name, which is no symbolic link."""
     try:
         return fs.stat(path).is_dir
     except OSError:
@@ -202,6 +203,14 @@ def scan_segment(fs: FileSystem, path: str, base_offset: int, *, position: int =
     except OSError as error:
         raise from_os_error(error, "open", path) from error
     try:
+        yield from scan_file(file, path, base_offset, position=position)
+    finally:
+        file.close()
+
+
+def scan_file(file: File, path: str, base_offset: int, *, position: int = 0) -> Iterator[Span]:
+    """As ``scan_segment``, of a segment that the caller has open; its name ``path`` is for messages."""
+    try:
         window = Window(file, file.size())
         while position < window.size:
             span = _span_at(window, position, base_offset)
@@ -209,8 +218,6 @@ def scan_segment(fs: FileSystem, path: str, base_offset: int, *, position: int =
             position += span.header.size if isinstance(span, ScannedBatch) else span.length
     except OSError as error:
         raise from_os_error(error, "read", path) from error
-    finally:
-        file.close()
 
 
 class _DamageError(Exception):

@@ -13,11 +13,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from logstore.errors import LogStoreError, MissingExtraError, StorageError, from_os_error
+from logstore.errors import (
+    DamagedStoreError,
+    LogStoreError,
+    MissingExtraError,
+    StorageError,
+    UnsupportedStoreVersionError,
+    from_os_error,
+)
 from logstore.format.batch import decode_batches
 from logstore.format.control import decode_control_batch
 from logstore.log import checkpoints, epochs
-from logstore.log.cleaning import cleaner_mark
+from logstore.log.cleaning import cleaner_mark, swap
 from logstore.log.epochs import Epochs
 from logstore.log.inspection.inspect import (
     INT32_MAX,
@@ -77,6 +84,14 @@ class Totals:
         if self.progress is not None:
             self.progress(count)
 
+    def add(self, other: Totals) -> None:
+        """Count what another one counted; its progress was told already."""
+        self.partitions += other.partitions
+        self.segments += other.segments
+        self.batches += other.batches
+        self.records += other.records
+        self.bytes += other.bytes
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionFacts:
@@ -110,7 +125,22 @@ def verify_partition(
 ) -> Iterator[Fault]:
     """All faults of one partition, in the order of its files. StorageError when the disk refuses to read."""
     totals.partitions += 1
-    yield from _PartitionCheck(fs, folder, facts, totals).run()
+    try:
+        check = _PartitionCheck(fs, folder, facts, totals)
+    except (DamagedStoreError, UnsupportedStoreVersionError) as error:
+        yield Fault(getattr(error, "path", None) or folder.path, -1, "swap", error.message)
+        return
+    yield from check.run()
+
+
+def _half_placed(fs: FileSystem, directory: str) -> set[int]:
+    """Base offsets of cleaned segments whose index files may still be those of the segments before: a cleaning
+    was cut short between its renames, and the next owner does the rest."""
+    try:
+        found = swap.pending(fs, directory, list_folder(fs, directory))
+    except OSError as error:
+        raise from_os_error(error, "read a swap in", directory) from error
+    return {base for one in found for base, _ in one.new}
 
 
 class _PartitionCheck:
@@ -126,6 +156,7 @@ class _PartitionCheck:
         self._epochs = Epochs()
         self._transactions = TransactionCheck(fs, folder.path)
         self._bases = segment_base_offsets(fs, folder.path)
+        self._half_placed = _half_placed(fs, folder.path)
         self._next_offset = self._bases[0] if self._bases else 0
         self._leader_epoch = -1
         self._cut = False  # recovery will cut here: nothing behind it counts
@@ -178,7 +209,11 @@ class _PartitionCheck:
         try:
             topic_id = checkpoints.decode_metadata(read_small(self._fs, path), path)
         except FileNotFoundError:
-            yield Fault(path, -1, "metadata", "missing; it holds the topic's id")
+            if self._bases:
+                yield Fault(path, -1, "metadata", "missing; it holds the topic's id")
+            else:  # it is durable before the first segment is made
+                text = "missing: the folder's creation was cut short; the first record's writer makes it"
+                yield Fault(path, -1, "metadata", text, warning=True)
         except LogStoreError as error:
             yield Fault(path, 0, "metadata", error.message)
         else:
@@ -240,6 +275,7 @@ class _PartitionCheck:
             self._totals.add_bytes(span.header.size)
         point = self._facts.recovery_point
         rebuilt = not self._facts.clean and (point is None or not 0 <= self._next_offset <= point)
+        rebuilt = rebuilt or base_offset in self._half_placed
         for finding in indexes.finish():
             yield Fault(*finding, warning=rebuilt or finding[2] == "missing")
         for finding in self._transactions.finish(base_offset):

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 
 from logstore.config import parse_topic_config
 from logstore.directory import topic_state
 from logstore.directory.catalogue import CATALOGUE_NAME, Catalogue, CatalogueFile, TopicEntry
 from logstore.directory.layout import DirectoryKind, classify_directory
+from logstore.directory.partition_folder import deletion_note_path
 from logstore.directory.topic_state import TopicState
-from logstore.errors import DamagedStoreError, LogStoreError, UnsupportedStoreVersionError, from_os_error
+from logstore.errors import (
+    DamagedStoreError,
+    LogStoreError,
+    StorageError,
+    UnsupportedStoreVersionError,
+    from_os_error,
+)
 from logstore.kafka_directory.verify_broker import verify_broker
-from logstore.log.inspection.inspect import PartitionFolder, list_folder, partition_folders
+from logstore.log.checkpoints import METADATA_FILE, decode_metadata
+from logstore.log.inspection.inspect import (
+    PartitionFolder,
+    is_folder,
+    list_folder,
+    partition_folders,
+    read_small,
+)
 from logstore.log.inspection.verify import Fault, PartitionFacts, Totals, verify_partition
-from logstore.seams.fs import FileSystem
+from logstore.seams.fs import FileSystem, exists
+
+logger = logging.getLogger(__name__)
 
 _ROOT_NAMES = re.compile(
     r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.locks.*|lost\+found"
     r"|\.cache|\.staging"  # what layers above keep beside the logs: may go at any time, is no part of a backup
 )
+_LOOKS = 3  # at what seems wrong while somebody is at work
 _DELETED_FOLDER = re.compile(r".+-\d+\..+-delete")
 
 
@@ -28,8 +47,9 @@ def verify_store(
 ) -> Iterator[Fault]:
     """All faults of a store, or of some of its topics. ``boot_id``: the running boot's (``Clock.boot_id``).
 
-    A damaged catalogue is a fault, and the partitions are verified by their folders alone. Raises
-    StoreNotFoundError, ForeignDirectoryError and the like for a directory that is no store.
+    Writers and administrators may be at work: what only shows because a file was replaced or removed while it was
+    looked at is no fault. A damaged catalogue is one, and the partitions are verified by their folders alone.
+    Raises StoreNotFoundError, ForeignDirectoryError and the like for a directory that is no store.
     """
     if classify_directory(fs, root) is DirectoryKind.KAFKA:
         yield from verify_broker(fs, root, totals, topics=topics)
@@ -38,22 +58,20 @@ def verify_store(
         catalogue = _load_catalogue(fs, root)
     except (DamagedStoreError, UnsupportedStoreVersionError) as error:
         yield Fault(f"{root}/{CATALOGUE_NAME}", 0, "catalogue", error.message)
-        catalogue = None
-    folders = partition_folders(fs, root)
-    if catalogue is None:
-        for folder in folders:
+        for folder in partition_folders(fs, root):
             if topics is None or folder.topic in topics:
                 yield from verify_partition(fs, folder, PartitionFacts(), totals)
         return
     chosen = sorted(catalogue.topics) if topics is None else sorted(topics)
     entries = [catalogue.topic(name) for name in chosen]
+    check = _StoreCheck(fs, root, boot_id, totals, catalogue)
     if topics is None:
-        yield from _check_root(fs, root, catalogue, folders)
+        yield from check.root()
     for entry in entries:
-        yield from _verify_topic(fs, root, boot_id, entry, folders, totals)
+        yield from check.topic(entry)
 
 
-def _load_catalogue(fs: FileSystem, root: str) -> Catalogue | None:
+def _load_catalogue(fs: FileSystem, root: str) -> Catalogue:
     file = CatalogueFile(fs, root)
     try:
         return file.load()
@@ -61,58 +79,165 @@ def _load_catalogue(fs: FileSystem, root: str) -> Catalogue | None:
         file.close()
 
 
-def _check_root(
-    fs: FileSystem, root: str, catalogue: Catalogue, folders: list[PartitionFolder]
-) -> Iterator[Fault]:
-    known = {folder.path: folder for folder in folders}
-    for name in list_folder(fs, root):
-        path = f"{root}/{name}"
-        folder = known.get(path)
-        if folder is not None:
-            entry = catalogue.topics.get(folder.topic)
-            if entry is None or folder.partition >= entry.partitions:
-                text = "the catalogue has no such partition: an interrupted creation or deletion, or a stray"
-                empty = all(fs.stat(f"{path}/{inner}").size == 0 for inner in _logs(fs, path))
-                yield Fault(path, -1, "name", text, warning=empty)
-        elif _DELETED_FOLDER.fullmatch(name):
-            yield Fault(path, -1, "leftover", "a deleted topic's folder on its way out", warning=True)
-        elif not _ROOT_NAMES.fullmatch(name):
-            yield Fault(path, -1, "name", "nothing in a store has such a name; move it elsewhere")
+class _StoreCheck:
+    """One walk over a store whose catalogue can be read. ``_catalogue``: as last seen."""
+
+    def __init__(self, fs: FileSystem, root: str, boot_id: str, totals: Totals, catalogue: Catalogue) -> None:
+        self._fs = fs
+        self._root = root
+        self._boot_id = boot_id
+        self._totals = totals
+        self._catalogue = catalogue
+
+    # --- the root ---
+
+    def root(self) -> Iterator[Fault]:
+        known = {folder.path: folder for folder in partition_folders(self._fs, self._root)}
+        for name in list_folder(self._fs, self._root):
+            path = f"{self._root}/{name}"
+            folder = known.get(path)
+            if folder is not None:
+                if not self._has(folder):
+                    yield from self._stray(folder)
+            elif _DELETED_FOLDER.fullmatch(name):
+                yield Fault(path, -1, "leftover", "a deleted topic's folder on its way out", warning=True)
+            elif not _ROOT_NAMES.fullmatch(name):
+                yield Fault(path, -1, "name", "nothing in a store has such a name; move it elsewhere")
+
+    def _has(self, folder: PartitionFolder) -> bool:
+        entry = self._catalogue.topics.get(folder.topic)
+        return entry is not None and folder.partition < entry.partitions
+
+    def _stray(self, folder: PartitionFolder) -> Iterator[Fault]:
+        """A folder that the catalogue did not have when it was last seen."""
+        path = folder.path
+        text = "the catalogue has no such partition: an interrupted creation or deletion, or a stray"
+        leftover = self._is_being_deleted(path) or not any(map(self._size, _logs(self._fs, path)))
+        self._catalogue = _load_catalogue(self._fs, self._root)
+        if not self._has(folder) and exists(self._fs, path):
+            yield Fault(path, -1, "name", text, warning=leftover)
+
+    def _size(self, path: str) -> int:
+        try:
+            return self._fs.stat(path).size
+        except FileNotFoundError:
+            return 0  # its topic is being deleted
+        except OSError as error:
+            raise from_os_error(error, "look at", path) from error
+
+    def _is_being_deleted(self, path: str) -> bool:
+        """Whether a deletion that came past the catalogue is noted: the next opening finishes it."""
+        metadata = f"{path}/{METADATA_FILE}"
+        try:
+            topic_id = decode_metadata(read_small(self._fs, metadata), metadata)
+            return exists(self._fs, deletion_note_path(self._root, topic_id))
+        except (LogStoreError, FileNotFoundError):
+            return False
+
+    # --- topics ---
+
+    def topic(self, entry: TopicEntry) -> Iterator[Fault]:
+        yield from self._settled(entry, self._look_at_topic, None)
+        for partition in range(entry.partitions):
+            yield from self._settled(entry, partial(self._look_at_partition, partition), partition)
+
+    def _settled(
+        self,
+        entry: TopicEntry,
+        look: Callable[[TopicEntry, Totals], Iterable[Fault]],
+        partition: int | None,
+    ) -> list[Fault]:
+        """What is found wrong, and stays. A look takes its time, and may see one file from before a change and
+        another from after it: it is repeated if anything has changed, and what does not show again is no fault."""
+        found: list[Fault] = []
+        stays: set[tuple[str, int, str]] | None = None
+        totals = self._totals
+        for _ in range(_LOOKS):
+            before = self._stamp(entry, partition)
+            totals = Totals(progress=self._totals.progress)
+            found = list(look(entry, totals))
+            wrong = {fault[:3] for fault in found if not fault.warning}
+            stays = wrong if stays is None else stays & wrong
+            if not wrong:
+                break
+            settled = self._stamp(entry, partition) == before
+            self._catalogue = _load_catalogue(self._fs, self._root)
+            now = self._catalogue.topics.get(entry.name)
+            if now is None or now.topic_id != entry.topic_id:
+                return []  # deleted meanwhile
+            if settled and now == entry:
+                stays = wrong
+                break
+            entry = now
+        self._totals.add(totals)
+        return [fault for fault in found if fault.warning or fault[:3] in (stays or ())]
+
+    def _stamp(self, entry: TopicEntry, partition: int | None) -> object:
+        """Differs if a file has changed that a look sees."""
+        parts: list[object] = [self._identity(f"{self._root}/{CATALOGUE_NAME}")]
+        parts.append(self._identity(topic_state.state_path(self._root, entry.name)))
+        if partition is not None:
+            folder = f"{self._root}/{entry.name}-{partition}"
+            try:
+                names = sorted(self._fs.listdir(folder))
+            except OSError:
+                names = []  # it says so itself when it is looked at
+            parts += [(name, self._identity(f"{folder}/{name}")) for name in names]
+        return parts
+
+    def _identity(self, path: str) -> object:
+        try:
+            return self._fs.stat(path)
+        except OSError as error:
+            return error.errno
+
+    def _look_at_topic(self, entry: TopicEntry, totals: Totals) -> Iterator[Fault]:
+        del totals
+        path = topic_state.state_path(self._root, entry.name)
+        try:
+            state = topic_state.load(self._fs, self._root, entry.name)
+        except LogStoreError as error:
+            yield Fault(path, 0, "state", error.message)
+        else:
+            if state is not None and state.topic_id != entry.topic_id:
+                text = f"it belongs to the topic id {state.topic_id}, the catalogue says {entry.topic_id}"
+                yield Fault(path, -1, "state", text, warning=True)  # an earlier topic's: not believed
+        try:
+            parse_topic_config(entry.config)
+        except LogStoreError as error:
+            text = f"topic {entry.name!r}: {error.message}"
+            yield Fault(f"{self._root}/{CATALOGUE_NAME}", -1, "config", text)
+
+    def _look_at_partition(self, partition: int, entry: TopicEntry, totals: Totals) -> Iterator[Fault]:
+        state: TopicState | None = None
+        try:
+            state = topic_state.load(self._fs, self._root, entry.name)
+        except LogStoreError as error:
+            logger.debug("verified without its state, which is a fault of its own: %s", error)
+        if state is not None and state.topic_id != entry.topic_id:
+            state = None
+        folder = PartitionFolder(entry.name, partition, f"{self._root}/{entry.name}-{partition}")
+        if not is_folder(self._fs, folder.path):
+            yield from _missing_folder(folder.path, partition, state)
+            return
+        facts = partition_facts(entry, partition, state, self._boot_id)
+        try:
+            yield from verify_partition(self._fs, folder, facts, totals)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            yield Fault(folder.path, -1, "missing", error.message)
 
 
 def _logs(fs: FileSystem, folder: str) -> list[str]:
-    return [name for name in list_folder(fs, folder) if name.endswith(".log")]
-
-
-def _verify_topic(
-    fs: FileSystem,
-    root: str,
-    boot_id: str,
-    entry: TopicEntry,
-    folders: list[PartitionFolder],
-    totals: Totals,
-) -> Iterator[Fault]:
-    path = topic_state.state_path(root, entry.name)
-    state: TopicState | None = None
+    """Paths of the segments in a folder; none if it is gone."""
     try:
-        state = topic_state.load(fs, root, entry.name)
-    except LogStoreError as error:
-        yield Fault(path, 0, "state", error.message)
-    if state is not None and state.topic_id != entry.topic_id:
-        text = f"it belongs to the topic id {state.topic_id}, the catalogue says {entry.topic_id}"
-        yield Fault(path, -1, "state", text, warning=True)  # an earlier topic of that name: not believed
-        state = None
-    try:
-        parse_topic_config(entry.config)
-    except LogStoreError as error:
-        yield Fault(f"{root}/{CATALOGUE_NAME}", -1, "config", f"topic {entry.name!r}: {error.message}")
-    present = {folder.partition: folder for folder in folders if folder.topic == entry.name}
-    for partition in range(entry.partitions):
-        folder = present.get(partition)
-        if folder is None:
-            yield from _missing_folder(f"{root}/{entry.name}-{partition}", partition, state)
-            continue
-        yield from verify_partition(fs, folder, partition_facts(entry, partition, state, boot_id), totals)
+        names = sorted(fs.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise from_os_error(error, "list", folder) from error
+    return [f"{folder}/{name}" for name in names if name.endswith(".log")]
 
 
 def _missing_folder(path: str, partition: int, state: TopicState | None) -> Iterator[Fault]:
@@ -153,8 +278,7 @@ def store_bytes(fs: FileSystem, root: str, topics: Collection[str] | None = None
     for folder in partition_folders(fs, root):
         if topics is not None and folder.topic not in topics:
             continue
-        for name in _logs(fs, folder.path):
-            path = f"{folder.path}/{name}"
+        for path in _logs(fs, folder.path):
             try:
                 total += fs.stat(path).size
             except FileNotFoundError:

@@ -40,6 +40,7 @@ class ProducerJournal:
         where: str,
         loaded: RecoveredProducers,
         now_s: Callable[[], float],
+        high_watermark: int,
     ) -> None:
         self._pool = pool
         self._directory = directory
@@ -51,14 +52,14 @@ class ProducerJournal:
         self._files = (
             threading.Lock()
         )  # a checkpoint's snapshot is written beside appends, and so beside rolls
-        self.first_unstable: int | None = self.states.first_unstable(2**63 - 1)
+        self.first_unstable: int | None = self.states.first_unstable(high_watermark)
 
-    def replace(self, loaded: RecoveredProducers) -> None:
-        """The log was cut: take what is true of the rest."""
+    def replace(self, loaded: RecoveredProducers, high_watermark: int) -> None:
+        """The log was cut, or filled anew: take what is true of it now."""
         self.states = loaded.states
         self.no_producers_at = loaded.no_producers_at
         self._snapshots = set(loaded.snapshots)
-        self.first_unstable = self.states.first_unstable(2**63 - 1)
+        self.first_unstable = self.states.first_unstable(high_watermark)
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
         """What is known of a producer (read it, do not keep it); None: nothing."""

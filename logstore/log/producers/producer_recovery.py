@@ -80,9 +80,11 @@ def recover_producers(
         if segment.next_offset >= point:
             _put_right(pool, segment, replay, clean)
     nothing = len(replay.states) == 0
-    return RecoveredProducers(
-        replay.states, next_offset if nothing else min(no_producers_at, next_offset), frozenset(kept)
-    )
+    if nothing:
+        no_producers_at = next_offset
+    elif no_producers_at > next_offset:
+        no_producers_at = 0  # it was true of records that are gone
+    return RecoveredProducers(replay.states, no_producers_at, frozenset(kept))
 
 
 def _put_right(pool: FilePool, segment: Segment, replay: ProducerReplay, clean: bool) -> None:

@@ -5,6 +5,9 @@
   batch; what is cut is kept beside it as `<segment>.cut-<time>` and reported.
 - Above it, in the same boot, the page cache has survived: only an incomplete last write can be explained, and
   only that is cut. Anything else is damage.
+- What is kept is durable, which does not make it committed: of a replica readers see no more than the high
+  watermark that its state had, and its epochs are those of its records. A node that is alone commits what it
+  recovered, and begins a new epoch after an unclean stop.
 
 A clean partition takes the same way with its end as the recovery point: only the batches behind the newest
 index entry are looked at. Whatever is kept is durable when ``load`` returns; recovery can itself be cut short
@@ -15,20 +18,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError
 from logstore.format.batch import HEADER_SIZE, check_crc, read_header
-from logstore.log.checkpoints import decode_pairs, encode_pairs
 from logstore.log.cleaning import swap
 from logstore.log.cleaning.retirement import DELETED_SUFFIX
-from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.producers import producer_snapshot, transaction_index
 from logstore.log.producers.producer_recovery import RecoveredProducers, recover_producers, replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_state import ProducerStates
+from logstore.log.recovery import snapshot_install
+from logstore.log.recovery.epoch_recovery import recover_epochs
 from logstore.log.recovery.scan import BadBatch, SegmentScan
 from logstore.log.segments import offset_index, time_index
 from logstore.log.segments.file_pool import FilePool
@@ -54,6 +57,9 @@ class LoadRules:
     says the log ends exactly there; ``same_boot``: the page cache of the last writer still exists;
     ``no_producers_at``: see ``PartitionState``; ``seen_s``: the monotonic clock, for idle producers;
     ``leave_cleaned``: another process is cleaning, and its `.cleaned` files are no leftovers.
+    ``high_watermark``: what was durably known to be committed; None: all that is recovered is (a node that is
+    alone). ``epochs``: after an unclean stop "step" begins a new one, as nobody else can elect a leader; "keep" has
+    those whose records are there.
     """
 
     recovery_point: int | None
@@ -66,6 +72,8 @@ class LoadRules:
     no_producers_at: int = 0
     seen_s: float = 0.0
     leave_cleaned: bool = False
+    high_watermark: int | None = None
+    epochs: Literal["step", "keep"] = "step"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +95,17 @@ class RecoveredPartition:
 
 
 class Loaded(NamedTuple):
-    """A partition ready for its writer."""
+    """A partition ready for its writer; all of it is durable. ``installing``: a snapshot took the log's place, and
+    that is to be finished (``snapshot_install``) once the state says where the log begins."""
 
     segments: SegmentList
-    next_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
     epochs: Epochs
     report: RecoveredPartition
     producers: RecoveredProducers
+    installing: bool = False
 
 
 def load(pool: FilePool, directory: str, topic: str, partition: int, rules: LoadRules) -> Loaded:
@@ -123,15 +135,16 @@ class _Recovery:
         self.replay = ProducerReplay(ProducerStates(), 0)
 
     def run(self) -> Loaded:
-        rules = self.rules
         self.pool.forget(self.directory)
         try:
             self.fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
             names = self.fs.listdir(self.directory)
         except FileNotFoundError:
             raise DamagedStoreError(f"{self.directory} is gone", path=self.directory) from None
-        if swap.recover(self.fs, self.directory, names):
+        installed = self._installed(names)
+        if installed or swap.recover(self.fs, self.directory, names):
             names = self.fs.listdir(self.directory)
+        rules = self.rules
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
             if not (rules.leave_cleaned and name.endswith((swap.CLEANED_SUFFIX, DELETED_SUFFIX))):
@@ -151,21 +164,53 @@ class _Recovery:
             )
         self._meet_producers(segments, listing, point)
         segments, next_offset = self._recover_from(segments, point)
-        if segments and next_offset < point:
+        due = point if rules.high_watermark is None else max(point, rules.high_watermark)
+        if segments and next_offset < due:
             path = segments[-1].path()
             raise DamagedStoreError(
-                f"{path} ends at offset {next_offset}, but records up to {point} were durable",
+                f"{path} ends at offset {next_offset}, but records up to {due} were durable",
                 path=path,
                 position=segments[-1].size,
             )
         self._rebuild_missing_indexes(segments[:-1], listing)
-        epochs = self._epochs(segments, next_offset)
+        epochs = recover_epochs(
+            self.fs,
+            self.directory,
+            segments,
+            next_offset,
+            # A node that is alone begins an epoch of its own after an unclean stop, unless nothing was ever there.
+            step=rules.epochs == "step" and not rules.clean,
+            keep_empty=rules.epochs == "step",
+            log_start_offset=rules.log_start_offset,
+        )
         producers = self._producers(segments, next_offset, point)
         if not rules.clean:
             self.fs.sync_dir(self.directory)
         return Loaded(
-            SegmentList(segments), next_offset, epochs, self._report(next_offset, epochs), producers
+            SegmentList(segments),
+            rules.log_start_offset,
+            next_offset,
+            next_offset
+            if rules.high_watermark is None
+            else max(rules.high_watermark, rules.log_start_offset),
+            epochs,
+            self._report(next_offset, epochs),
+            producers,
+            installed,
         )
+
+    def _installed(self, names: list[str]) -> bool:
+        """Carry out the snapshot that was decided on, if there is one: the log begins anew where it says."""
+        with _as_damage(self.directory):
+            snapshot = snapshot_install.pending(self.fs, self.directory, names)
+        if snapshot is None:
+            return False
+        snapshot_install.carry_out(self.pool, self.directory, snapshot)
+        start = snapshot.start_offset
+        self.rules = replace(
+            self.rules, recovery_point=start, log_start_offset=start, high_watermark=start, no_producers_at=0
+        )
+        return True
 
     def _meet_producers(self, segments: list[Segment], listing: Listing, point: int) -> None:
         """What producers had done before ``point``; the scan behind it goes on from there."""
@@ -173,8 +218,10 @@ class _Recovery:
         rules = self.rules
         for segment in segments[max(SegmentList(segments).floor(point), 0) :]:
             segment.closed = False  # not mapped, nor its indexes believed: their ends may have to go
+        # A snapshot knows of no transaction that has ended: one whose marker is not committed yet has to be met.
+        settled = point if rules.high_watermark is None else min(point, rules.high_watermark)
         self.replay = replay_from(
-            self.fs, self.directory, self.snapshots, rules.no_producers_at, point, rules.seen_s
+            self.fs, self.directory, self.snapshots, rules.no_producers_at, settled, rules.seen_s
         )
         with _as_damage(self.directory):
             self.replay.advance(segments, point)
@@ -467,25 +514,6 @@ class _Recovery:
                 segment.rewrite_indexes(self.rules.interval_bytes)
                 self.indexes_rebuilt += 1
 
-    # --- epochs ---
-
-    def _epochs(self, segments: list[Segment], next_offset: int) -> Epochs:
-        """The epoch table, one epoch further after an unclean stop, durable."""
-        path = f"{self.directory}/{EPOCHS_FILE}"
-        rebuilt = not exists(self.fs, path)
-        if rebuilt:
-            entries = _epochs_from_batches(segments)
-        else:
-            entries = decode_pairs(read_file(self.fs, path), path)
-        newest = Epochs(entries).latest  # also of an epoch whose records are cut: it is never given again
-        epochs = Epochs(entry for entry in entries if entry[1] <= next_offset)
-        if not self.rules.clean and (newest >= 0 or next_offset > self.rules.log_start_offset):
-            epochs.assign(newest + 1, next_offset)
-        changed = rebuilt or tuple(entries) != epochs.entries
-        if changed and epochs.entries:
-            replace_file(self.fs, path, encode_pairs(epochs.entries))
-        return epochs
-
     def _report(self, next_offset: int, epochs: Epochs) -> RecoveredPartition:
         return RecoveredPartition(
             topic=self.topic,
@@ -507,15 +535,3 @@ def _as_damage(path: str) -> Iterator[None]:
         yield
     except CorruptBatchError as error:
         raise DamagedStoreError(error.message, path=error.path or path, position=error.position) from error
-
-
-def _epochs_from_batches(segments: list[Segment]) -> list[tuple[int, int]]:
-    """The table as the batches' own epochs tell it: for a checkpoint that is gone."""
-    epochs = Epochs()
-    for segment in segments:
-        scan = SegmentScan(
-            segment.bytes_at, start=0, end=segment.size, next_offset=segment.base_offset, check=False
-        )
-        for _, header, _ in scan:
-            epochs.assign(header.leader_epoch, header.base_offset)
-    return list(epochs.entries)

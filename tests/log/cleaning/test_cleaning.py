@@ -10,7 +10,7 @@ from logstore.errors import CorruptBatchError, InvariantError, LogStoreError, Pa
 from logstore.format.batch import decode_batches, iter_headers
 from logstore.log.cleaning.cleaning import CleanProgress
 from logstore.log.cleaning.retirement import Retirement
-from logstore.log.owned_log import OwnedLog
+from logstore.log.replica_log import ReplicaLog
 from logstore.seams.fs import read_file, write_all
 from logstore.types import Record
 from tests.log.cleanings import (
@@ -26,18 +26,18 @@ from tests.log.cleanings import (
 from tests.log.logs import FOLDER, NOW_MS, Desk, records
 
 
-def started(**settings: object) -> tuple[Desk, OwnedLog]:
+def started(**settings: object) -> tuple[Desk, ReplicaLog]:
     desk = Desk(**({"index_interval_bytes": 100, "tail_cache_bytes": 0} | settings))
     return desk, desk.open()
 
 
-def kept(log: OwnedLog, start: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
+def kept(log: ReplicaLog, start: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
     return pairs(records(log, start))
 
 
-def backwards(log: OwnedLog, start: int) -> list[Record]:
+def backwards(log: ReplicaLog, start: int) -> list[Record]:
     found: list[Record] = []
-    end = log.next_offset
+    end = log.log_end_offset
     while end > start and (part := log.read_back(end)) is not None:
         found += reversed(decode_batches(part.data, "t", 0, start_offset=start, end_offset=end))
         end = part.first_offset
@@ -79,11 +79,11 @@ def test_every_offset_reads_as_the_next_survivor(codec: str) -> None:
     due = [row for row in before if row[0] >= last.get(row[1], 0)]
     assert kept(log) == due
     assert [batch[0] for batch in batches(log)][1:] == [batch[1] + 1 for batch in batches(log)][:-1]
-    for offset in range(log.next_offset):
+    for offset in range(log.log_end_offset):
         assert kept(log, offset) == [row for row in due if row[0] >= offset]
         assert pairs(records(log, offset, max_bytes=1)) == kept(log, offset)
         assert pairs(backwards(log, offset)) == kept(log, offset)[::-1]
-    assert desk.open(recovery_point=log.recovery_point).next_offset == log.next_offset
+    assert desk.open(recovery_point=log.recovery_point).log_end_offset == log.log_end_offset
 
 
 @pytest.mark.parametrize("bound", [1 << 20, 122 * 128, 122 * 200, 1])

@@ -60,7 +60,7 @@ def test_a_clean_partition_is_read_from_its_newest_index_entry_on() -> None:
     fs = desk.fs.crash(KeepNothing())
     again = Desk(fs, **SETTINGS)
     loaded = again.load(recovery_point=17, clean=True)
-    assert loaded.next_offset == 17
+    assert loaded.log_end_offset == 17
     assert loaded.report.scanned_bytes < 4 * ONE
     assert (loaded.report.cut_bytes, loaded.report.indexes_rebuilt) == (0, 0)
     assert loaded.epochs.entries == ((0, 0),)
@@ -69,7 +69,7 @@ def test_a_clean_partition_is_read_from_its_newest_index_entry_on() -> None:
 
 def test_an_empty_folder() -> None:
     loaded = Desk().load()
-    assert (loaded.next_offset, len(loaded.segments), loaded.epochs.latest) == (0, 0, -1)
+    assert (loaded.log_end_offset, len(loaded.segments), loaded.epochs.latest) == (0, 0, -1)
 
 
 def test_after_a_kill_all_is_there_and_the_epoch_goes_up() -> None:
@@ -95,7 +95,7 @@ def test_pages_that_only_look_clean_are_written_again() -> None:
     with pytest.raises(OSError, match="Input/output"):
         file.sync()
     again, log = reopened(desk.fs.process_crash(), recovery_point=14)
-    assert log.next_offset == 17
+    assert log.log_end_offset == 17
     _, later = reopened(again.fs.crash(KeepNothing()), recovery_point=17, same_boot=False)
     assert values(later) == [ten(number) for number in range(17)]
 
@@ -111,7 +111,7 @@ def test_an_incomplete_last_write_is_cut_in_the_same_boot(kept: int) -> None:
     edited(fs, ACTIVE, 5 * ONE, last)
     again = Desk(fs, **SETTINGS)
     loaded = again.load(recovery_point=14)
-    assert loaded.next_offset == 17
+    assert loaded.log_end_offset == 17
     assert loaded.report.cut_bytes == kept
     assert len(again.content(12)) == 5 * ONE
     if any(last):
@@ -154,7 +154,7 @@ def test_a_power_loss_cuts_at_the_first_bad_batch(bad: int) -> None:
     edited(fs, ACTIVE, 0, bytes(damaged))
     again = Desk(fs, **SETTINGS)
     loaded = again.load(recovery_point=14, same_boot=False)
-    assert loaded.next_offset == bad
+    assert loaded.log_end_offset == bad
     assert again.content(12) == content[:position]
     (cut,) = loaded.report.cut_files
     assert read_file(fs, cut) == bytes(damaged[position:])
@@ -175,7 +175,7 @@ def test_a_tail_of_zeros_holds_nothing_to_keep(zeros: int) -> None:
     edited(fs, ACTIVE, 5 * ONE, bytes(zeros))
     again = Desk(fs, **SETTINGS)
     loaded = again.load(recovery_point=17, same_boot=False)
-    assert (loaded.next_offset, loaded.report.cut_bytes, loaded.report.cut_files) == (17, zeros, ())
+    assert (loaded.log_end_offset, loaded.report.cut_bytes, loaded.report.cut_files) == (17, zeros, ())
     assert len(again.content(12)) == 5 * ONE
 
 
@@ -186,7 +186,7 @@ def test_segments_behind_the_cut_are_set_aside() -> None:
     whole = read_file(fs, ACTIVE)
     again = Desk(fs, **SETTINGS)
     loaded = again.load(recovery_point=6, same_boot=False)
-    assert loaded.next_offset == 10
+    assert loaded.log_end_offset == 10
     assert again.names() == [f"{0:020d}.log", f"{6:020d}.log"]
     assert again.names(".index") == [f"{0:020d}.index", f"{6:020d}.index"]
     assert whole in [read_file(fs, path) for path in loaded.report.cut_files]
@@ -283,7 +283,7 @@ def test_without_a_state_only_the_last_segment_may_be_unfinished() -> None:
     fs = written().fs.process_crash()
     edited(fs, f"{FOLDER}/{6:020d}.log", 65, b"\xee")
     _, log = reopened(fs, recovery_point=None, same_boot=False)
-    assert log.next_offset == 17  # not looked at: a reader will name the damage
+    assert log.log_end_offset == 17  # not looked at: a reader will name the damage
 
 
 # --- indexes ----------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ def test_an_epoch_whose_records_were_cut_is_never_given_again() -> None:
     append(log, b"under epoch 1")
     assert log.leader_epoch == 1
     _, later = reopened(desk.fs.crash(KeepNothing()), recovery_point=14, same_boot=False)
-    assert later.next_offset == 14
+    assert later.log_end_offset == 14
     assert later.epochs.entries == ((0, 0), (2, 14))
 
 

@@ -1,0 +1,500 @@
+"""The accumulator: open and closed batches by partition, the buffer's bound, and what is ready to go.
+
+No thread, no call to a backend and no clock here: every method takes the time and changes state, so that a
+test or a simulator can drive it step by step. All methods want ``lock`` held unless they say otherwise.
+A batch goes open -> closed -> flying -> done; a failed flight that may be tried again puts it back in front
+of the closed ones. Per partition one flight at a time, so rows arrive in the order they were sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from logstore.api.records import ProduceResult
+from logstore.client.producer.delivery_errors import doubt_error, timeout_error
+from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
+from logstore.client.producer.route import TopicRoute
+from logstore.client.producer.settings import ProducerSettings
+from logstore.errors import (
+    DeliveryTimeoutError,
+    DuplicateSequenceError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    LogStoreError,
+    OutcomeUnknownError,
+    RecordTooLargeError,
+)
+from logstore.format.batch import BatchHeader
+from logstore.invariants import invariant
+from logstore.types import Buffer
+
+# A flight takes at most this much of one partition: enough that handing work between threads (up to 5 ms
+# for the interpreter's lock) costs little, little enough that memory comes back steadily.
+FLIGHT_BYTES = 4 << 20
+# An open batch holds at first up to one in this many of the buffer's free bytes, then doubles as it needs.
+RESERVE_SHARE = 64
+RETRY_FIRST_S = 0.02
+RETRY_MOST_S = 1.0
+# A flight that is still out this long after its time is given up on, so that nobody waits for ever.
+FLIGHT_GRACE_S = 1.0
+# Failed batches that nobody asked about, kept for flush() and close() to report.
+UNREPORTED_KEPT = 100
+
+# A batch refused for one of its records: cut it, so that only the record that is wrong fails.
+ONE_RECORD_ERRORS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)
+# The batch may be in: sending it again could put it in twice.
+UNKNOWN_OUTCOMES = (OutcomeUnknownError, DeliveryTimeoutError)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the producer was made; written with the lock held."""
+
+    records: int = 0
+    batches: int = 0
+    produced_bytes: int = 0  # of encoded batches
+    produce_calls: int = 0
+    retries: int = 0
+    failed_records: int = 0
+    waits_for_room: int = 0
+
+
+class Accumulator:
+    def __init__(self, settings: ProducerSettings) -> None:
+        self.settings = settings
+        self.lock = threading.Lock()
+        self.driver: Driver | None = None  # the sender, which every batch hands to those who wait for it
+        self.active: dict[PartitionQueue, None] = {}  # those with batches that are not done
+        self.opened = 0  # batches ever opened
+        self.buffered_bytes = 0
+        self.room_waiters: deque[threading.Lock] = deque()
+        self.draining = False  # flush or close: no batch lingers
+        self.counters = Counters()
+        self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
+        self.stops_at_failure = (
+            False  # a named producer or a transaction: what it sends next would leave a gap
+        )
+        self.stopped: LogStoreError | None = None  # ... and this is where it did
+
+    # --- rows in ---
+
+    def has_room_for(self, needed_bytes: int) -> bool:
+        return self.buffered_bytes + needed_bytes <= self.settings.buffer_bytes
+
+    def join_room_queue(self) -> threading.Lock:
+        """A lock that is released when bytes of the buffer come back. While somebody waits for that, no
+        open batch lingers."""
+        gate = threading.Lock()
+        gate.acquire()
+        self.room_waiters.append(gate)
+        self.counters.waits_for_room += 1
+        return gate
+
+    def leave_room_queue(self, gate: threading.Lock) -> None:
+        if gate in self.room_waiters:
+            self.room_waiters.remove(gate)
+
+    def append(
+        self, queue: PartitionQueue, row: object, row_bytes: int, alone: int, timestamped: bool, now_s: float
+    ) -> tuple[PendingBatch, int] | None:
+        """Put a row into the open batch, or close that and open the next. None: no room, wait and retry.
+
+        ``row_bytes``, ``alone``: see ``pending.row_bytes`` and ``pending.alone_bytes``; the caller has seen
+        to it that ``alone`` passes neither the topic's limit nor the buffer.
+        """
+        batch = queue.open
+        if batch is not None:
+            size = batch.size_with(row_bytes, timestamped)
+            if size <= batch.cap:
+                if size > batch.reserved and not self._grow(batch, size):
+                    return None
+                return batch, batch.add(row, size, timestamped)
+            self.close_open(queue, full=True)
+        batch = self._open(queue, row_bytes, alone, timestamped, now_s)
+        if batch is None:
+            return None
+        size = min(batch.size_with(row_bytes, timestamped), batch.cap)
+        return batch, batch.add(row, size, timestamped)
+
+    def _open(
+        self, queue: PartitionQueue, row_bytes: int, alone: int, timestamped: bool, now_s: float
+    ) -> PendingBatch | None:
+        cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
+        deadline_s = now_s + self.settings.delivery_timeout_s
+        batch = PendingBatch(queue, self.driver, cap, now_s, deadline_s)
+        size = batch.size_with(row_bytes, timestamped)
+        if size > cap:
+            # Larger than a batch should be, or so near the limit that only the exact size tells: it goes
+            # alone, and its cap is what keeps company out.
+            limit = min(queue.route.max_message_bytes, self.settings.buffer_bytes)
+            batch.cap = size = max(alone, min(size, limit))
+        if not self.has_room_for(size):
+            return None
+        free = self.settings.buffer_bytes - self.buffered_bytes
+        self._reserve(batch, max(size, min(batch.cap, free // RESERVE_SHARE)))
+        self._set_open(queue, batch)
+        return batch
+
+    def _set_open(self, queue: PartitionQueue, batch: PendingBatch) -> None:
+        queue.open = batch
+        self.active[queue] = None
+        self.opened += 1
+
+    def _grow(self, batch: PendingBatch, size: int) -> bool:
+        more = min(batch.cap, max(size, 2 * batch.reserved)) - batch.reserved
+        if not self.has_room_for(more):
+            more = size - batch.reserved
+            if not self.has_room_for(more):
+                return False
+        self._reserve(batch, more)
+        return True
+
+    def _reserve(self, batch: PendingBatch, more: int) -> None:
+        self.buffered_bytes += more
+        batch.reserved += more
+        batch.room = -1 if batch.timestamped else min(batch.cap, batch.reserved)
+
+    def extend(
+        self, queue: PartitionQueue, rows: list[Any], size: int, timestamped: bool, now_s: float
+    ) -> tuple[PendingBatch, int]:
+        """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
+        open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
+        ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
+        cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
+        batch = queue.open
+        if batch is not None and _takes(batch, size, timestamped):
+            start = len(batch.rows)
+            batch.rows += rows
+            batch.size += size
+            more = max(0, batch.size - batch.reserved)
+        else:
+            if batch is not None:
+                self.close_open(queue, full=True)
+            deadline_s = now_s + self.settings.delivery_timeout_s
+            batch = PendingBatch(queue, self.driver, max(cap, size), now_s, deadline_s)
+            self._set_open(queue, batch)
+            batch.rows = rows
+            batch.size = more = size
+            if timestamped:
+                batch.mark_timestamped()
+            start = 0
+        self._reserve(batch, more)
+        return batch, start
+
+    def enqueue(
+        self, queue: PartitionQueue, ready: Buffer, header: BatchHeader, now_s: float
+    ) -> PendingBatch:
+        """Put a batch that is ready behind what is there; the caller has checked ``has_room_for`` its size."""
+        self.close_open(queue)
+        deadline_s = now_s + self.settings.delivery_timeout_s
+        batch = PendingBatch(queue, self.driver, header.size, now_s, deadline_s)
+        batch.ready = ready
+        batch.count = header.records_count
+        batch.now_ms = header.max_timestamp
+        batch.size = header.size
+        self._reserve(batch, header.size)
+        batch.room = -1
+        queue.closed.append(batch)
+        self.active[queue] = None
+        self.opened += 1
+        return batch
+
+    def sticky_queue_for_chunk(self, route: TopicRoute, size: int, timestamped: bool) -> PartitionQueue:
+        """The same for the rows of an ``extend``."""
+        batch = route.sticky.open
+        if batch is not None and not _takes(batch, size, timestamped):
+            self.close_open(route.sticky, full=True)
+        return route.sticky
+
+    def sticky_queue(self, route: TopicRoute, row_bytes: int, timestamped: bool) -> PartitionQueue:
+        """Where a row without a key goes: on with the batch under way, or to the next partition."""
+        queue = route.sticky
+        batch = queue.open
+        if batch is not None and batch.size_with(row_bytes, timestamped) > batch.cap:
+            self.close_open(queue, full=True)
+        return route.sticky
+
+    def close_open(self, queue: PartitionQueue, *, full: bool = False) -> None:
+        """No row joins the open batch any more; what it held of the buffer and did not need goes back."""
+        batch = queue.open
+        if batch is None:
+            return
+        batch.count = len(batch.rows)
+        batch.room = -1
+        self._release(batch.reserved - batch.size)
+        batch.reserved = batch.size
+        queue.open = None
+        queue.closed.append(batch)
+        if full:
+            queue.route.move_on(queue)
+
+    # --- batches out ---
+
+    def is_ready(self, queue: PartitionQueue, now_s: float) -> bool:
+        """Whether the queue's head may fly now."""
+        if queue.flying or queue.retry_at_s > now_s:
+            return False
+        return bool(queue.closed) or self._is_open_ready(queue, now_s)
+
+    def _is_open_ready(self, queue: PartitionQueue, now_s: float) -> bool:
+        batch = queue.open
+        return batch is not None and (
+            batch.wanted
+            or self.draining
+            or bool(self.room_waiters)
+            or now_s >= batch.created_s + self.settings.linger_s
+        )
+
+    def take(self, queue: PartitionQueue, now_s: float) -> tuple[PendingBatch, ...]:
+        """Let the queue's batches fly: up to ``FLIGHT_BYTES`` of closed ones and, if ready, the open one."""
+        invariant(not queue.flying, "one flight at a time per partition")
+        if self._is_open_ready(queue, now_s):
+            self.close_open(queue)
+        closed = queue.closed
+        flying = [closed.popleft()]
+        total = flying[0].size
+        # A batch that failed before flies alone: if it fails again, nothing behind it was even tried.
+        while closed and not flying[0].attempts and total + closed[0].size <= FLIGHT_BYTES:
+            total += closed[0].size
+            flying.append(closed.popleft())
+        queue.flying = tuple(flying)
+        return queue.flying
+
+    def take_wanted(self, batch: PendingBatch, now_s: float) -> tuple[PendingBatch, ...]:
+        """The flight that takes ``batch``, whose outcome somebody waits for; empty: it is not its turn."""
+        batch.wanted = True
+        queue = batch.queue
+        if queue.flying or queue.retry_at_s > now_s or queue.head() is not batch:
+            return ()
+        return self.take(queue, now_s)
+
+    def take_ready(self, now_s: float) -> list[PendingBatch]:
+        """All batches that are ready, of all partitions, for one call of the backend."""
+        taken: list[PendingBatch] = []
+        for queue in self.active:
+            if self.is_ready(queue, now_s):
+                taken += self.take(queue, now_s)
+        return taken
+
+    def next_event_s(self, now_s: float) -> float | None:
+        """When something becomes ready or late by itself; None: nothing will."""
+        soonest: float | None = None
+        for queue in self.active:
+            head = queue.flying[0] if queue.flying else queue.head()
+            if head is None:
+                continue
+            event_s = head.deadline_s
+            if queue.flying:
+                event_s += FLIGHT_GRACE_S
+                if head.done:
+                    continue
+            elif queue.closed or self.is_ready(queue, now_s):
+                event_s = min(event_s, max(queue.retry_at_s, now_s))
+            else:
+                event_s = min(event_s, max(queue.retry_at_s, head.created_s + self.settings.linger_s))
+            soonest = event_s if soonest is None else min(soonest, event_s)
+        return soonest
+
+    # --- outcomes ---
+
+    def land(
+        self, queue: PartitionQueue, results: Sequence[ProduceResult], now_s: float
+    ) -> list[PendingBatch]:
+        """The queue's flight is back, with a result for each batch. Gives the batches that are done.
+
+        A backend tries nothing of a partition behind a batch that failed, so what is behind goes again. What
+        is in all the same, or may be, is never sent twice.
+        """
+        done: list[PendingBatch] = []
+        again: list[PendingBatch] = []
+        held_up = renumbered = False
+        for batch, result in zip(queue.flying, results, strict=True):
+            if batch.done:
+                continue  # given up on while it flew: the answer comes too late
+            error = result.error
+            tried_before = batch.attempts > 0 or batch.doubtful
+            repeated = isinstance(error, DuplicateSequenceError) and tried_before and not held_up
+            if error is None or repeated:
+                self._succeed(batch, result)  # a duplicate is in, too, if nobody knows any more where
+                done.append(batch)
+                held_up = held_up or error is not None  # what is behind it was not tried, as with every error
+                continue
+            if held_up and not isinstance(error, UNKNOWN_OUTCOMES):
+                again.append(batch)
+                continue
+            batch.attempts += 1
+            if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1 and batch.ready is None:
+                if batch.base_sequence >= 0:
+                    renumbered, queue.next_sequence = True, self._number_of(queue, batch)
+                again += self._cut(batch, batch.count // 2)
+                done.append(batch)  # its waiters go on to wait for the parts
+                held_up = True
+            elif error.retriable and now_s < batch.deadline_s and self.stopped is None:
+                self.counters.retries += 1
+                batch.refusal = error
+                queue.retry_at_s = now_s + min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(batch.attempts - 1, 10))
+                again.append(batch)
+                held_up = True
+            else:
+                self.fail(batch, error)
+                done.append(batch)
+                held_up = True
+        queue.flying = ()
+        if again:
+            queue.closed.extendleft(reversed(again))
+        if renumbered or queue.spent or self.stopped is not None:
+            done += self._renumber(queue)
+        self._settle(queue)
+        return done + self.stop_waiting() if self.stopped is not None else done
+
+    def shorten(self, queue: PartitionQueue, batch: PendingBatch, rows: int) -> PendingBatch:
+        """Cut a batch that is about to fly after so many of its rows; the rest, and what flies behind it, goes
+        back. Gives the part that flies; the batch itself is done, its waiters wait for the parts."""
+        place = queue.flying.index(batch)
+        behind = queue.flying[place + 1 :]
+        first, rest = self._cut(batch, rows)
+        queue.flying = (*queue.flying[:place], first)
+        queue.closed.extendleft(reversed((rest, *behind)))
+        return first
+
+    def _number_of(self, queue: PartitionQueue, batch: PendingBatch) -> int:
+        """``next_sequence`` as it was before ``batch`` took its own (a named one's has more bits)."""
+        if not self.stops_at_failure:
+            return batch.base_sequence
+        return queue.next_sequence - ((queue.next_sequence - batch.base_sequence) & 0x7FFFFFFF)
+
+    def _renumber(self, queue: PartitionQueue) -> list[PendingBatch]:
+        """A batch with a sequence is not in and never will be: those behind it, which were not tried, get new
+        ones. One that may be in cannot go again under another sequence. Gives those that are done."""
+        if self.stopped is not None:
+            return self._fail_waiting(queue, self.stopped)
+        done = []
+        for batch in [batch for batch in queue.closed if batch.base_sequence >= 0]:
+            if queue.spent and batch.doubtful:
+                queue.closed.remove(batch)
+                self.fail(batch, doubt_error(queue, batch))
+                done.append(batch)
+            else:
+                batch.forget_sequence()
+        return done
+
+    def _fail_waiting(self, queue: PartitionQueue, error: LogStoreError) -> list[PendingBatch]:
+        self.close_open(queue)
+        done = list(queue.closed)
+        queue.closed.clear()
+        for batch in done:
+            self.fail(batch, error)
+        return done
+
+    def stop_waiting(self) -> list[PendingBatch]:
+        """``stopped`` is set: nothing that waits may go out any more. Gives what is done."""
+        done: list[PendingBatch] = []
+        if self.stopped is not None:
+            for queue in list(self.active):
+                done += self._fail_waiting(queue, self.stopped)
+                self._settle(queue)
+        return done
+
+    def _cut(self, batch: PendingBatch, middle: int) -> list[PendingBatch]:
+        """Two batches in its place, the first of ``middle`` rows; the buffer's share stays the same."""
+        parts = []
+        for rows in (batch.rows[:middle], batch.rows[middle:]):
+            part = PendingBatch(batch.queue, batch.driver, batch.cap, batch.created_s, batch.deadline_s)
+            part.rows = rows
+            part.count = len(rows)
+            part.size = part.reserved = batch.reserved * len(rows) // batch.count
+            part.room = -1
+            part.attempts = 1
+            part.now_ms = batch.now_ms
+            part.wanted = True
+            if batch.timestamped:
+                part.mark_timestamped()
+            parts.append(part)
+        self._release(batch.reserved - parts[0].reserved - parts[1].reserved)
+        batch.reserved = 0
+        batch.parts = (parts[0], parts[1])
+        batch.rows = []
+        batch.encoded = batch.header = None
+        for index, callback in batch.callbacks or ():
+            part, place = batch.locate(index)
+            part.callbacks = [*(part.callbacks or ()), (place, callback)]
+        batch.callbacks = None
+        return parts
+
+    def fail(self, batch: PendingBatch, error: LogStoreError) -> None:
+        """The batch is done, with ``error``."""
+        if batch.base_sequence >= 0:
+            batch.queue.spent = True
+        if self.stops_at_failure and self.stopped is None:
+            self.stopped = error
+        self.counters.failed_records += batch.count
+        self.failed.append(batch)
+        self._release(batch.reserved)
+        batch.reserved = 0
+        batch.fail(error)
+
+    def expire(self, now_s: float) -> list[PendingBatch]:
+        """Fail what is past its delivery timeout; gives those batches. Flights have a grace."""
+        late: list[PendingBatch] = []
+        for queue in list(self.active):
+            for batch in queue.flying:
+                if not batch.done and now_s >= batch.deadline_s + FLIGHT_GRACE_S:
+                    self.fail(batch, timeout_error(queue, batch, self.settings, flying=True))
+                    late.append(batch)
+            head = queue.head()
+            while head is not None and now_s >= head.deadline_s:
+                if head is queue.open:
+                    self.close_open(queue)
+                queue.closed.popleft()
+                queue.retry_at_s = now_s  # the back-off was the late batch's, not the next one's
+                self.fail(head, timeout_error(queue, head, self.settings, flying=False))
+                late.append(head)
+                head = queue.head()
+            if queue.spent and not queue.flying:
+                late += self._renumber(queue)
+            self._settle(queue)
+        return late + self.stop_waiting()
+
+    def _settle(self, queue: PartitionQueue) -> None:
+        if queue.is_empty:
+            self.active.pop(queue, None)
+            queue.route.move_on(queue)
+
+    def _succeed(self, batch: PendingBatch, result: ProduceResult) -> None:
+        counters = self.counters
+        counters.records += batch.count
+        counters.batches += 1
+        if batch.encoded is not None:
+            counters.produced_bytes += len(batch.encoded)
+        # Before anybody can see the outcome: who has it and drops the producer must leave nothing "held".
+        self._release(batch.reserved)
+        batch.reserved = 0
+        batch.resolve(result.base_offset, result.append_time_ms)
+
+    def _release(self, released_bytes: int) -> None:
+        self.buffered_bytes -= released_bytes
+        if released_bytes and self.room_waiters:
+            for waiter in self.room_waiters:
+                waiter.release()
+            self.room_waiters.clear()
+
+    def unfinished(self) -> list[PendingBatch]:
+        """All batches that are not done, flying ones first per partition."""
+        return [batch for queue in self.active for batch in queue.batches() if not batch.done]
+
+    def take_unreported(self) -> list[PendingBatch]:
+        """Failed batches that nobody has been told of; told now."""
+        told = [batch for batch in self.failed if not batch.observed]
+        self.failed.clear()
+        for batch in told:
+            batch.observed = True
+        return told
+
+
+def _takes(batch: PendingBatch, size: int, timestamped: bool) -> bool:
+    """Whether rows of another batch of ``size`` bytes fit into this one."""
+    return batch.timestamped == timestamped and batch.size + size <= batch.cap

@@ -1,0 +1,230 @@
+"""``PendingBatch``: rows on their way to one partition, and what became of them; ``PartitionQueue``: a partition's.
+
+A delivery is a view (batch, index) on it. Fields of the way there are guarded by the accumulator's lock; the
+outcome is written once, ``done`` last, and read without a lock. Sizes are in bytes and are an upper bound of
+what ``format.batch.encode_batch`` makes of the rows without compression: an append is never refused for a
+size that this file let pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from logstore.errors import LogStoreError
+from logstore.format.batch import HEADER_SIZE, BatchHeader
+from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
+from logstore.types import Buffer
+
+
+class Identity(NamedTuple):
+    """What a batch of an idempotent producer travels under."""
+
+    producer_id: int
+    epoch: int
+    transactional: bool = False
+
+
+class Driver(Protocol):
+    """What brings a batch to its outcome when somebody waits for it."""
+
+    def drive(
+        self, batch: PendingBatch, index: int, timeout_s: float | None
+    ) -> tuple[PendingBatch, int] | None:
+        """Send the batch now, or wait for whoever sends it. Gives the batch that the row at ``index`` went
+        with (see ``locate``) once it is done, and the index there; None: ``timeout_s`` is over."""
+        ...
+
+    def finish(self, batches: Iterable[PendingBatch], timeout_s: float | None) -> bool:
+        """The same for several batches at once, with shared calls of the backend. False: time is over."""
+        ...
+
+    def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
+        """Have ``callback`` called when the row's batch is done. False: it is done already."""
+        ...
+
+
+class PendingBatch:
+    """See the module. ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
+
+    # Defaults live on the class: a batch of one record is made for each durable send, so each field set
+    # counts.
+    count = 0  # of rows, once the batch is closed
+    overhead = RECORD_OVERHEAD
+    timestamped = False
+    wanted = False  # somebody waits for the outcome: do not linger
+    attempts = 0
+    refusal: LogStoreError | None = None  # what the last attempt came to
+    encoded: bytes | None = None
+    header: BatchHeader | None = None  # of ``encoded``, if it was made here from rows
+    ready: Buffer | None = None  # the records came as a batch: only its head is written anew
+    identity: Identity | None = None  # of an idempotent producer, from the first flight on
+    base_sequence = -1  # with it; kept for retries
+    doubtful = False  # a call with it failed as a whole: it may be in although nothing said so
+    now_ms = -1  # the time of rows without one: when the batch was first encoded
+    # the outcome
+    done = False
+    base_offset = -1
+    timestamp_ms = -1
+    timestamps: list[int] | None = None
+    error: LogStoreError | None = None
+    observed = False  # somebody has been told of the error
+    parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
+    gate: threading.Lock | None = None  # held until done; waiters pass it on
+    callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
+
+    def __init__(
+        self, queue: PartitionQueue, driver: Driver | None, cap: int, created_s: float, deadline_s: float
+    ) -> None:
+        self.queue = queue
+        self.driver = driver
+        self.rows: list[Any] = []
+        self.size = HEADER_SIZE
+        self.cap = cap  # the batch is closed before the row that would pass this
+        self.reserved = 0  # what the batch holds of buffer_bytes
+        # The smaller of the two: up to this the quick path of send() adds, which reckons RECORD_OVERHEAD a
+        # row. -1 in a batch with timestamps, and in one that is closed.
+        self.room = 0
+        self.created_s = created_s
+        self.deadline_s = deadline_s
+
+    def size_with(self, row_bytes: int, timestamped: bool) -> int:
+        """The batch's size once a row of ``row_bytes`` (see ``row_bytes``) is in it."""
+        if timestamped and not self.timestamped:
+            overhead = RECORD_OVERHEAD + TIMESTAMP_OVERHEAD
+            return self.size + TIMESTAMP_OVERHEAD * len(self.rows) + row_bytes + overhead
+        return self.size + row_bytes + self.overhead
+
+    def add(self, row: Any, size: int, timestamped: bool) -> int:
+        """Append a row; ``size``: from ``size_with``. Gives the row's index."""
+        rows = self.rows
+        rows.append(row)
+        self.size = size
+        if timestamped:
+            self.mark_timestamped()
+        return len(rows) - 1
+
+    def mark_timestamped(self) -> None:
+        self.timestamped = True
+        self.room = -1
+        self.overhead = RECORD_OVERHEAD + TIMESTAMP_OVERHEAD
+
+    @property
+    def landed(self) -> bool:
+        """Done, and not because it was cut in two. Needs no lock."""
+        return self.done and self.parts is None
+
+    def locate(self, index: int) -> tuple[PendingBatch, int]:
+        """The batch that the row at ``index`` went with, and its index there."""
+        if self.parts is None:
+            return self, index
+        batch: PendingBatch = self
+        while batch.parts is not None:
+            left, right = batch.parts
+            if index < left.count:
+                batch = left
+            else:
+                index -= left.count
+                batch = right
+        return batch, index
+
+    def leaves(self) -> list[PendingBatch]:
+        """The batches that this one's rows went with, in order: itself unless it was cut."""
+        if self.parts is None:
+            return [self]
+        left, right = self.parts
+        return left.leaves() + right.leaves()
+
+    def timestamp_of(self, index: int) -> int:
+        return self.timestamp_ms if self.timestamps is None else self.timestamps[index]
+
+    def forget_sequence(self) -> None:
+        """It was never stored, and what was before it is not either: it is numbered anew when it flies."""
+        self.encoded = self.header = None
+        self.identity = None
+        self.base_sequence = -1
+
+    def resolve(self, base_offset: int, append_time_ms: int) -> None:
+        """The batch is in: fill the outcome and let go of the rows. The accumulator's lock is held."""
+        if self.timestamped and append_time_ms < 0:
+            now_ms = self.now_ms
+            self.timestamps = [
+                row[3] if len(row) == 4 and row[3] is not None else now_ms for row in self.rows
+            ]
+        self.base_offset = base_offset
+        self.timestamp_ms = append_time_ms if append_time_ms >= 0 else self.now_ms
+        self._finish()
+
+    def fail(self, error: LogStoreError) -> None:
+        """The batch is not in (or nobody knows): all its rows share the error. The lock is held."""
+        self.error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        self.rows = []
+        self.encoded = self.ready = self.header = None
+        self.done = True
+        self.driver = None
+
+
+class Route(Protocol):
+    """What batches on their way need of their topic (``route.TopicRoute``)."""
+
+    name: str
+    topic_id: str
+    max_message_bytes: int
+    codec: str
+
+    def move_on(self, queue: PartitionQueue) -> None: ...
+
+
+class PartitionQueue:
+    """The batches of one partition. ``flying``: those in the backend's hands now, in order.
+
+    ``identity``, ``next_sequence``, ``numbered_topic``: see ``sequences.py``, the flight's holder alone touches
+    them. ``spent``: a batch with a sequence has failed, so the next one needs an identity other than this.
+    """
+
+    __slots__ = (
+        "closed",
+        "flying",
+        "identity",
+        "next_sequence",
+        "numbered_topic",
+        "open",
+        "partition",
+        "retry_at_s",
+        "route",
+        "spent",
+        "topic",
+    )
+
+    def __init__(self, route: Route, partition: int) -> None:
+        self.route = route
+        self.topic = route.name
+        self.partition = partition
+        self.open: PendingBatch | None = None
+        self.closed: deque[PendingBatch] = deque()
+        self.flying: tuple[PendingBatch, ...] = ()
+        self.retry_at_s = 0.0
+        self.identity: Identity | None = None
+        self.next_sequence = 0
+        self.numbered_topic = ""
+        self.spent = False
+
+    def head(self) -> PendingBatch | None:
+        """The next batch to fly."""
+        return self.closed[0] if self.closed else self.open
+
+    def batches(self) -> Iterator[PendingBatch]:
+        """All that are not done, in order."""
+        yield from self.flying
+        yield from self.closed
+        if self.open is not None:
+            yield self.open
+
+    @property
+    def is_empty(self) -> bool:
+        return self.open is None and not self.closed and not self.flying

@@ -1,0 +1,56 @@
+"""``TopicRoute``: what a producer knows of one topic, and which partition is next for null keys."""
+
+from __future__ import annotations
+
+from logstore.api.topics import TopicMetadata
+from logstore.client.partitioner import KeyPartitioner, key_partitioner
+from logstore.client.producer.pending import PartitionQueue
+
+
+class TopicRoute:
+    """One per topic and metadata version; guarded by the accumulator's lock. ``queues``: by partition.
+
+    Null keys stick to a partition while its batch is open. They move on when the batch is full, or when it
+    has landed and nothing waits behind it (KIP-480; as in KIP-794 a slow partition is not sent more for
+    being slow). Staying while something waits is what lets many threads share one sync.
+    """
+
+    __slots__ = (
+        "choose",
+        "codec",
+        "compacts",
+        "max_message_bytes",
+        "murmur3",
+        "name",
+        "queues",
+        "round_robin",
+        "size_setting",
+        "sticky",
+        "topic_id",
+        "version",
+    )
+
+    def __init__(self, metadata: TopicMetadata, version: int, compression: str | None, first: int) -> None:
+        self.name = metadata.name
+        self.topic_id = metadata.topic_id
+        self.version = version
+        self.max_message_bytes = metadata.max_message_bytes
+        self.size_setting = metadata.size_setting
+        self.compacts = metadata.compacts
+        if compression is None:
+            compression = "none" if metadata.compression == "producer" else metadata.compression
+        self.codec = compression
+        self.murmur3 = metadata.partitioner == "murmur3"
+        self.round_robin = metadata.partitioner == "round_robin"
+        self.choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)
+        self.queues: list[PartitionQueue] = []
+        self.sticky: PartitionQueue
+
+    def set_queues(self, queues: list[PartitionQueue], first: int) -> None:
+        self.queues = queues
+        self.sticky = queues[first % len(queues)]
+
+    def move_on(self, queue: PartitionQueue) -> None:
+        """Null keys leave ``queue`` for the next partition, if that is where they were going."""
+        if queue is self.sticky:
+            self.sticky = self.queues[(queue.partition + 1) % len(self.queues)]

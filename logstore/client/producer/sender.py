@@ -1,0 +1,419 @@
+"""The sender: takes batches that are ready to the backend, from its own thread or from a caller's.
+
+Who waits for an open batch sends it at once in the own thread if no flight of that partition is out: one
+durable record then costs no change of threads. If a flight is out, the row travels with the next one, which
+the sender's thread takes for everybody who came meanwhile: many threads share one sync, with no lingering.
+The steps (``step``, ``drive``, ``finish``) can be driven without the thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from math import inf
+from queue import Empty, SimpleQueue
+
+from logstore.api.backend import Backend
+from logstore.api.records import ProduceItem, ProduceResult
+from logstore.client.producer.accumulator import FLIGHT_GRACE_S, Accumulator
+from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
+from logstore.client.producer.sequences import Sequences
+from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
+from logstore.format.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    as_produced,
+    encode_with_header,
+)
+from logstore.seams.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+# Between two batches of a busy producer the thread naps rather than sleeps, so that opening a batch need
+# not wake it; this is the shortest nap.
+_SHORTEST_NAP_S = 0.001
+
+
+class Sender:
+    """``sequences``: None for a producer that is not idempotent."""
+
+    def __init__(
+        self, backend: Backend, accumulator: Accumulator, clock: Clock, sequences: Sequences | None = None
+    ) -> None:
+        self._backend = backend
+        self._accumulator = accumulator
+        self._settings = accumulator.settings
+        self._clock = clock
+        self._sequences = sequences
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        # A queue made for use in destructors: its put() needs no lock that a collected producer may hold.
+        self._signals: SimpleQueue[None] = SimpleQueue()
+        self._wakes_at_s = -inf  # when the thread looks again; -inf: it is awake or not there
+        self._stopping = False
+        self._seen_batches = 0
+        accumulator.driver = self
+
+    # --- the thread ---
+
+    def notice(self, queue: PartitionQueue, now_s: float) -> None:
+        """A batch of ``queue`` was opened or closed (lock held): the thread must look in time for it."""
+        if self._thread is None:
+            self._start()
+        ready_s = now_s
+        if queue.open is not None and not queue.closed:
+            ready_s = queue.open.created_s + self._settings.linger_s
+        if ready_s < self._wakes_at_s:
+            self._wakes_at_s = -inf
+            self._signals.put(None)
+
+    def wake(self) -> None:
+        self._signals.put(None)
+
+    def start(self) -> None:
+        """Have the thread now, so that it is there to let go of a name when the producer is dropped."""
+        with self._accumulator.lock:
+            self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="logstore-sender", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end once nothing is left to send. Needs no lock: a destructor may call it."""
+        self._stopping = True
+        self._accumulator.draining = True
+        self._signals.put(None)
+
+    def join(self) -> None:
+        thread = self._thread
+        if thread is None:
+            self._release()
+        elif thread is not threading.current_thread():
+            thread.join()
+
+    def _release(self) -> None:
+        if self._sequences is not None:
+            try:
+                self._sequences.release()
+            except LogStoreError:
+                logger.exception("a producer could not give up its name")
+
+    def _run(self) -> None:
+        try:
+            self._step_until_stopped()
+        finally:
+            self._release()
+
+    def _step_until_stopped(self) -> None:
+        while True:
+            wait_s = self.step()
+            if wait_s == 0:
+                continue
+            if self._stopping and wait_s is None:
+                return
+            with suppress(Empty):  # time is up: look again
+                self._signals.get(timeout=None if wait_s is None else max(wait_s, 0.0001))
+
+    def step(self) -> float | None:
+        """Send all that is ready. Seconds until there may be more: 0 if something was sent, None for "not
+        before somebody calls ``notice``"."""
+        accumulator = self._accumulator
+        with accumulator.lock:
+            self._wakes_at_s = -inf
+            now_s = self._clock.monotonic_s()
+            late = accumulator.expire(now_s)
+            batches = accumulator.take_ready(now_s)
+            if not batches:
+                wait_s = self._nap(accumulator.next_event_s(now_s), now_s)
+        self.announce(late)
+        if not batches:
+            return wait_s
+        self._fly(batches, None)
+        return 0
+
+    def _nap(self, event_s: float | None, now_s: float) -> float | None:
+        """How long the thread may wait (lock held): while batches keep coming no longer than the linger."""
+        opened = self._accumulator.opened
+        if opened != self._seen_batches and not self._stopping:
+            self._seen_batches = opened
+            nap_end_s = now_s + max(self._settings.linger_s, _SHORTEST_NAP_S)
+            event_s = nap_end_s if event_s is None else min(event_s, nap_end_s)
+        self._wakes_at_s = inf if event_s is None else event_s
+        return None if event_s is None else max(event_s - now_s, 0.0001)
+
+    # --- flights ---
+
+    def _fly(
+        self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None = None
+    ) -> None:
+        """Encode, produce and land batches that were taken; those of one queue stand together. ``now_s``: the
+        time if it has just been asked."""
+        taken = batches
+        try:
+            refusal = None
+            if self._sequences is not None:
+                batches, refusal = self._number(self._sequences, batches)
+            if refusal is None:
+                results = self._produce(batches, timeout_s, now_s)
+            else:
+                results = [ProduceResult(-1, error=refusal)] * len(batches)
+        except BaseException as error:
+            # An interrupt in a caller's thread: nobody knows how far the backend got.
+            queues = dict.fromkeys(batch.queue for batch in taken)
+            batches = [batch for queue in queues for batch in queue.flying]
+            self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
+            raise
+        self._land(batches, results)
+
+    def _number(
+        self, sequences: Sequences, batches: Sequence[PendingBatch]
+    ) -> tuple[Sequence[PendingBatch], LogStoreError | None]:
+        """Sequences for batches that fly for the first time. Gives those that fly now, nearly always all, and
+        the error that keeps them from it."""
+        at = 0
+        try:
+            sequences.prepare(batches)
+            while at < len(batches):
+                batch = batches[at]
+                if batch.base_sequence < 0:
+                    room = sequences.assign(batch)
+                    if room < batch.count:
+                        batches = self._shorten(batches, batch, room)
+                        continue
+                at += 1
+        except LogStoreError as error:
+            return batches, error
+        except Exception as error:
+            logger.exception("numbering batches failed with an error that is not the store's")
+            return batches, FatalError(f"batches could not be numbered: {error!r}")
+        return batches, None
+
+    def _shorten(self, batches: Sequence[PendingBatch], batch: PendingBatch, rows: int) -> list[PendingBatch]:
+        """The flight without what passes the last sequence of an id."""
+        queue = batch.queue
+        with self._accumulator.lock:
+            first = self._accumulator.shorten(queue, batch, rows)
+        self.announce((batch,))  # its waiters wait for the parts
+        stay = [first if other is batch else other for other in batches]
+        return [other for other in stay if other.queue is not queue or other in queue.flying]
+
+    def _produce(
+        self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None
+    ) -> list[ProduceResult]:
+        asked = False
+        try:
+            items = self._encode(batches)
+            asked = True
+            if now_s is None:
+                now_s = self._clock.monotonic_s()
+            left_s = batches[0].deadline_s - now_s
+            for batch in batches:
+                left_s = min(left_s, batch.deadline_s - now_s)
+            if timeout_s is not None and timeout_s < left_s:
+                left_s = timeout_s
+            left_s = max(0.001, left_s)
+            results = self._backend.produce(items, self._settings.acks, left_s)
+        except LogStoreError as error:
+            for batch in batches:
+                batch.doubtful = asked  # whatever the call did, it did not say
+            return [ProduceResult(-1, error=error)] * len(batches)
+        except Exception as error:
+            # No named error: a bug below. It must not end the thread and leave deliveries waiting.
+            logger.exception("produce failed with an error that is not the store's")
+            return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)
+        if len(results) != len(batches):
+            wrong = FatalError(f"the store answered {len(results)} of {len(batches)} batches")
+            return [ProduceResult(-1, error=wrong)] * len(batches)
+        return results
+
+    def _encode(self, batches: Sequence[PendingBatch]) -> list[ProduceItem]:
+        items = []
+        for batch in batches:
+            encoded = batch.encoded
+            if encoded is None:
+                if batch.now_ms < 0:
+                    batch.now_ms = self._clock.wall_ms()
+                route = batch.queue.route
+                encoded, batch.header = _encoded(batch, route.codec)
+                if len(encoded) > route.max_message_bytes and route.codec != "none" and not batch.ready:
+                    # What does not compress grows a little; plain it fits, as send() has seen to.
+                    encoded, batch.header = _encoded(batch, "none")
+                batch.encoded = encoded
+            items.append(ProduceItem(batch.queue.topic, batch.queue.partition, encoded, batch.header))
+        return items
+
+    def _land(self, batches: Sequence[PendingBatch], results: Sequence[ProduceResult]) -> None:
+        accumulator = self._accumulator
+        done: list[PendingBatch] = []
+        more = self._stopping
+        # Only errors ask for the time: retries are due later, and not for ever.
+        now_s = 0.0
+        for result in results:
+            if result.error is not None:
+                now_s = self._clock.monotonic_s()
+        with accumulator.lock:
+            accumulator.counters.produce_calls += 1
+            start = 0
+            while start < len(batches):
+                queue = batches[start].queue
+                end = start + len(queue.flying)  # the batches of a flight stand together
+                done += accumulator.land(queue, results[start:end], now_s)
+                start = end
+                more = more or bool(queue.closed) or (queue.open is not None and queue.open.wanted)
+        if more and threading.current_thread() is not self._thread:
+            self.wake()
+        self.announce(done)
+
+    def announce(self, batches: Iterable[PendingBatch]) -> None:
+        """Let waiters go on and call callbacks, outside the lock."""
+        for batch in batches:
+            if batch.gate is not None:
+                batch.gate.release()
+        for batch in batches:
+            for _, callback in batch.callbacks or ():
+                try:
+                    callback()
+                except Exception:
+                    logger.exception(
+                        "a delivery callback for %s-%s failed", batch.queue.topic, batch.queue.partition
+                    )
+            batch.callbacks = None
+
+    # --- waiting ---
+
+    def drive(
+        self, batch: PendingBatch, index: int, timeout_s: float | None
+    ) -> tuple[PendingBatch, int] | None:
+        """See ``Driver``. ForkedStoreError in a forked child."""
+        self.check_process()
+        accumulator = self._accumulator
+        now_s = self._clock.monotonic_s()
+        end_s = None if timeout_s is None else now_s + timeout_s
+        while True:
+            with accumulator.lock:
+                batch, index = batch.locate(index)
+                if batch.done:
+                    return batch, index
+                flight = accumulator.take_wanted(batch, now_s)
+                gate = None if flight else _gate_of(batch)
+            left_s = None if end_s is None else end_s - now_s
+            if gate is None:
+                self._fly(flight, left_s, now_s)
+                if batch.landed:
+                    return batch, index
+            elif left_s is not None and left_s <= 0:
+                return None
+            else:
+                self._pass_gate(batch, gate, left_s, now_s)
+            now_s = self._clock.monotonic_s()
+
+    def _pass_gate(
+        self, batch: PendingBatch, gate: threading.Lock, left_s: float | None, now_s: float
+    ) -> None:
+        """Wait until the batch has landed, is late, or time is up."""
+        if not batch.queue.flying:
+            self.wake()  # something else is in front, or a retry is due: the thread's work
+            with self._accumulator.lock:
+                if self._thread is None:
+                    self._start()
+        late_s = max(0.0001, batch.deadline_s + FLIGHT_GRACE_S - now_s)
+        if gate.acquire(timeout=late_s if left_s is None else min(late_s, max(left_s, 0))):
+            gate.release()  # and the next one may pass
+        else:
+            self.expire()
+
+    def finish(self, batches: Iterable[PendingBatch], timeout_s: float | None) -> bool:
+        """See ``Driver``."""
+        self.check_process()
+        waiting = list(batches)
+        accumulator = self._accumulator
+        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        while waiting:
+            with accumulator.lock:
+                waiting = [leaf for batch in waiting for leaf in batch.leaves() if not leaf.done]
+                now_s = self._clock.monotonic_s()
+                for batch in waiting:
+                    batch.wanted = True
+                taken = accumulator.take_ready(now_s)
+            left_s = None if end_s is None else end_s - now_s
+            if taken:
+                self._fly(taken, left_s)
+            elif waiting and self.drive(waiting[0], 0, left_s) is None:
+                return False
+        return True
+
+    def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
+        """See ``Driver``."""
+        with self._accumulator.lock:
+            batch, index = batch.locate(index)
+            if batch.done:
+                return False
+            if batch.callbacks is None:
+                batch.callbacks = []
+            batch.callbacks.append((index, callback))
+            return True
+
+    def help(self, timeout_s: float) -> bool:
+        """Send what is ready from the caller's thread. False: nothing was."""
+        with self._accumulator.lock:
+            taken = self._accumulator.take_ready(self._clock.monotonic_s())
+        if taken:
+            self._fly(taken, timeout_s)
+        return bool(taken)
+
+    def expire(self) -> None:
+        """Fail what is past its delivery timeout."""
+        with self._accumulator.lock:
+            late = self._accumulator.expire(self._clock.monotonic_s())
+        self.announce(late)
+
+    # --- fork ---
+
+    def check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedStoreError("this producer was made before os.fork(), in the parent process")
+
+
+def _encoded(batch: PendingBatch, codec: str) -> tuple[bytes, BatchHeader | None]:
+    identity = batch.identity
+    if batch.ready is not None:
+        stands_for = identity if identity is not None else Identity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+        return as_produced(
+            batch.ready,
+            producer_id=stands_for.producer_id,
+            epoch=stands_for.epoch,
+            base_sequence=batch.base_sequence,
+            transactional=stands_for.transactional,
+        ), None
+    if identity is None:
+        return encode_with_header(batch.rows, batch.now_ms, codec)
+    return encode_with_header(
+        batch.rows,
+        batch.now_ms,
+        codec,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.epoch,
+        base_sequence=batch.base_sequence,
+        transactional=identity.transactional,
+    )
+
+
+def _gate_of(batch: PendingBatch) -> threading.Lock:
+    """The lock that waiters of ``batch`` pass on to each other once it is done. The lock is held."""
+    if batch.gate is None:
+        batch.gate = threading.Lock()
+        batch.gate.acquire()
+    return batch.gate
+
+
+def _unknown(batches: Sequence[PendingBatch], cause: BaseException) -> OutcomeUnknownError:
+    where = ", ".join(sorted({f"{batch.queue.topic}-{batch.queue.partition}" for batch in batches})[:3])
+    return OutcomeUnknownError(
+        f"sending to {where} was cut short by {cause!r}: the records may be in or not",
+        hint="read the end of the partition to see",
+    )

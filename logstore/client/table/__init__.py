@@ -1,0 +1,1 @@
+"""Tables: the latest value of each key of a topic, kept current."""

@@ -1,0 +1,191 @@
+"""A replica's log: what Raft needs of a partition's log beyond what its owner does with it.
+
+The log is the Raft log: index is offset, term is leader epoch, an entry is a batch. Readers see what the commit index
+covers (``advance_high_watermark``), however much more is durable here; what lies beyond may be another leader's and
+is cut off again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from logstore.errors import from_os_error
+from logstore.format.batch import read_header
+from logstore.format.control import ControlType, encode_control_batch, encode_leader_change
+from logstore.invariants import invariant
+from logstore.log.append_validation import CheckedBatch, check_follower_append
+from logstore.log.checkpoints import encode_pairs
+from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
+from logstore.log.epochs import Epochs
+from logstore.log.log_offsets import Appended, TermEnd
+from logstore.log.owned_log import OwnedLog
+from logstore.log.producers.producer_recovery import RecoveredProducers, recover_producers, replay_from
+from logstore.log.producers.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from logstore.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
+from logstore.log.producers.producer_state import ProducerEntry, ProducerStates
+from logstore.log.recovery import snapshot_install
+from logstore.log.recovery.snapshot_install import LogSnapshot
+from logstore.log.segments.listing import Listing
+from logstore.log.segments.segment_files import truncated
+from logstore.log.segments.segment_list import SegmentList
+from logstore.seams.fs import replace_file
+
+
+class ReplicaLog(OwnedLog):
+    """See ``OwnedLog``; opened with ``LoadRules(high_watermark=..., epochs="keep")`` and ``by_commit_index``."""
+
+    # --- append ---
+
+    def append_leader_change(self, term: int, leader_id: int, voters: Sequence[int]) -> Appended:
+        """The first batch of a term: its leader and who could vote. What is committed with it commits all before it.
+        ``FencedLeaderEpochError`` unless the term is newer than all that the log knows; errors as ``append``."""
+        data = encode_control_batch(
+            ControlType.LEADER_CHANGE,
+            encode_leader_change(leader_id, voters),
+            timestamp_ms=self._clock.wall_ms(),
+        )
+        with self._lock:
+            self._check_usable()
+            self._check_term(term - 1)
+            base = self.log_end_offset
+            batch = CheckedBatch(memoryview(data), read_header(data))
+            self._append_run([batch], 0, self._writing_epoch(term))
+            return Appended(base, self.log_end_offset)
+
+    def append_as_follower(self, batches: Sequence[CheckedBatch]) -> Appended:
+        """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
+        with self._lock:
+            self._check_usable()
+            check_follower_append(batches, self.log_end_offset, self.epochs.latest, self.where)
+            base = self.log_end_offset
+            for number, batch in enumerate(batches):
+                self._assign_epoch(batch.header.leader_epoch)
+                self._append_run(batches, number, batch.header.leader_epoch, count=1)
+            return Appended(base, self.log_end_offset)
+
+    # --- terms ---
+
+    def term_at(self, offset: int) -> int:
+        """Term of the record at ``offset``; -1 where it is not known: before the first entry, or past the end."""
+        with self._lock:
+            return self.epochs.epoch_at(offset) if offset < self.log_end_offset else -1
+
+    def end_of_term(self, term: int) -> TermEnd:
+        """The newest term up to ``term`` that the log has records of (-1: none), and where those end: how far a
+        follower whose newest term is ``term`` may agree with this log (KIP-101, KIP-595's diverging epoch)."""
+        with self._lock:
+            return TermEnd(*self.epochs.floor(term, self.log_end_offset))
+
+    # --- truncation ---
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut everything from the batch that holds ``offset`` on. Only for replication: a leader's log differs.
+
+        Never below the high watermark. The recovery point is lowered durably first, since below it recovery
+        promises what is about to go. Then whole segments go, newest first, so that a crash in between leaves a
+        shorter log, never a hole; a closed segment that is cut is copied short and renamed over. Producers, open
+        transactions, indexes, epochs and the tail in memory are those of the log that is left; it is durable.
+        """
+        with self._sync_lock, self._lock:
+            self._check_usable()
+            invariant(
+                offset >= self.high_watermark,
+                f"{self.where}: truncated to {offset}, below the high watermark {self.high_watermark}",
+            )
+            if offset >= self.log_end_offset:
+                return
+            try:
+                start = self._batch_start(offset)
+            except OSError as error:
+                raise from_os_error(error, "truncate", self.directory) from error
+            if self.recovery_point > start:
+                self.recovery_point = start
+                self._before_roll(self)
+            try:
+                self._truncate(start)
+            except OSError as error:
+                self._poison(from_os_error(error, "truncate", self.directory))
+                raise from_os_error(error, "truncate", self.directory) from error
+
+    def _truncate(self, offset: int) -> None:
+        """``offset`` is a batch's first."""
+        self._reads.forget()
+        self._held.let_go()
+        self.segments = truncated(self._pool, self.directory, self.segments, offset)
+        self.log_end_offset = self.flushed_offset = offset
+        self.unsynced_records = 0
+        self.cleaner_point = min(self.cleaner_point, offset)
+        self._producers_again(offset)
+        if self.epochs.truncate(offset):
+            path = f"{self.directory}/{EPOCHS_FILE}"
+            replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
+        self._publish(self)
+
+    def _producers_again(self, end: int) -> None:
+        listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
+        snapshots = [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX]
+        none_at, now_s = self.producers.no_producers_at, self._clock.monotonic_s()
+        # From where all is committed: a snapshot knows of no transaction that has ended.
+        settled = min(end, self.high_watermark)
+        replay = replay_from(self._pool.fs, self.directory, snapshots, none_at, settled, now_s)
+        replay.advance(self.segments.segments, end)
+        loaded = recover_producers(
+            self._pool,
+            self.directory,
+            self.segments.segments,
+            snapshots,
+            replay,
+            no_producers_at=none_at,
+            next_offset=end,
+            point=end,
+        )
+        if self.segments.active is not None:
+            self.segments.active.forget_aborted()
+        self.producers.replace(loaded, self.high_watermark)
+
+    # --- snapshots ---
+
+    def install_snapshot(
+        self, start_offset: int, producers: Iterable[ProducerEntry], epochs: Sequence[tuple[int, int]]
+    ) -> None:
+        """Give up all records and begin anew at ``start_offset``, with the ``producers`` and ``epochs`` (epoch, start
+        offset) of the records before it: for a follower that is behind the leader's log start. All before it counts
+        as committed. Not below the high watermark. A crash leaves the old log or the new one; after an error the
+        log is poisoned, and which of the two the next recovery shows is not known."""
+        entries = tuple(entry for entry in epochs if entry[1] < start_offset)
+        snapshot = LogSnapshot(start_offset, entries, encode_snapshot(producers))
+        with self._sync_lock, self._lock:
+            self._check_usable()
+            invariant(
+                start_offset >= self.high_watermark,
+                f"{self.where}: a snapshot at {start_offset} must not take back what is committed up to "
+                f"{self.high_watermark}",
+            )
+            try:
+                self._install(snapshot)
+            except OSError as error:
+                failure = from_os_error(error, "install a snapshot in", self.directory)
+                self._poison(failure)
+                raise failure from error
+
+    def _install(self, snapshot: LogSnapshot) -> None:
+        start = snapshot.start_offset
+        snapshot_install.decide(self._pool.fs, self.directory, snapshot)
+        self._reads.forget()
+        self._held.let_go()
+        for segment in self.segments.segments:
+            segment.retired = True  # whoever reads it meanwhile finds it vanished
+        self.segments = SegmentList()
+        snapshot_install.carry_out(self._pool, self.directory, snapshot)
+        self.epochs = Epochs(snapshot.epochs)
+        self.log_start_offset = self.log_end_offset = self.flushed_offset = self.recovery_point = start
+        self.unsynced_records, self.cleaner_point = 0, start
+        states = ProducerStates(
+            decode_snapshot(snapshot.producers, self.directory, self._clock.monotonic_s())
+        )
+        none_at = start if len(states) == 0 else 0
+        self.producers.replace(RecoveredProducers(states, none_at, frozenset({start})), start)
+        self._advance_high_watermark(start)
+        self._installing = True
+        self._finish_installing()
+        self._publish(self)

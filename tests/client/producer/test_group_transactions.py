@@ -1,0 +1,92 @@
+"""Members of a group that copy in transactions, while partitions move between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from logstore.client.consumer.consumer import Consumer
+from logstore.errors import StaleGenerationError
+from logstore.store import LogStore
+from logstore.types import Record
+
+
+@pytest.fixture
+def store() -> Iterator[LogStore]:
+    with LogStore(":memory:") as opened:
+        opened.create_topic("in", partitions=4)
+        opened.create_topic("out")
+        with opened.producer() as producer:
+            for number in range(20):
+                producer.send("in", b"%d" % number, partition=number % 4)
+        yield opened
+
+
+def drain(consumer: Consumer[Any, Any]) -> list[Record]:
+    records: list[Record] = []
+    while found := consumer.poll(timeout_s=0):
+        records += found
+    return records
+
+
+def copied(store: LogStore) -> list[bytes]:
+    with store.consumer("out", until_end=True) as reader:
+        return sorted(record.value for records in reader.batches() for record in records)
+
+
+EXPECTED = sorted(b"%d" % number for number in range(20))
+
+
+def test_a_partition_that_goes_before_its_offset_was_sent_keeps_the_transaction_from_counting(
+    store: LogStore,
+) -> None:
+    with (
+        store.consumer("in", group="g") as first,
+        store.producer(transactional_id="one") as one,
+        store.producer(transactional_id="two") as two,
+    ):
+        tx = one.transaction(rewind=first)
+        tx.begin()
+        for record in drain(first):
+            tx.send("out", record.value)
+        with store.consumer("in", group="g") as second:
+            assert drain(first) == []
+            assert len(first.assignment()) == 2
+            with pytest.raises(StaleGenerationError, match="in-"):
+                tx.send_offsets(first)
+            tx.abort()
+            for consumer, producer in ((first, one), (second, two)):
+                with producer.transaction(rewind=consumer) as again:
+                    for record in drain(consumer):
+                        again.send("out", record.value)
+                    again.send_offsets(consumer)
+    assert copied(store) == EXPECTED
+
+
+def test_offsets_sent_as_a_partition_goes_count(store: LogStore) -> None:
+    sent = 0
+
+    def send(_: object) -> None:
+        nonlocal sent
+        if sent == 0:  # else it is closed
+            tx.send_offsets(first)
+        sent += 1
+
+    with store.producer(transactional_id="one") as producer:
+        first = store.consumer("in", group="g", on_revoked=send)
+        tx = producer.begin()
+        for record in drain(first):
+            tx.send("out", record.value)
+        second = store.consumer("in", group="g")
+        assert drain(first) == []
+        assert sent == 1
+        assert drain(second) == []  # its share's offsets are in an open transaction
+        tx.send_offsets(first)
+        tx.commit()
+        assert drain(second) == []  # and now committed
+        assert len(second.assignment()) == 2
+        second.close()
+        first.close()
+    assert copied(store) == EXPECTED

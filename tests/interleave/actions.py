@@ -1,0 +1,193 @@
+"""What the two threads do: each action is one call of the product, and notes what the call promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from logstore.errors import LogStoreError
+from logstore.store import LogStore
+from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.interleave.world import COMPACTED, DOOMED, PLACES, PLAIN, SPREAD, World, Written, read, require
+
+DELIVERY_TIMEOUT_MS: Final = 400  # behind a topic of the other process, which does not let go in these runs
+Action = Callable[[World, LogStore, str], None]
+
+
+def append(world: World, store: LogStore, tag: str) -> None:
+    place = PLACES[0]
+    for number in range(2):
+        value = f"{tag}-append-{number}".encode()
+        landed = store.partition(*place).append([(b"k", value)])
+        world.facts.acked.append(Written(place, landed.offset, value))
+
+
+def send(world: World, store: LogStore, tag: str) -> None:
+    with store.producer(delivery_timeout_ms=DELIVERY_TIMEOUT_MS) as producer:
+        sent = []
+        for number in range(4):
+            place = PLACES[1 + number % 2]
+            value = f"{tag}-send-{number}".encode()
+            sent.append((place, value, producer.send(SPREAD, value, partition=place.partition)))
+        for place, value, delivery in sent:
+            world.facts.acked.append(Written(place, delivery.result(timeout_s=20).offset, value))
+
+
+def transactional(store: LogStore, name: str) -> Any:
+    return store.producer(
+        transactional_id=name, transaction_timeout_ms=30_000, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+    )
+
+
+def commit_transaction(world: World, store: LogStore, tag: str) -> None:
+    name = f"{tag}-commit"
+    with store.producer(
+        transactional_id=name, transaction_timeout_ms=30_000, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+    ) as producer:
+        producer.begin()
+        values = set()
+        for number, place in enumerate(PLACES):
+            value = f"{name}-{number}".encode()
+            values.add(value)
+            producer.send(place.topic, value, partition=place.partition)
+        world.facts.begun[name] = values
+        producer.commit()
+        world.facts.committed.add(name)
+
+
+def abort_transaction(world: World, store: LogStore, tag: str) -> None:
+    name = f"{tag}-abort"
+    with store.producer(
+        transactional_id=name, transaction_timeout_ms=30_000, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+    ) as producer:
+        producer.begin()
+        world.facts.begun[name] = {f"{name}-{number}".encode() for number in range(2)}
+        world.facts.aborted.add(name)
+        for number, place in enumerate(PLACES[:2]):
+            producer.send(place.topic, f"{name}-{number}".encode(), partition=place.partition)
+        producer.flush()
+        producer.abort()
+
+
+def commit_offsets(world: World, store: LogStore, tag: str) -> None:
+    group = f"{tag}-group"
+    for offset in (1, 2):
+        store.commit_offsets(group, {TopicPartition(PLAIN, 0): OffsetAndMetadata(offset)})
+        world.facts.offsets[group] = offset
+
+
+def trim(world: World, store: LogStore, tag: str) -> None:
+    place = PLACES[0]
+    world.facts.trimmed[place] = max(2, world.facts.trimmed.get(place, 0))
+    store.delete_records(place.topic, {place.partition: 2})
+
+
+def put(world: World, store: LogStore, tag: str) -> None:
+    log = store.partition(COMPACTED, 0)
+    for number in range(10, 13):
+        key = f"{tag}-key".encode()
+        log.append([(key, b"%d" % number), (b"filler", b"0" * 300)])
+        world.facts.latest[key] = number
+
+
+def compact(world: World, store: LogStore, tag: str) -> None:
+    store.admin.compact(COMPACTED, roll=True)
+
+
+def compact_offsets(world: World, store: LogStore, tag: str) -> None:
+    store.admin.compact("__consumer_offsets", roll=True)
+
+
+def create(world: World, store: LogStore, tag: str) -> None:
+    name = f"{tag}-made"
+    store.create_topic(name, partitions=2)
+    world.facts.made.add(name)
+
+
+def delete(world: World, store: LogStore, tag: str) -> None:
+    world.facts.doomed = True
+    store.delete_topic(DOOMED)
+    world.facts.deleted = True
+
+
+def look(world: World, store: LogStore, tag: str) -> None:
+    for place in PLACES:
+        for offset, value in read(store, place).items():
+            if offset >= world.facts.trimmed.get(place, 0):
+                world.facts.seen.append(Written(place, offset, value))
+
+
+def consume(world: World, store: LogStore, tag: str) -> None:
+    """Join a group, read all, commit, leave."""
+    with store.consumer([PLAIN], group=f"{tag}-members", until_end=True, on_reset="earliest") as consumer:
+        last = -1
+        for record in consumer:
+            require(record.offset > last, f"{record.offset} came after {last}")
+            last = record.offset
+            world.facts.seen.append(Written(PLACES[0], record.offset, record.value or b""))
+        if last >= 0:
+            consumer.commit()
+            world.facts.offsets[f"{tag}-members"] = last + 1
+
+
+def release(world: World, store: LogStore, tag: str) -> None:
+    for topic in (PLAIN, SPREAD):
+        store.release(topic)
+
+
+def housekeeping(world: World, store: LogStore, tag: str) -> None:
+    store.step()
+
+
+ACTIONS: Final[dict[str, Action]] = {
+    action.__name__: action
+    for action in (
+        append,
+        send,
+        commit_transaction,
+        abort_transaction,
+        commit_offsets,
+        trim,
+        put,
+        compact,
+        compact_offsets,
+        create,
+        delete,
+        look,
+        consume,
+        release,
+        housekeeping,
+    )
+}
+
+
+def prepare(world: World) -> None:
+    """Topics with some records in each, committed offsets, dirt to clean; both processes have seen them."""
+    store = world.one
+    small = {"segment.bytes": "1024", "file.delete.delay.ms": "0"}
+    store.create_topic(PLAIN, config=small)
+    store.create_topic(SPREAD, partitions=2)
+    store.create_topic(
+        COMPACTED, config=small | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    )
+    store.create_topic(DOOMED)
+    for number in range(4):
+        for place in PLACES:
+            value = f"old-{number}-{place.topic}-{place.partition}".encode() + b"." * 300
+            world.facts.acked.append(
+                Written(place, store.partition(*place).append([(b"k", value)]).offset, value)
+            )
+        store.partition(COMPACTED, 0).append([(b"old", b"%d" % number), (b"filler", b"0" * 300)])
+    world.facts.latest[b"old"] = 3
+    store.partition(DOOMED, 0).append([(None, b"x")])
+    store.commit_offsets("doomed", {TopicPartition(DOOMED, 0): OffsetAndMetadata(1)})
+    for number in range(3):
+        store.commit_offsets("before", {TopicPartition(PLAIN, 0): OffsetAndMetadata(number)})
+    world.facts.offsets["before"] = 2
+    warm = store.producer(transactional_id="warm")
+    warm.close()
+
+
+def acceptable(error: BaseException | None) -> bool:
+    """None, or a named error: what the caller was not promised is not asked for later."""
+    return error is None or isinstance(error, LogStoreError)
