@@ -102,9 +102,8 @@ class LogStore(StoreClient):
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self.mode: Mode = mode
         self._clock = SystemClock() if clock is None else clock
-        in_memory = path == MEMORY
-        self.root = "/store" if in_memory else os.path.realpath(path)
-        if in_memory or fs is not None:
+        self.root = "/store" if path == MEMORY else os.path.realpath(path)
+        if path == MEMORY or fs is not None:
             fs = MemoryFileSystem() if fs is None else fs
             locks = MemoryLocks(clock=self._clock) if locks is None else locks
             live = MemoryLive() if live is None else live
@@ -144,7 +143,7 @@ class LogStore(StoreClient):
             raise
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
-        StoreClient.__init__(self, self._backend, self._context, self._clock)
+        super().__init__(self._backend, self._context, self._clock)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)

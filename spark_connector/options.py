@@ -13,6 +13,7 @@ from logstore.types import Isolation
 from spark_connector.option_names import Checked, OptionNames, one_of, time_ms
 from spark_connector.option_table import BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED, Option
 from spark_connector.positions import EARLIEST, LATEST, PositionSpec, partition_list, partition_table
+from spark_connector.sink_options import SINK_TABLE
 
 Mode: TypeAlias = Literal["batch", "stream", "any"]
 """What the options are read for; "any": to learn the schema, when Spark has not said yet."""
@@ -57,6 +58,7 @@ _NAMES: Final = OptionNames(
     refused=REFUSED,
     use="reading from",
     give_path=".load(DIR) or option path",
+    elsewhere=frozenset(option.name.lower() for option in SINK_TABLE) - BY_NAME.keys(),
 )
 
 
