@@ -22,6 +22,7 @@ from logstore.cli.failures import (
     EXIT_PIPE_CLOSED,
     EXIT_TERMINATED,
     Failure,
+    UsageFailure,
     settle_streams,
     silence_stdout,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "logstore.commands"
+_AS_JSON = "logstore.as_json"  # in the context: whether the command line has --json anywhere
 
 _COMMANDS = {
     "backup": "logstore.cli.backups:backup",
@@ -85,6 +87,20 @@ class RootGroup(click.Group):
             command = _load(entry_point)
         return command if isinstance(command, click.Command) else None
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        as_json = "--json" in args
+        try:
+            ctx = super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _as_told(error, as_json) from error
+        except BrokenPipeError:  # the help's
+            silence_stdout()
+            raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
+        ctx.meta[_AS_JSON] = as_json
+        return ctx
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
@@ -93,6 +109,8 @@ class RootGroup(click.Group):
         except Failure as error:
             error.as_json = ctx.obj.as_json
             raise
+        except click.UsageError as error:
+            raise _as_told(error, ctx.meta[_AS_JSON]) from error
         except LogStoreError as error:
             raise Failure.of(error, as_json=ctx.obj.as_json) from error
         except BrokenPipeError:
@@ -103,6 +121,10 @@ class RootGroup(click.Group):
         except OSError as error:
             silence_stdout()
             raise Failure.of(error, as_json=ctx.obj.as_json) from error
+
+
+def _as_told(error: click.UsageError, as_json: bool) -> click.ClickException:
+    return UsageFailure(error) if as_json else error
 
 
 def _added_commands() -> dict[str, EntryPoint]:
@@ -156,9 +178,12 @@ def main() -> NoReturn:
             sys.stdout.flush()  # here, where it can still be told, not at the interpreter's end
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        silence_stdout()
+        sys.exit(EXIT_PIPE_CLOSED)
     except OSError as error:
         # Help and version are written before any command runs, and errors after it.
         silence_stdout()
-        Failure.of(error, as_json=False).show()
+        Failure.of(error, as_json="--json" in sys.argv).show()
         sys.exit(EXIT_FAILED)
     sys.exit(0)
