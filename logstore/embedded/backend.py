@@ -490,13 +490,15 @@ def _nothing(request: FetchRequest) -> FetchResult:
 
 def _metadata(entry: TopicEntry) -> TopicMetadata:
     config = parse_topic_config(entry.config)
+    max_message_bytes, size_setting = config.largest_batch()
     return TopicMetadata(
         name=entry.name,
         topic_id=entry.topic_id,
         partitions=entry.partitions,
         partitioner=config.partitioner,
         compression=config.compression_type,
-        max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+        max_message_bytes=max_message_bytes,
+        size_setting=size_setting,
         internal=entry.internal,
         compacts=config.cleanup_policy.compact,
     )

@@ -111,7 +111,7 @@ class Compactor:
                     "each time it had to begin anew",
                     hint="try again when less is written; what was cleaned stays so",
                 ) from None
-            done = _joined(done, result)
+            done = joined(done, result)
             if result.cleaned_to >= found.end_offset:
                 break  # else the key map was full: the rest is the next round's
         return replace(done, held_by=_held_by(topic.log(partition)))
@@ -174,7 +174,7 @@ def _held_by(log: OwnedLog) -> OpenTransaction | None:
     return OpenTransaction(first, producer_id)
 
 
-def _joined(done: CompactedPartition, result: CleanResult) -> CompactedPartition:
+def joined(done: CompactedPartition, result: CleanResult) -> CompactedPartition:
     """Of all rounds together. Each goes through what the one before left and some segments more, so what it found
     beyond that is what the earlier rounds had not counted. Retention may have come between: never less than 0."""
     return CompactedPartition(

@@ -20,6 +20,11 @@ logger = logging.getLogger(__name__)
 # While some partitions have records at hand, the others are asked again this often: a long backlog in one
 # must not hold up what arrives in another.
 FAIR_REFETCH_S = 0.01
+# An error that may pass is raised when it has stood for this long. A segment file that is gone never comes back, and
+# a consumer that waits without end (iteration, a poll of an hour) must not hide it.
+PATIENCE_S = 2.0
+# A partition in that state is asked again this often while others have records at hand.
+_ASK_AGAIN_S = 0.25
 
 
 class Fetcher:
@@ -82,6 +87,7 @@ class Fetcher:
             state
             for state in self._assignment.states.values()
             if not (state.paused or state.waiting or state.at_end or state.failed)
+            or (state.may_pass and now_s >= state.ask_again_s and not state.paused)
         ]
         if states:
             self._fetch_for(states, 0)
@@ -110,7 +116,7 @@ class Fetcher:
                 if not self._reset(state, error):
                     fatal = fatal or error
             except LogStoreError as error:
-                if error.retriable:
+                if error.retriable and self._is_patient(state):
                     passing = passing or error
                 else:
                     fatal = fatal or error
@@ -118,6 +124,19 @@ class Fetcher:
         if fatal is not None:
             raise fatal
         return passing
+
+    def _is_patient(self, state: FetchState) -> bool:
+        """Whether the error that the partition's fetch gave, one that may pass, is to be waited out. When it has
+        stood for ``PATIENCE_S`` it is raised, and the wait begins anew."""
+        now_s = self._last_fetch_s
+        if not state.may_pass:
+            state.may_pass = True
+            state.failing_since_s = now_s
+        elif now_s - state.failing_since_s >= PATIENCE_S:
+            state.may_pass = False
+            return False
+        state.ask_again_s = now_s + _ASK_AGAIN_S
+        return True
 
     def _reset(self, state: FetchState, error: OffsetOutOfRangeError) -> bool:
         """Go where ``on_reset`` says. False: it says that this is an error."""
