@@ -96,6 +96,11 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "from logstore.client.consumer.consumer import Consumer",
             "logstore.client.producer is not allowed to import logstore.client.consumer",
         ),
+        (
+            "spark_connector/planner.py",
+            "from logstore.format.batch import read_header",
+            "spark_connector is not allowed to import logstore.format",
+        ),
     ],
 )
 def test_each_wall_finds_an_import_that_goes_up(copied: Path, file: str, line: str, complaint: str) -> None:
