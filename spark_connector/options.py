@@ -114,9 +114,9 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
 def _selection(values: Mapping[str, str]) -> Selection:
     chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in values]
     if len(chosen) != 1:
-        told = "none" if not chosen else " and ".join(chosen)
+        told = f"{' and '.join(chosen)} are" if chosen else "none is"
         raise InvalidArgumentError(
-            f"exactly one of assign, subscribe and subscribePattern must be set; {told} is",
+            f"exactly one of assign, subscribe and subscribePattern must be set; {told}",
             hint='for one topic: .option("subscribe", "flights")',
         )
     text = values[chosen[0].lower()].strip()
