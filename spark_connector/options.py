@@ -114,9 +114,9 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
 def _selection(values: Mapping[str, str]) -> Selection:
     chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in values]
     if len(chosen) != 1:
-        told = f"{' and '.join(chosen)} are" if chosen else "none is"
+        told = "none of them is" if not chosen else f"{', '.join(chosen[:-1])} and {chosen[-1]} are"
         raise InvalidArgumentError(
-            f"exactly one of assign, subscribe and subscribePattern must be set; {told}",
+            f"exactly one of assign, subscribe and subscribePattern must be set: {told} set now",
             hint='for one topic: .option("subscribe", "flights")',
         )
     text = values[chosen[0].lower()].strip()

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from logstore.api.admin_plane import OnProgress
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.operations import Operation
 from logstore.api.producers import ProducerLease, ProducerSummary
 from logstore.api.records import (
     FetchRequest,
@@ -25,6 +25,7 @@ from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.groups import EmbeddedGroups
+from logstore.embedded.operation import EmbeddedOperation
 from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
 from logstore.embedded.transactions import EmbeddedTransactions
 from logstore.errors import (
@@ -50,6 +51,7 @@ from logstore.types import (
     TopicPartition,
 )
 from logstore.upkeep.cleaning_manager import CleaningManager
+from logstore.upkeep.compactor import Steps
 from logstore.upkeep.erasure import checked_keys
 
 logger = logging.getLogger(__name__)
@@ -166,18 +168,23 @@ class EmbeddedBackend(EmbeddedTransactions):
             )
         return bounds.high_watermark if offset == -1 else offset
 
-    def compact(
-        self, name: str, partition: int | None, *, roll: bool, on_progress: OnProgress | None
-    ) -> list[CompactedPartition]:
+    def start_compaction(
+        self, name: str, partition: int | None, *, roll: bool
+    ) -> Operation[list[CompactedPartition]]:
         self._context.check_writable()
         topic = self._cleaned_topic(name)
         places = range(topic.entry.partitions) if partition is None else [partition]
-        done = self._cleaning.compactor.compact(topic, places, roll=roll, on_progress=on_progress)
+        steps = self._cleaning.compactor.compact(topic, places, roll=roll)
+        return EmbeddedOperation(f"compacting {name}", self._with_names(steps))
+
+    def _with_names(self, steps: Steps[list[CompactedPartition]]) -> Steps[list[CompactedPartition]]:
+        done = yield from steps
         return [self.transactions.office.with_names(row) for row in done]
 
-    def erase_keys(self, name: str, keys: Collection[bytes]) -> ErasureReport:
+    def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
         self._context.check_writable()
-        return self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
+        steps = self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
+        return EmbeddedOperation(f"erasing keys of {name}", steps)
 
     def _cleaned_topic(self, name: str) -> CleanedTopic:
         internal = self._registry.entry(name).internal
@@ -286,16 +293,16 @@ class EmbeddedBackend(EmbeddedTransactions):
         min_bytes: int,
         max_bytes: int,
         max_wait_s: float,
-        wakeup: Wakeup | None = None,
+        cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
         clock = self._context.clock
         results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
-        if enough or max_wait_s <= 0 or (wakeup is not None and wakeup.is_set()):
+        if enough or max_wait_s <= 0 or (cancel is not None and cancel.cancelled):
             return results
         deadline_s = clock.monotonic_s() + max_wait_s
         event = threading.Event()
-        if wakeup is not None:
-            wakeup.attach(event.set)
+        if cancel is not None:
+            cancel.on_cancel(event.set)
         subscribed = self._subscribe(requests, event)
         pause_s = _FIRST_POLL_S
         try:
@@ -303,7 +310,7 @@ class EmbeddedBackend(EmbeddedTransactions):
                 event.clear()
                 results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
                 left_s = deadline_s - clock.monotonic_s()
-                if enough or left_s <= 0 or (wakeup is not None and wakeup.is_set()):
+                if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                     return results
                 if self._all_owned(requests, subscribed):
                     event.wait(min(left_s, _LONGEST_SLEEP_S))
@@ -315,8 +322,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         finally:
             for log in subscribed:
                 log.unsubscribe(event)
-            if wakeup is not None:
-                wakeup.attach(None)
+            if cancel is not None:
+                cancel.on_cancel(None)
 
     def _logs(self, requests: Sequence[FetchRequest]) -> list[OwnedLog | None]:
         return [self._registry.get(request.topic).owned_log(request.partition) for request in requests]
@@ -483,13 +490,15 @@ def _nothing(request: FetchRequest) -> FetchResult:
 
 def _metadata(entry: TopicEntry) -> TopicMetadata:
     config = parse_topic_config(entry.config)
+    max_message_bytes, size_setting = config.largest_batch()
     return TopicMetadata(
         name=entry.name,
         topic_id=entry.topic_id,
         partitions=entry.partitions,
         partitioner=config.partitioner,
         compression=config.compression_type,
-        max_message_bytes=min(config.max_message_bytes, config.segment_bytes),
+        max_message_bytes=max_message_bytes,
+        size_setting=size_setting,
         internal=entry.internal,
         compacts=config.cleanup_policy.compact,
     )

@@ -15,10 +15,14 @@ from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptBatchError,
     InvalidArgumentError,
+    InvalidRecordError,
+    LogStoreError,
+    OffsetMismatchError,
     RecordTypeError,
     from_os_error,
 )
 from logstore.format.batch import decode_batches, encode_with_header, first_offset
+from logstore.format.rows import check_rows, check_sizes, cut, is_plain, row_sizes
 from logstore.log.append_validation import (
     CheckedBatch,
     check_leader_append,
@@ -30,7 +34,6 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.isolation import without_aborted
 from logstore.log.producers.producer_state import Marker
 from logstore.log.read_only_log import ReadOnlyLog
-from logstore.log.row_chunks import RECORD_OVERHEAD, row_chunks
 from logstore.log.segments.position_check import check_position
 from logstore.log.segments.segment import Chunk
 from logstore.log.segments.segment_list import SegmentList
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 
     from logstore.types import SegmentDescription
 
+_ROWS_A_BATCH = 10_000
 _SCAN_BYTES = 1 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 
@@ -101,8 +105,9 @@ class PartitionLog:
         All rows land with consecutive offsets. ``acks``: "all" returns when they are durable, 1 when they are
         in the log (page cache), 0 as 1 but with offset -1. ``expected_offset``: append only if the log ends
         there now, else ``OffsetMismatchError`` (optimistic concurrency: decide from what you read up to an
-        offset, append only if nobody came between). Errors: ``RecordTypeError``, ``RecordTooLargeError``,
-        ``InvalidTimestampError``; nothing is appended then.
+        offset, append only if nobody came between); it is raised once readers see what came between, up to its
+        ``end_offset``. Errors: ``RecordTypeError``, ``RecordTooLargeError``, ``InvalidTimestampError``; nothing
+        is appended then.
         """
         self._access.check_writable()
         check_acks(acks)
@@ -135,14 +140,21 @@ class PartitionLog:
             codec = "none"
         elif codec != "none":
             level = codec_level(config)
-        limit = min(config.max_message_bytes, config.segment_bytes)
-        if len(rows) == 1 and codec == "none":
+        limit, setting = config.largest_batch()
+        if len(rows) == 1 and codec == "none" and is_plain(rows[0]):
             data, header = encode_with_header(rows, now_ms)
-            if len(data) <= limit - RECORD_OVERHEAD:
+            if len(data) <= limit:
                 return [CheckedBatch(memoryview(data), header)]
+        if not rows:
+            raise InvalidRecordError(
+                f"append to {self.where}: no rows", hint="pass at least one (key, value) row"
+            )
+        checked = check_rows(self.where, rows)
+        sizes = row_sizes(checked, checked.rows)
+        check_sizes(self.where, checked, limit, setting, sizes)
         batches = []
-        for chunk in row_chunks(rows, limit, self.where):
-            data, header = encode_with_header(chunk, now_ms, codec, level)
+        for chunk in cut(checked.rows, sizes, checked.timestamped, limit, limit, _ROWS_A_BATCH):
+            data, header = encode_with_header(chunk.rows, now_ms, codec, level)
             batches.append(CheckedBatch(memoryview(data), header))
         return batches
 
@@ -183,12 +195,28 @@ class PartitionLog:
         topic.enter()
         try:
             log = topic.log(self.partition)
-            appended = log.append(checked, expected_offset)
+            try:
+                appended = log.append(checked, expected_offset)
+            except OffsetMismatchError as error:
+                self._show_winner(log, error)
+                raise
             if acks == "all" or log.unsynced_records >= config.flush_messages:
                 self._access.commit([(log, appended.next_offset)])
         finally:
             topic.leave()
         return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
+
+    def _show_winner(self, log: OwnedLog, error: OffsetMismatchError) -> None:
+        """Have readers see the records that a conditional append lost against: a caller that decides again at once
+        would otherwise meet the same end again and again, for as long as the winner's sync takes."""
+        if log.high_watermark >= error.end_offset:
+            return
+        try:
+            self._access.commit([(log, error.end_offset)])
+        except (
+            LogStoreError
+        ) as failure:  # the winner's trouble; of this append nothing was written either way
+            error.add_note(f"what was appended since is not visible: {failure.message}")
 
     def end_transaction(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0
@@ -333,9 +361,9 @@ class PartitionLog:
                 found = self.record_at_or_after(newest) if newest >= 0 else None
         except OSError as error:
             raise from_os_error(error, "read", self.where) from error
-        if found is not None or newest < 0:
+        if found is not None:
             return found
-        # The newest time is that of aborted records: every record has to be looked at.
+        # The newest time is that of aborted records, or lies before 1970: every record has to be looked at.
         records = self.records(self.log_start_offset)
         return max(records, key=lambda record: record.timestamp_ms, default=None)
 
@@ -443,7 +471,7 @@ class PartitionLog:
                     data = without_aborted(data, reader.aborted(back.first_offset, end))
             except OSError as error:
                 raise from_os_error(error, "read", self.where) from error
-            records = decode_batches(data, self.topic, self.partition, start_offset=first, end_offset=end)
+            records = self._decoded(data, first, end)
             records.reverse()
             yield from records
             end = back.first_offset
@@ -461,7 +489,13 @@ class PartitionLog:
 
     def _records(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
         for offset, data in self._chunks(start, end, isolation):
-            yield from decode_batches(data, self.topic, self.partition, start_offset=offset, end_offset=end)
+            yield from self._decoded(data, offset, end)
+
+    def _decoded(self, data: Buffer, start: int, end: int) -> list[Record]:
+        try:
+            return decode_batches(data, self.topic, self.partition, start_offset=start, end_offset=end)
+        except CorruptBatchError as error:
+            raise error.found_in(self.where) from error
 
     def _chunks(self, start: int, end: int, isolation: Isolation) -> Iterator[tuple[int, Buffer]]:
         offset = start

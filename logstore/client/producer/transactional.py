@@ -240,6 +240,7 @@ def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memory
             )
         if len(data) > route.max_message_bytes:
             raise RecordTooLargeError(
-                f"{which} has {len(data)} bytes; max.message.bytes of {route.name} is {route.max_message_bytes}"
+                f"{which} has {len(data)} bytes; {route.size_setting} of {route.name} is {route.max_message_bytes}",
+                hint=f"raise {route.size_setting}, or send smaller batches",
             )
     return batches
