@@ -15,7 +15,6 @@ with logstore.open("data") as store:
 from __future__ import annotations
 
 import importlib
-import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
     from logstore.directory.backup import BackupReport
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
-    from logstore.log.partition_log import PartitionLog
-    from logstore.store import LogStore, Mode, restore
+    from logstore.partition.partition_log import PartitionLog
+    from logstore.store import LogStore, restore
+    from logstore.store import Mode as Mode
     from logstore.types import OffsetAndMetadata, OffsetRange, Record, RecordMetadata, TopicPartition
 
     __version__: str
@@ -50,7 +50,7 @@ _PLACES = {
     "Mode": "store",
     "OffsetAndMetadata": "types",
     "OffsetRange": "types",
-    "PartitionLog": "log.partition_log",
+    "PartitionLog": "partition.partition_log",
     "Producer": "client.producer.producer",
     "Record": "types",
     "RecordMetadata": "types",
@@ -87,15 +87,23 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def open(path: str | os.PathLike[str], mode: Mode = "rw", **settings: Any) -> LogStore:  # noqa: A001
-    """Open the log store in a directory, making it if ``mode="rw"`` and it is not there.
+if TYPE_CHECKING:
+    # For type checkers `open` is the class: a call with a wrong keyword then keeps its type, and what follows it is
+    # still checked.
+    open = LogStore  # noqa: A001
+else:
 
-    ``path``: the directory, or ``":memory:"``. ``mode="r"``: read-only, takes no lock. Settings and errors:
-    see ``LogStore``.
-    """
-    from logstore.store import LogStore
+    def open(path, mode="rw", **settings):  # noqa: A001
+        """Open the log store in a directory, making it if ``mode="rw"`` and it is not there.
 
-    return LogStore(path, mode, **settings)
+        ``path``: the directory, or ``":memory:"``. ``mode="r"``: read-only, takes no lock. Settings and errors:
+        see ``LogStore``.
+        """
+        from logstore.arguments import refuse_unknown
+        from logstore.store import LogStore
+
+        refuse_unknown(settings, LogStore.__init__.__kwdefaults__, "open()")
+        return LogStore(path, mode, **settings)
 
 
 def connect(target: str, **settings: Any) -> Any:

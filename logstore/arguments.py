@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from logstore.errors import InvalidArgumentError, InvalidTopicError
+from logstore.errors import InvalidArgumentError, InvalidTopicError, UnknownSettingError
 from logstore.types import TopicPartition
 
 INT64_MAX: Final = 2**63 - 1
@@ -69,6 +70,17 @@ def directory(path: object) -> str:
     return text
 
 
+def names(value: object, name: str) -> tuple[str, ...]:
+    """A collection of names; one alone is not taken for a collection of letters."""
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Collection)
+        or not all(type(one) is str for one in value)
+    ):
+        raise InvalidArgumentError(f"{name}={shown(value)}", hint=f"{name} is a list of names")
+    return tuple(value)
+
+
 def partition_place(value: Any) -> TopicPartition:
     """(topic, partition) as such."""
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
@@ -84,6 +96,19 @@ def partition_places(
             f"partitions={shown(values)}", hint="it is a list of (topic, partition) tuples"
         )
     return [make(value) for value in values]
+
+
+def refuse_unknown(settings: Mapping[str, object], known: Iterable[str], call: str, *more: str) -> None:
+    """UnknownSettingError names the setting that ``call`` does not have, and the nearest of those that it has:
+    ``known`` and ``more``."""
+    known = [*known, *more]
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            raise UnknownSettingError(
+                f"{call} has no setting {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(sorted(known))}",
+            )
 
 
 def refuse_internal(name: str, internal: bool) -> None:

@@ -66,6 +66,12 @@ class TopicConfig:
     visible_after: str = "flush"  # flush: shown once synced; append: at once
     tail_cache_bytes: int = 1 << 20  # newest bytes kept in memory for tailing readers
 
+    def largest_batch(self) -> tuple[int, str]:
+        """The most bytes that a batch may have, and the setting that says so: a segment holds at least one."""
+        if self.segment_bytes < self.max_message_bytes:
+            return self.segment_bytes, "segment.bytes"
+        return self.max_message_bytes, "max.message.bytes"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

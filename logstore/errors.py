@@ -63,6 +63,10 @@ class InvalidArgumentError(FatalError, ValueError):
     code = 42
 
 
+class UnknownSettingError(InvalidArgumentError, TypeError):
+    """A keyword that a call does not know."""
+
+
 class InvalidTopicError(FatalError, ValueError):
     code = 17
     hint = "use 1 to 249 characters of a-z A-Z 0-9 . _ -, and neither '.' nor '..'"
@@ -130,6 +134,12 @@ class TopicExistsError(FatalError):
     code = 36
 
 
+class TopicDiffersError(TopicExistsError):
+    """``exist_ok=True``, and the topic that is there has other partitions or settings."""
+
+    hint = "ask for what is there, or change the topic with alter_topic and add_partitions first"
+
+
 class OffsetOutOfRangeError(FatalError):
     """The offset lies outside [log start offset, end visible to this reader]."""
 
@@ -150,7 +160,11 @@ class OffsetOutOfRangeError(FatalError):
 
 
 class OffsetMismatchError(FatalError):
-    """A conditional append found the log's end elsewhere: somebody else has appended. Nothing was written."""
+    """A conditional append found the log's end elsewhere: there was another append. Nothing was written.
+
+    ``end_offset``: the log's end that was found. Readers see all records before it when the error is raised (those
+    of an open transaction under ``read_uncommitted`` only).
+    """
 
     code = 10024
     hint = "read what was appended since, decide again, and append with the new end as expected_offset"
@@ -326,6 +340,13 @@ class CorruptBatchError(FatalError):
         super().__init__(message, hint=hint)
         self.path = path
         self.position = position
+
+    def found_in(self, where: str) -> CorruptBatchError:
+        """The same, with the partition that a reader met it in: bytes alone do not know where they came from."""
+        hint = self.advice or "run `logstore log verify`; `logstore log salvage` copies what is readable"
+        return CorruptBatchError(
+            f"{where}: {self.message}", hint=hint, path=self.path, position=self.position
+        )
 
 
 class UnsupportedMagicError(FatalError):
@@ -516,6 +537,12 @@ class WakeupError(RetriableError):
     """``consumer.wakeup()`` ended a waiting poll."""
 
     code = 10020
+
+
+class OperationCancelledError(FatalError):
+    """An administrator's operation was ended early by its caller."""
+
+    code = 10091
 
 
 class ConsumerThreadError(FatalError):

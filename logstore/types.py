@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # of the type checker's own: Python has defaults from 3.13 on
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Header: TypeAlias = tuple[str, bytes | None]
@@ -20,18 +31,18 @@ Row: TypeAlias = (
 )
 
 
-class Record(NamedTuple):
+class Record(NamedTuple, Generic[K, V]):
     """One record as read. ``timestamp_ms``: ms since 1970 UTC; ``headers``: tuple of (name, bytes | None).
 
-    Keys and values are ``bytes | None`` unless the consumer has deserializers.
+    Keys and values are ``bytes | None`` unless the consumer has deserializers; a value of None is a tombstone.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp_ms: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: tuple[Header, ...] = ()
 
 
@@ -168,6 +179,42 @@ class ErasureReport:
     @property
     def records_removed(self) -> int:
         return sum(row.records_removed for row in self.partitions)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaintainedTopic:
+    """What a pass of maintenance did to one topic. ``compacted``: one row for each cleaning that came to its end;
+    ``owner``: the process that owns the topic, and looks after it; ``left``: why work is left, "" if none is:
+    ``"time"`` was up, or the topic is ``"too large"`` for the time there was; ``error``: what failed."""
+
+    topic: str
+    retired_segments: int = 0
+    retired_bytes: int = 0
+    compacted: tuple[CompactedPartition, ...] = ()
+    owner: str | None = None
+    left: str = ""
+    error: str | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was done, left or failed."""
+        return not (self.retired_segments or self.compacted or self.left or self.error)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaintenanceReport:
+    """What ``store.maintain`` did. ``by_time``: whether the wall clock was believed; where it was not (the first
+    pass after a restart of the machine, or after the clock was set) nothing went because of its age."""
+
+    topics: tuple[MaintainedTopic, ...]
+    expired_offsets: int
+    by_time: bool
+    took_s: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was due is done."""
+        return not any(row.left or row.error for row in self.topics)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

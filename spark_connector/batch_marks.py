@@ -48,20 +48,21 @@ class Content(NamedTuple):
 def content_of(part: Placed) -> Content:
     """The content of rows of one topic. A partition counts where a column says it: the partitioner's is a choice."""
     seed = mmh3.hash(f"{part.topic} {'' if part.partition is None else part.partition}", 0, False)
-    digests = map(mmh3.mmh3_x64_128_uintdigest, _texts(part.rows), repeat(seed))
-    return Content(len(part.rows), sum(digests) & _BITS)
+    return Content(len(part.rows), _digest(part.rows, seed))
 
 
-def _texts(rows: list[Any]) -> Iterable[bytes]:
-    """The fields of each row in one text, the same whatever rows are beside it."""
+def _digest(rows: list[Any], seed: int) -> int:
+    """The sum of the rows' hashes, each the same whatever rows are beside it."""
+    texts: Iterable[bytes] = map(_text, rows)
     if rows and len(rows[0]) == 2:
-        keys, values = zip(*rows, strict=True)
-        if None not in values:
-            if None not in keys:
-                return map(_BETWEEN.join, rows)
-            if keys.count(None) == len(keys):
-                return map((_NULL + _BETWEEN).__add__, values)
-    return map(_text, rows)
+        if rows[0][0] is not None:
+            texts = map(_BETWEEN.join, rows)  # TypeError at the first null
+        elif [key for key, _ in rows].count(None) == len(rows):
+            texts = map((_NULL + _BETWEEN).__add__, [value for _, value in rows])
+    try:
+        return sum(map(mmh3.mmh3_x64_128_uintdigest, texts, repeat(seed))) & _BITS
+    except TypeError:  # a null among them: row by row
+        return sum(map(mmh3.mmh3_x64_128_uintdigest, map(_text, rows), repeat(seed))) & _BITS
 
 
 def _text(row: tuple[Any, ...]) -> bytes:

@@ -15,6 +15,15 @@ from spark_connector.option_table import BROKERS, Option
 _UNITS_MS: Final = {
     "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
 }  # fmt: skip
+_OF_A_TABLE: Final = frozenset({"provider", "owner"})  # what Spark adds to the options of CREATE TABLE
+_NO_TABLE: Final = (
+    "there are no options: Spark gives those of a table in its catalogue (CREATE TABLE ... USING logstore, "
+    "saveAsTable) to no source in Python, so such a table has no path and cannot be read"
+)
+_USE_A_VIEW: Final = (
+    "use a view, for SELECT and INSERT: CREATE TEMPORARY VIEW flights USING logstore OPTIONS (path 'data', subscribe "
+    "'flights'); or .load(DIR)"
+)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _TIME = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 
@@ -29,7 +38,8 @@ class Checked(NamedTuple):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptionNames:
     """All names of one kind of use, in lower case. ``use``: as in "reading from brokers"; ``where``: as in "there is no
-    option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read.
+    option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read;
+    ``elsewhere``: what counts for the other direction, as in a view that is read and written, and changes nothing here.
     """
 
     known: Mapping[str, Option]
@@ -40,12 +50,15 @@ class OptionNames:
     give_path: str
     where: str = ""
     passed: Collection[str] = field(default_factory=frozenset)
+    elsewhere: Collection[str] = field(default_factory=frozenset)
 
     def sort(
         self, given: Mapping[str, str], counts: Callable[[Option, list[str]], bool] | None = None
     ) -> Checked:
         """``counts``: whether a known option does, here; it may add a warning. ``InvalidArgumentError`` for one that is
         unknown (it names the nearest) or refused; ``NotAvailableYetError`` for brokers."""
+        if not given or _OF_A_TABLE.issubset(given):
+            raise InvalidArgumentError(_NO_TABLE, hint=_USE_A_VIEW)
         values: dict[str, str] = {}
         warnings: list[str] = []
         for name, value in given.items():
@@ -69,6 +82,8 @@ class OptionNames:
             elif key in self.known:
                 if counts is None or counts(self.known[key], warnings):
                     values[key] = value
+            elif key in self.elsewhere:
+                warnings.append(f"option {name} changes nothing for {self.use} a store")
             elif key not in self.passed:
                 raise self._unknown(name)
         return Checked(values, warnings)

@@ -156,7 +156,7 @@ TABLE: Final = (
         name="includeHeaders",
         default="false",
         values="true, false",
-        meaning="With the column `headers`.",
+        meaning="With the column `headers`, null where a record has none.",
     ),
     Option(
         name="isolation",

@@ -13,6 +13,7 @@ from logstore.types import Isolation
 from spark_connector.option_names import Checked, OptionNames, one_of, time_ms
 from spark_connector.option_table import BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED, Option
 from spark_connector.positions import EARLIEST, LATEST, PositionSpec, partition_list, partition_table
+from spark_connector.sink_options import SINK_TABLE
 
 Mode: TypeAlias = Literal["batch", "stream", "any"]
 """What the options are read for; "any": to learn the schema, when Spark has not said yet."""
@@ -57,6 +58,7 @@ _NAMES: Final = OptionNames(
     refused=REFUSED,
     use="reading from",
     give_path=".load(DIR) or option path",
+    elsewhere=frozenset(option.name.lower() for option in SINK_TABLE) - BY_NAME.keys(),
 )
 
 
@@ -112,9 +114,9 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
 def _selection(values: Mapping[str, str]) -> Selection:
     chosen = [name for name in ("assign", "subscribe", "subscribePattern") if name.lower() in values]
     if len(chosen) != 1:
-        told = "none" if not chosen else " and ".join(chosen)
+        told = "none of them is" if not chosen else f"{', '.join(chosen[:-1])} and {chosen[-1]} are"
         raise InvalidArgumentError(
-            f"exactly one of assign, subscribe and subscribePattern must be set; {told} is",
+            f"exactly one of assign, subscribe and subscribePattern must be set: {told} set now",
             hint='for one topic: .option("subscribe", "flights")',
         )
     text = values[chosen[0].lower()].strip()

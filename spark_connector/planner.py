@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from logstore import TopicPartition
-from logstore.invariants import invariant
+from logstore.errors import InvariantError
 
 
 class Range(NamedTuple):
@@ -118,6 +118,7 @@ def split(
 
 
 def _pieces(piece: Range, count: int) -> list[Range]:
-    invariant(0 < count <= piece.size, "a piece holds at least one offset")
+    if not 0 < count <= piece.size:
+        raise InvariantError(f"{count} pieces of {piece.size} offsets: each holds at least one")
     cuts = [piece.start + piece.size * number // count for number in range(count + 1)]
     return [Range(piece.topic, piece.partition, start, end) for start, end in pairwise(cuts)]

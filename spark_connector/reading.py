@@ -12,9 +12,9 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from logstore import LogStoreError, TopicPartition
+from logstore.api.batches import to_table
 from logstore.api.records import FetchResult
 from logstore.errors import DataLossError, OffsetOutOfRangeError, SegmentVanishedError
-from logstore.format.arrow import to_table
 from spark_connector.connection import Logs
 from spark_connector.options import SourceOptions
 from spark_connector.planner import Range

@@ -9,6 +9,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from logstore.config import CODECS
 from logstore.errors import InvalidArgumentError
 from spark_connector.option_names import OptionNames, local_folder, one_of, time_ms
+from spark_connector.option_table import BY_NAME as SOURCE_NAMES
 from spark_connector.option_table import Option
 
 Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
@@ -100,6 +101,7 @@ _NAMES: Final = OptionNames(
     give_path=".save(DIR), .start(DIR) or option path",
     where=" for writes",
     passed=_SPARKS_OWN,
+    elsewhere=SOURCE_NAMES.keys() - _BY_NAME.keys(),
 )
 
 

@@ -13,10 +13,10 @@ from typing import cast
 
 from logstore import LogStoreError, TopicPartition
 from logstore.api.backend import Backend
+from logstore.api.batches import records_in
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.api.topics import TopicMetadata
 from logstore.errors import StorageError
-from logstore.format.batch import read_header
 from logstore.types import Acks
 from spark_connector.staging import StagedBatch, StagingFile
 
@@ -57,7 +57,7 @@ class StagingBackend:
             return ProduceResult(-1, error=StorageError(error.message, hint=error.advice))
         place = TopicPartition(item.topic, item.partition)
         first = self._written[place]
-        self._written[place] += read_header(item.batch).records_count
+        self._written[place] += records_in(item.batch)
         return ProduceResult(first)
 
     @property

@@ -1,11 +1,13 @@
 """``valueFormat``: a column of bytes to texts or structs, and for each value that cannot be decoded, why.
 
 Whole columns at a time: JSON goes through Arrow's reader, one line a value. Only a column in which some value is
-bad is looked into value by value.
+bad is looked into value by value. Dates, binary and times without a zone are read as texts, and made what they are as
+Spark's ``from_json`` does: ISO 8601, base64.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -105,20 +107,54 @@ def _bytes_of(texts: pa.Array) -> list[memoryview]:
 def _structs(lines: bytes, count: int, kind: pa.StructType) -> pa.Array | None:
     try:
         table = _read_lines(lines, kind)
+        if table.num_rows != count:
+            return None
+        columns = [
+            _converted(_whole(table.column(field.name).combine_chunks()), field.type) for field in kind
+        ]
     except pa.ArrowInvalid:
         return None
-    if table.num_rows != count:
-        return None
-    columns = [table.column(field.name).combine_chunks() for field in kind]
-    return pa.StructArray.from_arrays([_whole(column) for column in columns], fields=list(kind))
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 
 def _whole(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def _as_read(kind: pa.DataType) -> pa.DataType:
+    """The type as which Arrow's reader is to read values that become ``kind``."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_read(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_read(kind.value_type)))
+    in_words = pa.types.is_date(kind) or pa.types.is_binary(kind)
+    return pa.string() if in_words or (pa.types.is_timestamp(kind) and kind.tz is None) else kind
+
+
+def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """What was read as ``_as_read(kind)``, as ``kind``. ``ArrowInvalid`` for a text that is no such thing."""
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind):
+        fields = [_converted(column.field(number), field.type) for number, field in enumerate(kind)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
+    if pa.types.is_list(kind):
+        values = _converted(column.values, kind.value_type)
+        return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=column.is_null())
+    if pa.types.is_binary(kind):
+        return pa.array([None if text is None else _base64(text) for text in column.to_pylist()], kind)
+    return pc.cast(column, kind)
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise pa.ArrowInvalid(f"no base64: {error}") from error
+
+
 def _read_lines(lines: bytes, kind: pa.StructType) -> pa.Table:
-    schema = pa.schema([pa.field(_ROW, pa.int64()), *kind])
+    schema = pa.schema([pa.field(_ROW, pa.int64()), *_as_read(kind)])
     parse = pa_json.ParseOptions(
         explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="ignore"
     )
@@ -182,7 +218,9 @@ def _no_constant(name: str) -> NoReturn:
 
 def _misfit(line: bytes, kind: pa.StructType) -> str:
     try:
-        _read_lines(line, kind)
+        table = _read_lines(line, kind)
+        for field in kind:
+            _converted(_whole(table.column(field.name).combine_chunks()), field.type)
     except pa.ArrowInvalid as error:
         return f"does not fit valueSchema: {str(error).removeprefix('JSON parse error: ')}"
     return "does not fit valueSchema"

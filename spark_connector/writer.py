@@ -21,8 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from logstore import Producer
-from logstore.errors import InvalidArgumentError
-from logstore.invariants import invariant
+from logstore.errors import InvalidArgumentError, InvariantError
 from spark_connector.batch_marks import Content, content_of
 from spark_connector.connection import store_at
 from spark_connector.notices import notice
@@ -158,7 +157,8 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
         if not runs:
             logger.info("batch %d had no task: there is nothing to commit", batchId)
             return
-        invariant(len(runs) == 1, f"one batch was written for the queries {', '.join(runs)}")
+        if len(runs) > 1:
+            raise InvariantError(f"one batch was written for the queries {', '.join(runs)}")
         staging = self._sink.staging()
         commit = SinkCommit(self._options, staging)
         if self._options.delivery == "exactly_once":

@@ -17,6 +17,7 @@ class TopicMetadata:
     partitions: int
     partitioner: str
     compression: str
-    max_message_bytes: int
+    max_message_bytes: int  # of a batch; ``size_setting`` names the topic's setting that says so
     internal: bool = False
     compacts: bool = False  # every record needs a key
+    size_setting: str = "max.message.bytes"

@@ -15,17 +15,19 @@ import click
 from logstore.cli.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
 from logstore.cli.record_out import RecordOut
 from logstore.cli.target import Target, target_options
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from logstore.cli.rendering import Renderer
     from logstore.client.consumer.consumer import Consumer
+    from logstore.partition.partition_log import PartitionLog
     from logstore.store import LogStore
     from logstore.types import Record
 
 _POLL_RECORDS = 500
 _POLL_S = 0.25  # how long Ctrl-C may go unseen
 _COMMIT_EVERY_S = 5.0
+_LONGEST_NUMBER = 1000  # digits; Python refuses to read some more
 
 
 @click.command(
@@ -115,7 +117,7 @@ def parse_start(text: str) -> tuple[Any, int | None]:
     if text.startswith("@"):
         return parse_moment(text[1:], "--offset @"), None
     digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit():
+    if digits.isascii() and digits.isdigit() and len(digits) <= _LONGEST_NUMBER:
         return ("earliest", int(digits)) if text.startswith("-") else (int(text), None)
     raise click.UsageError(f"--offset {text!r} is neither start, end, OFFSET, -N nor @TIMESTAMP")
 
@@ -140,8 +142,24 @@ def _consumer(store: LogStore, wanted: Any, settings: dict[str, Any], last: int 
     starts, ends = consumer.beginning_offsets(), consumer.end_offsets()
     for where in consumer.assignment():
         if settings["group"] is None or consumer.committed(*where) is None:
-            consumer.seek(*where, max(starts[where], ends[where] - last))
+            consumer.seek(*where, start_of_last(store.partition(*where), last, starts[where], ends[where]))
     return consumer
+
+
+def start_of_last(log: PartitionLog, count: int, start: int, end: int) -> int:
+    """The offset of the ``count``-th record before ``end``, or ``start`` if there are fewer. Offsets of markers, of
+    aborted records and of what compaction took are no records, so that they are counted from the end."""
+    if not 0 < count < end - start:
+        return start if count else end
+    found = 0
+    try:
+        for record in log.records(start, end, reverse=True):
+            found += 1
+            if found == count:
+                return record.offset
+    except OffsetOutOfRangeError:
+        return log.log_start_offset  # retention came past the start meanwhile
+    return start
 
 
 def _print_records(

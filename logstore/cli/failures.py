@@ -48,6 +48,15 @@ class Failure(click.ClickException):
         click.echo(text, file=file, err=file is None)
 
 
+class UsageFailure(Failure):
+    """Wrong usage under --json, where click would print text."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__(error.format_message(), fields={"name": "UsageError"}, as_json=True)
+
+
 class InputError(Failure):
     """A line of the input that cannot be made a record. ``source``: a file or "stdin"; ``line``: from 1."""
 

@@ -1,7 +1,7 @@
 """The command's root: finds subcommands, lets errors leave as one sentence, and keeps the exit codes.
 
-0 done; 1 an error, or faults found; 2 wrong usage; 130 Ctrl-C; 141 the reader of a pipe went away; 143
-SIGTERM.
+0 done; 1 an error, or faults found; 2 wrong usage; 3 `maintain` left work for want of time; 130
+Ctrl-C; 141 the reader of a pipe went away; 143 SIGTERM.
 Subcommands are imported when they are needed. Other packages add theirs through the entry point group
 ``logstore.commands`` (name -> a click command).
 """
@@ -22,6 +22,7 @@ from logstore.cli.failures import (
     EXIT_PIPE_CLOSED,
     EXIT_TERMINATED,
     Failure,
+    UsageFailure,
     settle_streams,
     silence_stdout,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "logstore.commands"
+_AS_JSON = "logstore.as_json"  # in the context: whether the command line has --json anywhere
 
 _COMMANDS = {
     "backup": "logstore.cli.backups:backup",
@@ -39,6 +41,7 @@ _COMMANDS = {
     "demo": "logstore.cli.demo:demo",
     "group": "logstore.cli.groups:group",
     "log": "logstore.cli.log:log",
+    "maintain": "logstore.cli.maintain:maintain",
     "perf": "logstore.cli.perf:perf",
     "produce": "logstore.cli.produce:produce",
     "producer": "logstore.cli.producers:producer",
@@ -60,7 +63,8 @@ Completion: add the line for your shell to its start file.
   zsh    eval "$(_LOGSTORE_COMPLETE=zsh_source logstore)"
   fish   _LOGSTORE_COMPLETE=fish_source logstore | source
 
-Exit codes: 0 done, 1 error or faults found, 2 wrong usage, 130 Ctrl-C, 141 closed pipe, 143 terminated."""
+Exit codes: 0 done, 1 error or faults found, 2 wrong usage, 3 work left, 130 Ctrl-C, 141 closed pipe,
+143 terminated."""
 
 
 class RootGroup(click.Group):
@@ -83,6 +87,20 @@ class RootGroup(click.Group):
             command = _load(entry_point)
         return command if isinstance(command, click.Command) else None
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        as_json = "--json" in args
+        try:
+            ctx = super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _as_told(error, as_json) from error
+        except BrokenPipeError:  # the help's
+            silence_stdout()
+            raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
+        ctx.meta[_AS_JSON] = as_json
+        return ctx
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             result = super().invoke(ctx)
@@ -91,6 +109,8 @@ class RootGroup(click.Group):
         except Failure as error:
             error.as_json = ctx.obj.as_json
             raise
+        except click.UsageError as error:
+            raise _as_told(error, ctx.meta[_AS_JSON]) from error
         except LogStoreError as error:
             raise Failure.of(error, as_json=ctx.obj.as_json) from error
         except BrokenPipeError:
@@ -101,6 +121,10 @@ class RootGroup(click.Group):
         except OSError as error:
             silence_stdout()
             raise Failure.of(error, as_json=ctx.obj.as_json) from error
+
+
+def _as_told(error: click.UsageError, as_json: bool) -> click.ClickException:
+    return UsageFailure(error) if as_json else error
 
 
 def _added_commands() -> dict[str, EntryPoint]:
@@ -154,9 +178,12 @@ def main() -> NoReturn:
             sys.stdout.flush()  # here, where it can still be told, not at the interpreter's end
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        silence_stdout()
+        sys.exit(EXIT_PIPE_CLOSED)
     except OSError as error:
         # Help and version are written before any command runs, and errors after it.
         silence_stdout()
-        Failure.of(error, as_json=False).show()
+        Failure.of(error, as_json="--json" in sys.argv).show()
         sys.exit(EXIT_FAILED)
     sys.exit(0)

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -72,11 +72,11 @@ def rate_text(count: int, seconds: float) -> str:
 
 def time_text(timestamp_ms: int) -> str:
     """A record's time in UTC; the bare number where the calendar ends."""
-    if timestamp_ms < 0:
-        return str(timestamp_ms)
+    if timestamp_ms == -1:  # what Kafka writes for no time
+        return "-1"
     try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
         return str(timestamp_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

@@ -19,16 +19,19 @@ from logstore.cli.output import note, print_json, progress, rate_text
 from logstore.cli.target import Target, target_options
 from logstore.config import CODECS
 from logstore.errors import LogStoreError
+from logstore.types import Acks
 
 if TYPE_CHECKING:
     from logstore.cli.placement import Placement
     from logstore.cli.rows import ByteSource, RowChunk, RowFormat
     from logstore.client.producer.delivery import DeliveryGroup
     from logstore.client.producer.producer import Producer
+    from logstore.client.producer.settings import ProducerOptions
     from logstore.store import LogStore
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
 MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
+_ACKS: dict[str, Acks] = {"0": 0, "1": 1, "all": "all"}
 _DELIVERY_TIMEOUT_MS = 40_000  # a person waits: longer than for a lock, not much longer
 _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
 
@@ -62,6 +65,7 @@ class Landed:
 Formats (--format):
   lines  each line is a value, without its newline; no key
   kv     KEY<separator>VALUE on each line; the separator is a tab unless --separator says else
+         (there \\t \\\\ \\0 \\xHH are as in C)
   json   one object on each line, as `logstore consume --json` prints it
   csv    a header row, then records: the value is the row as JSON; --key-column names the key
 In kv and csv an empty key is null. Bytes are taken as they are."""
@@ -74,7 +78,12 @@ In kv and csv an empty key is null. Bytes are taken as they are."""
 @click.option("-k", "--key-column", metavar="NAME", help="csv: the column that is the key.")
 @click.option("--timestamp-column", metavar="NAME", help="csv: the record's time, ms since 1970 or ISO 8601.")
 @click.option("--null-key", metavar="TEXT", help='kv, csv: this key is no key, as in "NA".')
-@click.option("-s", "--separator", metavar="TEXT", help="kv: between key and value; csv: between fields.")
+@click.option(
+    "-s",
+    "--separator",
+    metavar="TEXT",
+    help="kv: between key and value; csv: between fields.",
+)
 @click.option("--create", is_flag=True, help="Create the topic if there is none, and the store.")
 @click.option("--partitions", type=int, help="With --create: how many (1 if not given).")
 @click.option("-p", "--partition", type=int, help="Put all records into this partition.")
@@ -121,9 +130,9 @@ def produce(
         raise click.UsageError("--partition and --keep-partitions exclude each other")
     if name is not None and acks != "all":
         raise click.UsageError(f"--name does not go with --acks {acks}: only what is durable is counted")
-    settings = {
+    settings: ProducerOptions = {
         "name": name,
-        "acks": "all" if acks == "all" else int(acks),
+        "acks": _ACKS[acks],
         "compression": compression,
         "batch_bytes": batch_bytes,
         "delivery_timeout_ms": _DELIVERY_TIMEOUT_MS,
@@ -181,12 +190,21 @@ def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
         if given[option] not in (None, False) and name not in formats:
             text = f"--{option.replace('_', '-')} goes with --format {' or '.join(formats)}, not with {name}"
             raise click.UsageError(text)
-    separator = given["separator"]
+    separator = _separator(given["separator"])
     if separator == "" or (name == "kv" and separator is not None and "\n" in separator):
         raise click.UsageError("--separator is at least one character, and no line end")
     if name == "csv" and separator is not None and (len(separator) != 1 or separator in '\r\n"'):
         raise click.UsageError("--separator of a CSV is one character, and neither a line end nor a quote")
-    return RowFormat(name=name, **{option: given[option] for option in only})
+    return RowFormat(name=name, **{**{option: given[option] for option in only}, "separator": separator})
+
+
+def _separator(text: str | None) -> str | None:
+    from logstore.cli.rendering import unescaped
+
+    try:
+        return None if text is None else unescaped(text)
+    except ValueError as error:
+        raise click.UsageError(f"--separator {text!r}: {error}") from None
 
 
 def _send_files(sender: RowSender, files: tuple[str, ...], row_format: RowFormat) -> None:

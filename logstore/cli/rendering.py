@@ -18,6 +18,7 @@ from logstore.types import Record
 Renderer: TypeAlias = Callable[[Sequence[Record]], bytes]
 
 _PIECE = re.compile(r"%(.?)|\\(x[0-9a-fA-F]{2}|.?)|([^%\\]+)", re.DOTALL)
+_ESCAPE_OR_TEXT = re.compile(r"\\(x[0-9a-fA-F]{2}|.?)|([^\\]+)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "\\": b"\\", "0": b"\0"}
 
 
@@ -72,6 +73,16 @@ def _token(name: str) -> Callable[[Record], bytes]:
         known = " ".join(f"%{token}" for token in _TOKENS)
         raise ValueError(f"there is no token %{name}; there are {known} %%")
     return found
+
+
+def unescaped(text: str) -> str:
+    """``text`` with escapes as in C, see above; a lone backslash is itself. ``ValueError`` names another escape."""
+    if text == "\\":
+        return text
+    pieces = []
+    for escape, plain in (match.groups() for match in _ESCAPE_OR_TEXT.finditer(text)):
+        pieces.append(os.fsdecode(_escape(escape)) if escape is not None else plain)
+    return "".join(pieces)
 
 
 def _escape(name: str) -> bytes:

@@ -127,13 +127,20 @@ def _key_and_value(line: bytes, separator: bytes, null_key: bytes | None) -> Row
 
 
 class _CsvText:
-    """Lines of text for ``csv.reader``. ``left``: lines that are at hand before the next read."""
+    """Lines of text for ``csv.reader``. ``left``: lines that are at hand before the next read. ``number``: of the line
+    given last; ``first``: of the record's first line, or of the line in it whose quote is open."""
 
     def __init__(self, stream: ByteSource, source: str) -> None:
         self._chunks = line_chunks(stream, source)
         self._source = source
         self.left = 0
         self.number = 0
+        self.first = 1
+        self._quoted = False  # the last line ends inside quotes
+
+    def record_ended(self) -> None:
+        self.first = self.number + 1
+        self._quoted = False
 
     def __iter__(self) -> Iterator[str]:
         for lines in self._chunks:
@@ -143,6 +150,12 @@ class _CsvText:
                 self.number += 1
                 if self.number == 1:
                     line = line.removeprefix(b"\xef\xbb\xbf")
+                if quotes := line.count(b'"'):
+                    # A doubled quote is one within the text; what is left closes a field, or opens one.
+                    reopens = self._quoted and line.replace(b'""', b"").count(b'"') > 1
+                    self._quoted ^= quotes % 2 == 1
+                    if self._quoted and (quotes % 2 or reopens):
+                        self.first = self.number
                 try:
                     yield line.decode("utf-8") + "\n"
                 except UnicodeDecodeError as error:
@@ -160,11 +173,14 @@ def _csv_rows(stream: ByteSource, source: str, row_format: RowFormat) -> Iterato
     try:
         for fields in reader:
             if not fields:
+                text.record_ended()
                 continue
             if columns is None:
                 columns = _Columns(fields, row_format)
+                text.record_ended()
                 continue
             rows.append(columns.row(fields))
+            text.record_ended()
             numbers.append(text.number)
             if len(rows) >= MAX_ROWS or not text.left:
                 yield RowChunk(rows, numbers)
@@ -172,7 +188,7 @@ def _csv_rows(stream: ByteSource, source: str, row_format: RowFormat) -> Iterato
     except LineError as error:
         bad = InputError(source, text.number, str(error))
     except csv.Error as error:
-        bad = InputError(source, text.number, _csv_problem(str(error)))
+        bad = _csv_error(source, text, str(error))
     except InputError as error:
         bad = error
     if rows:
@@ -181,13 +197,17 @@ def _csv_rows(stream: ByteSource, source: str, row_format: RowFormat) -> Iterato
         raise bad
 
 
-def _csv_problem(text: str) -> str:
-    """What the csv module says, in words for who made the file."""
-    if "new-line character" in text:
-        return "a carriage return stands in a field without quotes: lines end with \\n or \\r\\n"
-    if "unexpected end of data" in text:
-        return "a quoted field is not closed before the input ends"
-    return text
+def _csv_error(source: str, text: _CsvText, said: str) -> InputError:
+    """What the csv module says, in words for who made the file. A quote that is not closed takes in all that follows,
+    up to the input's end or the bound of a field: its own line is the one to be mended."""
+    if "unexpected end of data" in said:
+        return InputError(source, text.first, "a quoted field is not closed before the input ends")
+    if "field larger than field limit" in said:
+        reason = f"a field is longer than {MAX_LINE_BYTES >> 20} MiB; is a quote not closed?"
+        return InputError(source, text.first, reason)
+    if "new-line character" in said:
+        said = "a carriage return stands in a field without quotes: lines end with \\n or \\r\\n"
+    return InputError(source, text.number, said)
 
 
 class _Columns:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
-from logstore.api.admin_plane import OnProgress
 from logstore.api.backend import Backend
 from logstore.api.groups import GroupState, GroupSummary, MemberDescription, validate_group
+from logstore.api.operations import Operation
 from logstore.api.producers import ProducerSummary
 from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.arguments import function_or_none, shown, truth, whole
 from logstore.client.consumer.settings import timestamp_ms
-from logstore.errors import GroupBusyError, InvalidArgumentError, UnknownGroupError, UnknownTransactionError
+from logstore.config import parse_topic_config
+from logstore.errors import (
+    GroupBusyError,
+    InvalidArgumentError,
+    TopicDiffersError,
+    TopicExistsError,
+    UnknownGroupError,
+    UnknownTransactionError,
+)
 from logstore.types import (
+    CleaningProgress,
     CompactedPartition,
     ErasureReport,
     OffsetAndMetadata,
@@ -26,6 +35,11 @@ from logstore.types import (
 
 SeekTarget: TypeAlias = Literal["earliest", "latest"] | datetime | int
 """An int is an offset; a datetime stands for the first record at least that new."""
+
+
+OnProgress: TypeAlias = Callable[[TopicPartition, CleaningProgress], object]
+Result = TypeVar("Result")
+_TELL_S = 0.05  # longest time between two looks at an operation's progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,10 +90,43 @@ class Admin:
     # --- topics ---
 
     def create_topic(
-        self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> TopicMetadata:
-        """TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError."""
-        return self._backend.create_topic(name, partitions, {} if config is None else config)
+        """Make a topic, durably. ``exist_ok``: one of that name that is there is given if it has as many partitions
+        and the settings that ``config`` names (others may differ), else TopicDiffersError.
+
+        TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError (an unknown key names the
+        nearest)."""
+        wanted = {} if config is None else config
+        if truth(exist_ok, "exist_ok") and isinstance(name, str) and name in self._backend.topics():
+            return self._existing(name, partitions, wanted)
+        try:
+            return self._backend.create_topic(name, partitions, wanted)
+        except TopicExistsError:
+            if not exist_ok:
+                raise
+            return self._existing(name, partitions, wanted)  # another process was faster
+
+    def _existing(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+        found = self._backend.topic(name)
+        if found.partitions != partitions:
+            raise TopicDiffersError(
+                f"topic {name!r} is there with {found.partitions} partitions, not {partitions}"
+            )
+        given = self._backend.describe_topic(name).config
+        has, wants = parse_topic_config(given), parse_topic_config({**given, **config})
+        if has != wants:
+            odd = sorted(key for key, value in config.items() if given.get(key) != value)
+            raise TopicDiffersError(
+                f"topic {name!r} is there with other settings: "
+                + ", ".join(f"{key}={given.get(key, 'default')!s}, not {config[key]}" for key in odd)
+            )
+        return found
 
     def list_topics(self, internal: bool = False) -> list[str]:
         """Names, sorted; ``internal``: with the internal ones."""
@@ -187,7 +234,7 @@ class Admin:
         function_or_none(on_progress, "on_progress")
         if partition is not None:
             partition = whole(partition, "partition", 0, 2**31 - 1)
-        return self._backend.compact(topic, partition, roll=roll, on_progress=on_progress)
+        return _finish(self._backend.start_compaction(topic, partition, roll=roll), on_progress)
 
     def erase_keys(self, topic: str, keys: Collection[bytes]) -> ErasureReport:
         """Remove every record that has one of these keys from every partition, and prove that none is left.
@@ -202,7 +249,7 @@ class Admin:
 
         Errors: ``ErasureIncompleteError`` if the proof fails, ``TopicLockedError`` if another process owns the
         topic, else as ``compact``. It may be called again."""
-        return self._backend.erase_keys(topic, keys)
+        return _finish(self._backend.start_erasure(topic, keys), None)
 
     # --- groups ---
 
@@ -369,3 +416,22 @@ def _names(topics: Collection[str] | None) -> Collection[str] | None:
     if topics is None or (isinstance(topics, Collection) and all(isinstance(name, str) for name in topics)):
         return topics
     raise InvalidArgumentError(f"topics={shown(topics)}", hint="it is a list of topic names")
+
+
+def _finish(operation: Operation[Result], on_progress: OnProgress | None) -> Result:
+    """The operation's result. It is cancelled by whatever takes the caller away: Ctrl-C, an error of
+    ``on_progress``."""
+    told: dict[TopicPartition, CleaningProgress] = {}
+    try:
+        done = False
+        while not done:
+            done = operation.wait(_TELL_S)
+            if on_progress is not None:
+                for place, progress in operation.state().progress.items():
+                    if told.get(place) != progress:
+                        told[place] = progress
+                        on_progress(place, progress)
+    except BaseException:
+        operation.cancel()
+        raise
+    return operation.result()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Unpack, overload
 
 from logstore.api.backend import Backend
-from logstore.client.table.table import KeyTable
-from logstore.log.partition_log import PartitionLog
+from logstore.client.serializers import Deserializer, ValueT
+from logstore.client.store_client import StoreClient
+from logstore.client.table.table import KeyTable, TableOptions
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import TopicDescription
 
@@ -21,9 +23,9 @@ class TopicHandle:
         backend: Backend,
         partition: Callable[[str, int], PartitionLog],
         name: str,
-        open_table: Callable[..., KeyTable[Any]],
+        client: StoreClient,
     ) -> None:
-        self._open_table = open_table
+        self._client = client
         self._registry = registry
         self._backend = backend
         self._partition = partition
@@ -50,10 +52,22 @@ class TopicHandle:
     def partition(self, partition: int) -> PartitionLog:
         return self._partition(self.name, partition)
 
-    def table(self, **settings: Any) -> KeyTable[Any]:
+    @overload
+    def table(
+        self, *, value_deserializer: None = None, **settings: Unpack[TableOptions]
+    ) -> KeyTable[bytes]: ...
+    @overload
+    def table(
+        self, *, value_deserializer: Deserializer[ValueT], **settings: Unpack[TableOptions]
+    ) -> KeyTable[ValueT]: ...
+    def table(
+        self, *, value_deserializer: Deserializer[Any] | None = None, **settings: Unpack[TableOptions]
+    ) -> KeyTable[Any]:
         """The latest value of each key, as a mapping that keeps itself current; the settings are those of
         ``logstore.KeyTable``. Close it, or use ``with``. ``NotCompactedError``, unless ``any_policy=True``."""
-        return self._open_table(self.name, **settings)
+        if value_deserializer is None:
+            return self._client.table(self.name, **settings)
+        return self._client.table(self.name, value_deserializer=value_deserializer, **settings)
 
     def describe(self) -> TopicDescription:
         """Offsets, segments and sizes of every partition, and who owns the topic now."""

@@ -32,6 +32,7 @@ from logstore.format.batch import (
 )
 from logstore.format.proof import prove_batch
 from logstore.format.record import check_records
+from logstore.format.rows import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, check_timestamp
 from logstore.types import Buffer
 
 
@@ -94,9 +95,11 @@ def _check_one(batch: CheckedBatch, config: TopicConfig, now_ms: int, where: str
         batch = own_batch(stamp_log_append_time(batch.data, now_ms))
     else:
         _check_times(header, config, now_ms, where)
-    if len(batch.data) > config.max_message_bytes:
+    limit, setting = config.largest_batch()
+    if len(batch.data) > limit:
         raise RecordTooLargeError(
-            f"append to {where}: a batch of {len(batch.data)} bytes; max.message.bytes is {config.max_message_bytes}"
+            f"append to {where}: a batch of {len(batch.data)} bytes; {setting} is {limit}",
+            hint=f"raise {setting} or send smaller batches",
         )
     return batch
 
@@ -132,6 +135,8 @@ def _check_times(header: BatchHeader, config: TopicConfig, now_ms: int, where: s
             f"append to {where}: timestamp {newest} is {newest - now_ms} ms ahead of this machine's clock",
             hint=f"message.timestamp.after.max.ms allows {config.timestamp_after_max_ms} ms",
         )
+    if newest > MAX_TIMESTAMP_MS or oldest < MIN_TIMESTAMP_MS:
+        check_timestamp(newest if newest > MAX_TIMESTAMP_MS else oldest, f"append to {where}")
     if oldest < now_ms - config.timestamp_before_max_ms:
         raise InvalidTimestampError(
             f"append to {where}: timestamp {oldest} is {now_ms - oldest} ms behind this machine's clock",

@@ -137,7 +137,7 @@ def values(scene: Scene, topic: str) -> Counter[bytes]:
         logstore.open(scene.store, mode="r") as store,
         store.consumer(topic, isolation="read_committed", until_end=True) as consumer,
     ):
-        return Counter(record.value for record in consumer)
+        return Counter(record.value or b"" for record in consumer)
 
 
 if __name__ == "__main__":

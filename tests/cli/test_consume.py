@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import logstore
 from logstore.cli.consume import parse_moment, parse_start
 from logstore.cli.rendering import compile_format, values
 from logstore.types import Record
@@ -314,3 +316,64 @@ def test_a_second_member_of_a_group_shares_it(filled: Shell) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+# --- the last N records, and round trips ------------------------------------------------------------
+
+
+def fill_transactions(shell: Shell, *, abort_last: bool) -> None:
+    with logstore.open(str(shell.store)) as store:
+        store.create_topic("t")
+        with store.producer(transactional_id="x") as producer:
+            for _ in range(3):
+                with producer.transaction() as tx:
+                    tx.send_many("t", [(b"k", b"%d" % number) for number in range(5)])
+            if abort_last:
+                tx = producer.begin()
+                tx.send_many("t", [(b"k", b"gone")] * 7)
+                producer.flush()
+                tx.abort()
+
+
+@pytest.mark.parametrize("abort_last", [False, True])
+def test_the_last_n_are_records_behind_markers_and_aborted_ones(shell: Shell, abort_last: bool) -> None:
+    fill_transactions(shell, abort_last=abort_last)
+    values = [f"{number % 5}" for number in range(15)]
+    for count in (0, 1, 3, 5, 6, 14, 15, 16, 10**30):
+        given = ("consume", "t", "-e", "-o", f"-{count}", "-f", "%s ")
+        last = values[max(0, 15 - count) :] if count else []
+        assert shell.run(*given).stdout.split() == last, count
+        assert shell.run(*given, "-g", f"g{count}").stdout.split() == last, count
+
+
+def test_the_last_n_are_records_behind_what_compaction_took(shell: Shell) -> None:
+    with logstore.open(str(shell.store)) as store:
+        store.create_topic("c", config={"cleanup.policy": "compact"})
+        rows = [(b"a", b"1"), *[(b"b", b"%d" % number) for number in range(100)], (b"c", b"1")]
+        store.partition("c", 0).append([*rows, *[(b"b", b"x%d" % number) for number in range(100)]])
+        store.admin.compact("c", roll=True)
+    for count, keys in ((1, ["b"]), (2, ["c", "b"]), (3, ["a", "c", "b"]), (4, ["a", "c", "b"])):
+        assert shell.run("consume", "c", "-e", "-o", f"-{count}", "-f", "%k ").stdout.split() == keys
+
+
+def test_what_consume_prints_as_json_produce_takes(shell: Shell) -> None:
+    """Any bytes, nulls, headers and times, also before 1970: the copy's records are the same."""
+    rows: list[Any] = [
+        (b"k", b"v", None, -14_182_940_000),
+        (None, None, None, -1),
+        (b"", b"", [("", None), ("", b""), ("h", b"\xff\x00")], 0),
+        (b"\xff\xfe", "é\u2028\ud7ff\U0001f600\x00\r\n".encode(), [("é\x00", "ü".encode())], 1),
+        (b"\xed\xa0\x80", b'{"a": 1}', [("h", b"1"), ("h", b"2")], -(2**62)),
+        (b"\xef\xbb\xbfk", b"\xef\xbb\xbf", [], -2),
+    ]
+    with logstore.open(str(shell.store)) as store:
+        store.create_topic("t"), store.create_topic("copy")
+        store.partition("t", 0).append(rows)
+    printed = shell.run("--json", "consume", "t", "-e").stdout_bytes
+    shell.run("produce", "copy", "--format", "json", stdin=printed)
+    with logstore.open(str(shell.store), mode="r") as store:
+        one, two = (list(store.partition(name, 0).records(0)) for name in ("t", "copy"))
+        assert [record[3:] for record in one] == [record[3:] for record in two]
+        assert [(record.key, record.value, record.timestamp_ms) for record in two] == [
+            (row[0], row[1], row[3]) for row in rows
+        ]

@@ -222,3 +222,32 @@ def test_a_file_size_limit_stops_a_producer_with_a_word(filled: Shell) -> None:
     sent = [record for record in records if len(record["value"]) == 100]
     assert len(sent) == int(found[1].replace(b",", b""))  # what is in was reported, all of it
     assert filled.json("log", "verify")["clean"]
+
+
+@pytest.mark.parametrize(
+    ("separator", "line", "key"),
+    [("\\t", b"k\tv\n", "k"), ("\\x1f", b"k\x1fv\n", "k"), ("\\\\", b"k\\v\n", "k"), ("\\", b"k\\v\n", "k")],
+)
+def test_a_separator_may_be_written_as_an_escape(
+    filled: Shell, separator: str, line: bytes, key: str
+) -> None:
+    filled.run("topic", "create", "kv")
+    filled.run("produce", "kv", "-f", "kv", "-s", separator, stdin=line)
+    assert [(row["key"], row["value"]) for row in filled.json_lines("consume", "kv", "-e")] == [(key, "v")]
+    text = b"a" + line[1:2] + b"b\n1" + line[1:2] + b"2\n"
+    filled.run("produce", "kv", "-f", "csv", "-s", separator, stdin=text)
+    assert filled.json_lines("consume", "kv", "-e")[1]["value"] == '{"a":"1","b":"2"}'
+
+
+@pytest.mark.parametrize("separator", ["\\n", "\\q", "\\x1"])
+def test_a_separator_that_is_none(filled: Shell, separator: str) -> None:
+    assert (
+        "--separator" in filled.run("produce", "t", "-f", "kv", "-s", separator, stdin="x\n", code=2).stderr
+    )
+
+
+def test_a_record_too_large_names_the_setting_that_says_so(filled: Shell) -> None:
+    filled.run("topic", "create", "small", "-c", "segment.bytes=2048")
+    for line in (b'{"value": "%s"}\n' % (b"x" * 3000),):
+        errors = filled.run("produce", "small", "-f", "json", stdin=line, code=1).stderr
+        assert re.search(r"stdin, line 1: the record .* 30[0-9][0-9] bytes, segment.bytes is 2048", errors)

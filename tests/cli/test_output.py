@@ -29,6 +29,8 @@ def test_sizes_rates_and_times() -> None:
     assert rate_text(1, 0.0) == "-"
     assert time_text(1357034400123) == "2013-01-01T10:00:00.123Z"
     assert time_text(-1) == "-1"
+    assert time_text(-14_182_940_000) == "1969-07-20T20:17:40.000Z"
+    assert time_text(-(2**62)) == str(-(2**62))
     assert time_text(2**62) == str(2**62)
 
 

@@ -116,9 +116,9 @@ def test_a_record_that_the_topic_refuses_is_named_by_its_line(shell: Shell) -> N
     assert "stdin, line 3: the record for topic 't' makes a batch of" in result.stderr
     assert "max.message.bytes is 1000" in result.stderr
     assert [record["value"] for record in records(shell)] == ["a", "b"]
-    late = '{"value": "a"}\n{"value": "b", "timestamp_ms": -5}\n'
+    late = '{"value": "a"}\n{"value": "b", "timestamp_ms": -9223372036854775808}\n'
     result = shell.run("produce", "t", "--format", "json", stdin=late, code=1)
-    assert "line 2: the record for topic 't': timestamp_ms=-5" in result.stderr
+    assert "line 2: the record for topic 't': timestamp_ms=-9223372036854775808" in result.stderr
 
 
 def test_options_that_do_not_go_with_a_format(filled: Shell) -> None:

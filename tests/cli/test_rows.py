@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from itertools import pairwise
 
 import pytest
@@ -168,6 +169,9 @@ def test_csv_survives_any_chunk_border(pairs: list[tuple[str, str]], cuts: list[
         (b"a,b\n1,2\n1,2,3\n", 3, "3 fields where the header has 2"),
         (b"a,b\n1,2\n\xff,2\n", 3, "it is not UTF-8"),
         (b'a,b\n1,2\n"1,2\n', 3, "a quoted field is not closed"),
+        (b'a,b\n1,2\n"1,2\n3,4\n5,6\n', 3, "a quoted field is not closed"),
+        (b'a,b\n1,2\n"x\ny","\n4,5\n', 4, "a quoted field is not closed"),
+        (b'a,b\n1,2\n"say ""hi""\nx","z\n1\n2', 4, "a quoted field is not closed"),
     ],
 )
 def test_bad_csv_lines_are_named(content: bytes, line: int, message: str) -> None:
@@ -235,3 +239,18 @@ def test_chunks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         line = {"lines": b"x", "kv": b"a\tb", "json": b'{"value": "x"}', "csv": b"x"}[name]
         chunks = list(read_rows(io.BytesIO((line + b"\n") * 35), "input", RowFormat(name=name)))
         assert max(len(chunk.rows) for chunk in chunks) == 10
+
+
+def test_what_stands_in_quotes_survives() -> None:
+    """Carriage returns, NULs, separators and quotes, wherever a line or a chunk ends."""
+    content = b'\xef\xbb\xbf"k",v\r\n1,"a\rb"\r\n2,"c\r\nd"\r\n3,"\r"\r\n4,"\x00,""\x00"\r\n'
+    for cut in range(len(content)):
+        found = read(content, RowFormat(name="csv", key_column="k"), [cut])
+        assert [json.loads(row[1] or b"")["v"] for _, row in found] == ["a\rb", "c\r\nd", "\r", '\x00,"\x00']
+
+
+def test_a_quote_that_takes_in_the_rest_of_a_large_file_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MAX_LINE_BYTES", 1 << 20)
+    content = b'a,b\n1,2\n"3,4\n' + b"5,6\n" * 400_000
+    _, error = bad_line(content, RowFormat(name="csv"))
+    assert error.message == "input, line 3: a field is longer than 1 MiB; is a quote not closed?"

@@ -14,6 +14,8 @@ from logstore.client.producer.producer import Producer
 from logstore.errors import (
     GroupBusyError,
     InvalidArgumentError,
+    InvalidConfigError,
+    TopicDiffersError,
     TopicExistsError,
     UnknownGroupError,
     UnknownTopicError,
@@ -57,6 +59,27 @@ def test_topics(admin: Admin) -> None:
     admin.delete_topic("new")
     with pytest.raises(UnknownTopicError):
         admin.describe_topic("new")
+
+
+def test_a_topic_that_is_there_may_do(admin: Admin) -> None:
+    config = {"segment.bytes": "4096", "cleanup.policy": "compact"}
+    made = admin.create_topic("new", 2, config, exist_ok=True)
+    assert admin.create_topic("new", 2, config, exist_ok=True) == made
+    assert admin.create_topic("new", 2, exist_ok=True) == made  # no word about settings
+    assert admin.create_topic("new", 2, {"segment.bytes": "4096"}, exist_ok=True) == made
+    assert admin.create_topic("new", 2, {**config, "flush.messages": str(2**63 - 1)}, exist_ok=True) == made
+    with pytest.raises(TopicDiffersError, match="'new' is there with 2 partitions, not 1"):
+        admin.create_topic("new", exist_ok=True)
+    with pytest.raises(TopicDiffersError, match=r"segment\.bytes=4096, not 8192"):
+        admin.create_topic("new", 2, {"segment.bytes": "8192"}, exist_ok=True)
+    with pytest.raises(TopicExistsError, match=r"retention\.ms=default, not 5"):
+        admin.create_topic("new", 2, {"retention.ms": "5"}, exist_ok=True)
+    with pytest.raises(InvalidConfigError):
+        admin.create_topic("new", 2, {"segment.byte": "8192"}, exist_ok=True)
+    with pytest.raises(InvalidArgumentError):
+        admin.create_topic("new", 2, exist_ok="no")  # type: ignore[arg-type]
+    with pytest.raises(TopicExistsError, match="new"):
+        admin.create_topic("new", 2, config)
 
 
 def test_internal_topics_show_on_request(backend: Backend, admin: Admin) -> None:

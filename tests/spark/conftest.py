@@ -17,7 +17,9 @@ from tests.house import ROOT
 _WHY_NOT = why_not(java_version())
 _NEED_JAVA = [
     "test_session.py",
+    "test_readme.py",
     "test_reused_dataframe.py",
+    "test_json_session.py",
     "test_sink_session.py",
     "test_examples_streams.py",
     "test_examples_delivery.py",

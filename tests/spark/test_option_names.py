@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logstore.errors import InvalidArgumentError, NotAvailableYetError
-from spark_connector.option_names import OptionNames, one_of, time_ms
+from spark_connector.option_names import OptionNames, local_folder, one_of, time_ms
 from spark_connector.option_table import Option
 
 NAMES = OptionNames(
@@ -17,6 +17,7 @@ NAMES = OptionNames(
     give_path=".paint(DIR)",
     where=" for paint",
     passed=frozenset({"own"}),
+    elsewhere=frozenset({"frame"}),
 )
 
 
@@ -25,6 +26,48 @@ def test_each_name_goes_where_it_belongs() -> None:
     assert values == {"colour": "red"}, "what we call it ourselves beats Kafka's name"
     assert warnings == ["option kafka.size changes nothing: nothing is big"]
     assert NAMES.sort({"kafka.color": "blue"}).values == {"colour": "blue"}
+
+
+def test_a_table_in_sparks_catalogue_has_no_options_and_says_what_has() -> None:
+    """As Spark gives them: to CREATE TABLE with properties of its own, to SELECT none."""
+    created = {
+        "location": "file:/data",
+        "path": "file:/data",
+        "owner": "me",
+        "provider": "logstore",
+        "colour": "red",
+    }
+    for given in ({}, created):
+        with pytest.raises(InvalidArgumentError, match="CREATE TEMPORARY VIEW"):
+            NAMES.sort(given)
+
+
+def test_several_directories_are_no_store() -> None:
+    with pytest.raises(InvalidArgumentError, match="unionByName"):
+        NAMES.sort({"paths": '["/a","/b"]'})
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("/srv/store", "/srv/store"),
+        ("data", "data"),
+        ("a:b/c", "a:b/c"),
+        ("file:/srv/my%20store", "/srv/my store"),
+        ("file:///srv/store", "/srv/store"),
+        ("FILE://localhost/srv", "/srv"),
+        ("file://elsewhere/srv", None),
+        ("hdfs://name/srv", None),
+        ("s3a://bucket/srv", None),
+        ("", None),
+    ],
+)
+def test_a_path_or_a_file_uri_is_a_folder_of_this_machine(text: str, folder: str | None) -> None:
+    assert local_folder(text) == folder
+
+
+def test_an_option_of_the_other_direction_changes_nothing() -> None:
+    assert NAMES.sort({"Frame": "x"}) == ({}, ["option Frame changes nothing for painting a store"])
 
 
 def test_an_option_that_does_not_count_here_is_left_out() -> None:

@@ -115,6 +115,27 @@ def test_a_stream_is_copied_once_whatever_spark_forgets(spark: SparkSession, tmp
     assert staged(target) == []
 
 
+def test_another_batch_under_an_old_number_ends_the_query_and_loses_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The last offsets and commits of the checkpoint are lost, and new records came: Spark plans the number anew."""
+    source, target, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
+    fill(source, [6, 4])
+    make(target)
+    assert copy(spark, source, target, checkpoint).awaitTermination(DEADLINE_S)
+    before = values(target)
+    for kind in ("commits", "offsets"):
+        (checkpoint / kind / "1").unlink()
+        (checkpoint / kind / ".1.crc").unlink(missing_ok=True)
+    fill(source, [3, 3])
+    query = copy(spark, source, target, checkpoint)
+    with pytest.raises(StreamingQueryException, match=r"(?s)BatchChangedError.*batch 1 of query"):
+        query.awaitTermination(DEADLINE_S)
+    assert values(target) == before
+    assert copy(spark, source, target, checkpoint, changedBatch="append").awaitTermination(DEADLINE_S)
+    assert set(values(target)) == set(values(source, TOPIC))
+
+
 def test_a_batch_that_fails_is_not_to_be_seen_and_comes_later(spark: SparkSession, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
     fill(source, [3])

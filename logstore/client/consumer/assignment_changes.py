@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from logstore.client.consumer.assignment import Assignment
+from logstore.client.consumer.settings import PartitionsHook
 from logstore.errors import InvalidArgumentError
 from logstore.types import TopicPartition
-
-PartitionsHook: TypeAlias = Callable[[list[TopicPartition]], object]
 
 
 class Hooks:

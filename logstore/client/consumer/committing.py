@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from logstore.client.consumer.fetch_state import FetchState
 from logstore.errors import InvalidArgumentError
@@ -20,7 +21,7 @@ class Span:
         self.behind = first + 1
 
 
-def spans(records: Iterable[Record]) -> dict[TopicPartition, Span]:
+def spans(records: Iterable[Record[Any, Any]]) -> dict[TopicPartition, Span]:
     """By partition. InvalidArgumentError for what is no record."""
     if not isinstance(records, Iterable):
         raise InvalidArgumentError(

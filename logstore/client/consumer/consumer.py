@@ -14,7 +14,7 @@ from logstore.api.backend import Backend
 from logstore.api.groups import Assignor, checked_offsets, validate_group
 from logstore.arguments import function_or_none, partition_place, seconds, whole
 from logstore.client.consumer.assignment import Assignment
-from logstore.client.consumer.assignment_changes import Following, Hooks, PartitionsHook
+from logstore.client.consumer.assignment_changes import Following, Hooks
 from logstore.client.consumer.committing import going_back, points, spans
 from logstore.client.consumer.consumed_offsets import GroupMetadata, TransactionOffsets
 from logstore.client.consumer.dead_letters import DeadLetters, LetterBox, raw_record
@@ -27,13 +27,14 @@ from logstore.client.consumer.positions import Positions
 from logstore.client.consumer.settings import (
     OnPoison,
     OnReset,
+    PartitionsHook,
     Start,
     Subscription,
     Topics,
     check_ungrouped,
     settings_of,
 )
-from logstore.client.serializers import Deserializer, K, V
+from logstore.client.serializers import Deserializer
 from logstore.errors import (
     ClientClosedError,
     ConsumerThreadError,
@@ -43,7 +44,7 @@ from logstore.errors import (
     WakeupError,
 )
 from logstore.seams.clock import Clock, SystemClock
-from logstore.types import Isolation, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
+from logstore.types import Isolation, K, OffsetAndMetadata, Record, RecordMetadata, TopicPartition, V
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class Consumer(Positions, Generic[K, V]):
 
     # --- records out ---
 
-    def poll(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record]:
+    def poll(self, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K, V]]:
         """Up to ``max_records`` records; waits up to ``timeout_s`` for the first. Empty is normal: nothing
         new, or under until_end the end.
 
@@ -187,7 +188,7 @@ class Consumer(Positions, Generic[K, V]):
         max_records, timeout_s = whole(max_records, "max_records", 1), seconds(timeout_s)
         if not self._await_records(timeout_s):
             return []
-        records: list[Record] = []
+        records: list[Record[K, V]] = []
         taken: list[tuple[FetchState, int]] = []
         fetcher = self._fetcher
         for _ in range(len(fetcher.ready)):
@@ -206,7 +207,7 @@ class Consumer(Positions, Generic[K, V]):
         self._handed_out += len(records)
         return records
 
-    def batches(self, max_records: int = 500, timeout_s: float = 1.0) -> Iterator[list[Record]]:
+    def batches(self, max_records: int = 500, timeout_s: float = 1.0) -> Iterator[list[Record[K, V]]]:
         """What ``poll`` gives, again and again: an empty list when ``timeout_s`` is over with nothing new.
         Ends under until_end at the end, else never."""
         while True:
@@ -215,7 +216,7 @@ class Consumer(Positions, Generic[K, V]):
                 return
             yield records
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[K, V]]:
         """Record by record, waiting for more; ends under until_end at the end, else never.
 
         The record that the loop's body has in hand counts as handed out, the one after it does not, so
@@ -339,7 +340,7 @@ class Consumer(Positions, Generic[K, V]):
         )
 
     @contextmanager
-    def committing(self, records: Iterable[Record]) -> Iterator[None]:
+    def committing(self, records: Iterable[Record[K, V]]) -> Iterator[None]:
         """``with consumer.committing(records):`` commits what the block worked through when it ends well: the
         positions behind these records. If it raises, nothing is committed, the positions go back to the
         first of them, so that the next poll brings them again, and the error goes on."""
@@ -353,7 +354,7 @@ class Consumer(Positions, Generic[K, V]):
             if found:
                 self.commit(points(found, self._assignment.states))
 
-    def dead_letter(self, record: Record, error: BaseException, *, attempts: int = 1) -> RecordMetadata:
+    def dead_letter(self, record: Record[K, V], error: BaseException, *, attempts: int = 1) -> RecordMetadata:
         """Give a record up that the program cannot work through: it goes, as it is in the log, to the topic of
         ``on_poison=DeadLetters(topic)``, durably. Its offset is the caller's to commit, after this."""
         self._enter()

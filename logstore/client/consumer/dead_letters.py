@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from logstore.api.backend import Backend
 from logstore.api.records import FetchRequest
@@ -100,7 +101,7 @@ class LetterBox:
             self._producer.close()
 
 
-def raw_record(backend: Backend, record: Record, isolation: Isolation) -> Record:
+def raw_record(backend: Backend, record: Record[Any, Any], isolation: Isolation) -> Record:
     """The record as it is in the log, before any deserializer. SegmentVanishedError if it is gone."""
     topic, partition, offset = record.topic, record.partition, record.offset
     (result,) = backend.fetch(

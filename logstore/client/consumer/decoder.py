@@ -18,7 +18,7 @@ class Part(NamedTuple):
     """``records`` to hand out, made of the first ``raw_total`` fetched ones. ``ends``: for each record how
     many fetched ones are gone after it; None if that is its number (nothing was skipped)."""
 
-    records: list[Record]
+    records: list[Record[Any, Any]]
     raw_total: int
     ends: list[int] | None
 
@@ -34,8 +34,8 @@ class Decoder:
 
     def __init__(
         self,
-        key: Callable[[bytes | None], Any] | None,
-        value: Callable[[bytes | None], Any] | None,
+        key: Callable[[Any], Any] | None,
+        value: Callable[[Any], Any] | None,
         on_poison: Literal["raise", "skip"] | PoisonHook,
     ) -> None:
         self._key = key
@@ -52,7 +52,7 @@ class Decoder:
         raw = state.peek(most)
         if self._key is None and self._value is None:
             return Part(raw, len(raw), None)
-        records: list[Record] = []
+        records: list[Record[Any, Any]] = []
         ends: list[int] = []
         for count, record in enumerate(raw, 1):
             try:
@@ -68,12 +68,12 @@ class Decoder:
                 ends.append(count)
         return Part(records, len(raw), ends)
 
-    def _made(self, record: Record) -> Record:
+    def _made(self, record: Record) -> Record[Any, Any]:
         topic, partition, offset, timestamp_ms, key, value, headers = record
         if self._key is not None:
-            key = self._key(key)
+            key = self._key(key) if key is not None else _of_none(self._key)
         if self._value is not None:
-            value = self._value(value)
+            value = self._value(value) if value is not None else _of_none(self._value)
         return Record(topic, partition, offset, timestamp_ms, key, value, headers)
 
     def _pass_over(self, record: Record, error: Exception) -> None:
@@ -82,6 +82,15 @@ class Decoder:
             self._on_poison(record, error)
         else:
             logger.warning("skipped: %s", _poison_error(record, error).message)
+
+
+def _of_none(deserializer: Callable[[Any], Any]) -> Any:
+    """What a deserializer makes of None. One that is for bytes only raises, and None stays None: no bytes are
+    there that could be refused."""
+    try:
+        return deserializer(None)
+    except (TypeError, AttributeError, ValueError):
+        return None
 
 
 class Loan:

@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from logstore.api.records import FetchRequest, FetchResult
-from logstore.errors import LogStoreError
+from logstore.errors import CorruptBatchError, LogStoreError
 from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, decode_batches
 from logstore.invariants import invariant
 from logstore.types import Buffer, OffsetAndMetadata, Record, TopicPartition
@@ -38,11 +38,14 @@ class FetchState:
         "_position",
         "_proven",
         "_records",
+        "ask_again_s",
         "behind",
         "committed",
         "end_offset",
         "epoch",
         "failed",
+        "failing_since_s",
+        "may_pass",
         "paused",
         "queued",
         "started_at",
@@ -58,6 +61,7 @@ class FetchState:
         self.paused = False
         self.queued = False  # in the fetcher's queue of those that may have a turn
         self.failed = False  # its last fetch gave an error; asked again when nothing else is there
+        self.failing_since_s = self.ask_again_s = 0.0  # of an error that may pass (``may_pass``)
         self.committed: tuple[int, int] | None = None  # position and epoch of the last commit we know
         self.seek(position, epoch)
 
@@ -72,6 +76,7 @@ class FetchState:
         )
         self.epoch = epoch  # of the last record before the position
         self.failed = False
+        self.may_pass = False  # the last fetch gave an error that may pass
         self._proven = False  # no fetch has been at the position yet
 
     # --- what is here ---
@@ -117,6 +122,9 @@ class FetchState:
             records = decode_batches(
                 buffer, topic, partition, start_offset=self._next_offset, end_offset=self.end_offset
             )
+        except CorruptBatchError as error:
+            self.failed = True
+            raise error.found_in(f"{topic}-{partition}") from error
         except LogStoreError:
             self.failed = True
             raise
@@ -124,7 +132,7 @@ class FetchState:
         self._arrive(records, result.next_offset)
 
     def _arrive(self, records: list[Record], next_offset: int) -> None:
-        self.failed = False
+        self.failed = self.may_pass = False
         self._proven = True
         self._records = records
         self._cursor = 0

@@ -7,11 +7,11 @@ import threading
 from collections import deque
 
 from logstore.api.backend import Backend
-from logstore.api.cancellation import Wakeup
 from logstore.api.records import FetchRequest
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.fetch_state import FetchState
 from logstore.client.consumer.settings import ConsumerSettings
+from logstore.client.consumer.wakeup import Wakeup
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
 from logstore.seams.clock import Clock
 
@@ -20,6 +20,11 @@ logger = logging.getLogger(__name__)
 # While some partitions have records at hand, the others are asked again this often: a long backlog in one
 # must not hold up what arrives in another.
 FAIR_REFETCH_S = 0.01
+# An error that may pass is raised when it has stood for this long. A segment file that is gone never comes back, and
+# a consumer that waits without end (iteration, a poll of an hour) must not hide it.
+PATIENCE_S = 2.0
+# A partition in that state is asked again this often while others have records at hand.
+_ASK_AGAIN_S = 0.25
 
 
 class Fetcher:
@@ -82,6 +87,7 @@ class Fetcher:
             state
             for state in self._assignment.states.values()
             if not (state.paused or state.waiting or state.at_end or state.failed)
+            or (state.may_pass and now_s >= state.ask_again_s and not state.paused)
         ]
         if states:
             self._fetch_for(states, 0)
@@ -89,14 +95,15 @@ class Fetcher:
     def _fetch_for(self, states: list[FetchState], wait_s: float) -> LogStoreError | None:
         settings = self._settings
         requests: list[FetchRequest] = [state.request(settings.max_partition_fetch_bytes) for state in states]
-        results = self._backend.fetch(
-            requests,
-            isolation=settings.isolation,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            max_wait_s=wait_s,
-            wakeup=self.wakeup,
-        )
+        with self.wakeup.waiting() as handle:
+            results = self._backend.fetch(
+                requests,
+                isolation=settings.isolation,
+                min_bytes=settings.fetch_min_bytes,
+                max_bytes=settings.fetch_max_bytes,
+                max_wait_s=wait_s,
+                cancel=handle,
+            )
         self.fetches += 1
         self._last_fetch_s = self._clock.monotonic_s()
         fatal: LogStoreError | None = None
@@ -109,7 +116,7 @@ class Fetcher:
                 if not self._reset(state, error):
                     fatal = fatal or error
             except LogStoreError as error:
-                if error.retriable:
+                if error.retriable and self._is_patient(state):
                     passing = passing or error
                 else:
                     fatal = fatal or error
@@ -117,6 +124,19 @@ class Fetcher:
         if fatal is not None:
             raise fatal
         return passing
+
+    def _is_patient(self, state: FetchState) -> bool:
+        """Whether the error that the partition's fetch gave, one that may pass, is to be waited out. When it has
+        stood for ``PATIENCE_S`` it is raised, and the wait begins anew."""
+        now_s = self._last_fetch_s
+        if not state.may_pass:
+            state.may_pass = True
+            state.failing_since_s = now_s
+        elif now_s - state.failing_since_s >= PATIENCE_S:
+            state.may_pass = False
+            return False
+        state.ask_again_s = now_s + _ASK_AGAIN_S
+        return True
 
     def _reset(self, state: FetchState, error: OffsetOutOfRangeError) -> bool:
         """Go where ``on_reset`` says. False: it says that this is an error."""
@@ -133,8 +153,6 @@ class Fetcher:
         if seconds <= 0:
             return
         woken = threading.Event()
-        self.wakeup.attach(woken.set)
-        try:
+        with self.wakeup.waiting() as handle:
+            handle.on_cancel(woken.set)
             woken.wait(seconds)
-        finally:
-            self.wakeup.attach(None)

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from logstore.api.groups import Assignor, validate_assignor
 from logstore.arguments import INT64_MAX, shown, truth, whole
 from logstore.client.consumer.dead_letters import DeadLetters
 from logstore.errors import InvalidArgumentError
+from logstore.seams.clock import Clock
 from logstore.types import Isolation, Record, TopicPartition
 
 INT32_MAX: Final = 2**31 - 1
@@ -22,7 +23,32 @@ Start: TypeAlias = Literal["earliest", "latest", "committed"] | int | datetime
 OnReset: TypeAlias = Literal["error", "earliest", "latest"]
 PoisonHook: TypeAlias = Callable[[Record, Exception], object]
 """Called with the raw record (key and value as bytes) and what the deserializer raised; then it is passed."""
+PartitionsHook: TypeAlias = Callable[[list[TopicPartition]], object]
 OnPoison: TypeAlias = Literal["raise", "skip"] | DeadLetters | PoisonHook
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """The keywords of ``store.consumer``, beside group, start and deserializers; ``logstore.Consumer`` says what
+    they mean."""
+
+    isolation: Isolation
+    until_end: bool
+    on_poison: OnPoison
+    on_reset: OnReset
+    fetch_min_bytes: int
+    fetch_max_wait_ms: float
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    auto_commit_interval_ms: float | None
+    on_assigned: PartitionsHook | None
+    on_revoked: PartitionsHook | None
+    on_lost: PartitionsHook | None
+    instance_id: str | None
+    assignor: Assignor
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    clock: Clock | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,16 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE, BatchHeader
+from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
 from logstore.types import Buffer
-
-# The varying fields of a record at their longest (see format/record.py): length 5, attributes 1, timestamp
-# delta 1 (all rows of a batch without timestamps carry the same one), offset delta 5, key length 5, value
-# length 5, header count 1.
-RECORD_OVERHEAD = 23
-# A batch with timestamps of the caller's may need ten bytes a delta instead of one.
-TIMESTAMP_OVERHEAD = 9
-HEADERS_OVERHEAD = 4  # a header count of five bytes instead of one
-HEADER_OVERHEAD = 10  # of one header: two lengths
 
 
 class Identity(NamedTuple):
@@ -236,31 +228,3 @@ class PartitionQueue:
     @property
     def is_empty(self) -> bool:
         return self.open is None and not self.closed and not self.flying
-
-
-def row_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:
-    """An upper bound of a record's bytes, beside ``PendingBatch.overhead``."""
-    total = (0 if key is None else len(key)) + (0 if value is None else len(value))
-    if headers:
-        total += HEADERS_OVERHEAD + HEADER_OVERHEAD * len(headers)
-        for name, content in headers:
-            total += len(name) if name.isascii() else len(name.encode())
-            if content is not None:
-                total += len(content)
-    return total
-
-
-def alone_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:
-    """The exact size of a batch that holds this record alone, uncompressed."""
-    body = 3 + _field_bytes(key) + _field_bytes(value) + _varint_bytes(len(headers or ()))
-    for name, content in headers or ():
-        body += _field_bytes(name.encode()) + _field_bytes(content)
-    return HEADER_SIZE + _varint_bytes(body) + body
-
-
-def _field_bytes(content: bytes | None) -> int:
-    return 1 if content is None else _varint_bytes(len(content)) + len(content)
-
-
-def _varint_bytes(length: int) -> int:
-    return max(1, ((length << 1).bit_length() + 6) // 7)

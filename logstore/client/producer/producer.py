@@ -18,20 +18,9 @@ from logstore.client.partitioner import (
     murmur3_hash,
 )
 from logstore.client.producer.accumulator import Accumulator
-from logstore.client.producer.bulk import (
-    check_all_keyed,
-    check_alone,
-    check_headers,
-    check_rows,
-    check_sizes,
-    check_timestamp,
-    measured_headers,
-    missing_key,
-    row_sizes,
-)
 from logstore.client.producer.delivery import Delivery, DeliveryGroup, Piece, raisable
 from logstore.client.producer.lifetime import unwatch, watch
-from logstore.client.producer.pending import RECORD_OVERHEAD, PartitionQueue, row_bytes
+from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import PlannedChunk, Router, closed_error
 from logstore.client.producer.sender import Sender
@@ -39,7 +28,7 @@ from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import settings_of
 from logstore.client.producer.transaction_sequences import TransactionSequences
 from logstore.client.producer.transactional import DEFAULT_TIMEOUT_MS, Transactional, open_transactions
-from logstore.client.serializers import K, Serializer, V
+from logstore.client.serializers import SendRow, Serializer
 from logstore.errors import (
     BufferFullError,
     DeliveryTimeoutError,
@@ -48,8 +37,21 @@ from logstore.errors import (
     RecordTypeError,
 )
 from logstore.format.batch import HEADER_SIZE
+from logstore.format.rows import (
+    RECORD_OVERHEAD,
+    check_all_keyed,
+    check_alone,
+    check_headers,
+    check_rows,
+    check_sizes,
+    check_timestamp,
+    measured_headers,
+    missing_key,
+    row_bytes,
+    row_sizes,
+)
 from logstore.seams.clock import Clock, SystemClock
-from logstore.types import Acks, Headers
+from logstore.types import Acks, Headers, K, V
 
 logger = logging.getLogger(__name__)
 
@@ -280,7 +282,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
         if timestamp_ms is not None:
             check_timestamp(timestamp_ms, who)
             row = (key, value, checked, timestamp_ms)
-        alone = check_alone("a record", topic, row, *self._router.limit(route))
+        alone = check_alone(who, row, *self._router.limit(route))
         size = row_bytes(key, value, checked)
         timestamped = timestamp_ms is not None
         chosen = self._router.partition_of(route, key, value, partition)
@@ -301,7 +303,9 @@ class Producer(Transactional[K, V], Generic[K, V]):
                 gate = accumulator.join_room_queue()
             self._await_room(gate, alone, end_s, "the record was not queued")
 
-    def send_many(self, topic: str, rows: Iterable[Any], *, partition: int | None = None) -> DeliveryGroup:
+    def send_many(
+        self, topic: str, rows: Iterable[SendRow[K, V]], *, partition: int | None = None
+    ) -> DeliveryGroup:
         """Queue rows ``(key, value[, headers[, timestamp_ms]])``; much cheaper than a ``send`` for each.
 
         Types and sizes of all rows are checked before any is queued; errors as for ``send`` name the row's
@@ -312,11 +316,12 @@ class Producer(Transactional[K, V], Generic[K, V]):
         route = self._router.route(topic)
         if self._key_serializer is not None or self._value_serializer is not None:
             rows = [self._serialized_row(topic, row) for row in rows]
-        checked = check_rows(topic, rows)
+        where = f"topic {topic!r}"
+        checked = check_rows(where, rows)
         if route.compacts:
-            check_all_keyed(topic, checked)
+            check_all_keyed(where, checked)
         sizes = row_sizes(checked, checked.rows)
-        check_sizes(topic, checked, *self._router.limit(route), sizes)
+        check_sizes(where, checked, *self._router.limit(route), sizes)
         parts = self._router.parts(checked, sizes)
         pieces: list[Piece] = []
         queued = 0
@@ -389,7 +394,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
         if self._value_serializer is not None:
             value = self._value_serializer(value)
         for name, content in (("key", key), ("value", value)):
-            if content is not None and type(content) is not bytes:
+            if content is not None and not isinstance(content, bytes):
                 raise _wrong_type(topic, name, content)
         return key, value
 

@@ -24,6 +24,7 @@ class TopicRoute:
         "name",
         "queues",
         "round_robin",
+        "size_setting",
         "sticky",
         "topic_id",
         "version",
@@ -34,6 +35,7 @@ class TopicRoute:
         self.topic_id = metadata.topic_id
         self.version = version
         self.max_message_bytes = metadata.max_message_bytes
+        self.size_setting = metadata.size_setting
         self.compacts = metadata.compacts
         if compression is None:
             compression = "none" if metadata.compression == "producer" else metadata.compression

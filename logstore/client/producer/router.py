@@ -15,10 +15,10 @@ from logstore.client.partitioner import (
     empty_buckets,
 )
 from logstore.client.producer.accumulator import Accumulator
-from logstore.client.producer.bulk import CheckedRows, Chunk, cut
-from logstore.client.producer.pending import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, PartitionQueue
+from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.errors import ClientClosedError, InvalidArgumentError
+from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, CheckedRows, Chunk, cut
 from logstore.seams.clock import Clock
 
 
@@ -103,7 +103,7 @@ class Router:
         """The largest batch that a single record may make, and the setting that says so."""
         if self._settings.buffer_bytes < route.max_message_bytes:
             return self._settings.buffer_bytes, "buffer_bytes"
-        return route.max_message_bytes, "max.message.bytes"
+        return route.max_message_bytes, route.size_setting
 
     # --- many rows ---
 

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from logstore.arguments import shown
+from logstore.client.partitioner import Partitioner
 from logstore.config import CODECS
 from logstore.errors import InvalidArgumentError, UnsupportedCodecError
 from logstore.format.batch import encode_batch
+from logstore.seams.clock import Clock
 from logstore.types import Acks
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keywords of ``store.producer``, beside the serializers; ``logstore.Producer`` says what they mean."""
+
+    acks: Acks
+    name: str | None
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    compression: str | None
+    linger_ms: float
+    batch_bytes: int
+    buffer_bytes: int
+    max_block_ms: float
+    delivery_timeout_ms: float
+    idempotence: bool | None
+    partitioner: Partitioner | None
+    clock: Clock | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from logstore.api.backend import Backend
 from logstore.api.groups import MemberIdentity, checked_offsets
@@ -23,7 +23,7 @@ from logstore.client.producer.consumed_offsets import ConsumedOffsets, OffsetSou
 from logstore.client.producer.delivery import Delivery, DeliveryGroup
 from logstore.client.producer.sender import Sender
 from logstore.client.producer.transaction_sequences import TransactionSequences
-from logstore.client.serializers import K, V
+from logstore.client.serializers import SendRow
 from logstore.errors import (
     ClientClosedError,
     LogStoreError,
@@ -32,7 +32,7 @@ from logstore.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from logstore.types import Buffer, Headers, OffsetAndMetadata, TopicPartition
+from logstore.types import Buffer, Headers, K, OffsetAndMetadata, TopicPartition, V
 
 logger = logging.getLogger(__name__)
 
@@ -249,25 +249,25 @@ class TransactionControl:
                 logger.exception("closing a producer: its transaction could not be aborted")
 
 
-KeyT = TypeVar("KeyT", contravariant=True)
-ValueT = TypeVar("ValueT", contravariant=True)
+SentKey = TypeVar("SentKey", contravariant=True)
+SentValue = TypeVar("SentValue", contravariant=True)
 
 
-class RecordSender(Protocol[KeyT, ValueT]):
+class RecordSender(Protocol[SentKey, SentValue]):
     """What a transaction needs of its ``Producer``."""
 
     def send(
         self,
         topic: str,
-        value: ValueT | None = None,
+        value: SentValue | None = None,
         *,
-        key: KeyT | None = None,
+        key: SentKey | None = None,
         headers: Headers | None = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> Delivery: ...
     def send_many(
-        self, topic: str, rows: Iterable[Any], *, partition: int | None = None
+        self, topic: str, rows: Iterable[SendRow[SentKey, SentValue]], *, partition: int | None = None
     ) -> DeliveryGroup: ...
     def send_batch(self, topic: str, partition: int, buffer: Buffer) -> DeliveryGroup: ...
 
@@ -324,7 +324,9 @@ class Transaction(Generic[K, V]):
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
         )
 
-    def send_many(self, topic: str, rows: Iterable[Any], *, partition: int | None = None) -> DeliveryGroup:
+    def send_many(
+        self, topic: str, rows: Iterable[SendRow[K, V]], *, partition: int | None = None
+    ) -> DeliveryGroup:
         """``Producer.send_many``."""
         self._current("send_many()")
         return self._producer.send_many(topic, rows, partition=partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Final, Generic
 
 from logstore.api.backend import Backend
 from logstore.api.transactions import MAX_TIMEOUT_MS, TransactionLease
@@ -21,7 +21,7 @@ from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import ProducerSettings
 from logstore.client.producer.transaction import Transaction, TransactionControl
 from logstore.client.producer.transaction_sequences import TransactionSequences
-from logstore.client.serializers import K, V
+from logstore.client.serializers import SendRow
 from logstore.errors import (
     InvalidArgumentError,
     InvalidRecordError,
@@ -33,7 +33,7 @@ from logstore.errors import (
 from logstore.format.batch import BatchHeader, check_crc, iter_headers
 from logstore.format.proof import prove_batch
 from logstore.seams.clock import Clock
-from logstore.types import Buffer, Headers
+from logstore.types import Buffer, Headers, K, V
 
 DEFAULT_TIMEOUT_MS: Final = 60_000
 
@@ -96,7 +96,7 @@ class Transactional(Generic[K, V]):
             partition: int | None = None,
         ) -> Delivery: ...
         def send_many(
-            self, topic: str, rows: Iterable[Any], *, partition: int | None = None
+            self, topic: str, rows: Iterable[SendRow[K, V]], *, partition: int | None = None
         ) -> DeliveryGroup: ...
         def _check_usable(self) -> None: ...
         def _check_open(self) -> None: ...
@@ -240,6 +240,7 @@ def _checked(buffer: Buffer, route: TopicRoute, where: str) -> list[tuple[memory
             )
         if len(data) > route.max_message_bytes:
             raise RecordTooLargeError(
-                f"{which} has {len(data)} bytes; max.message.bytes of {route.name} is {route.max_message_bytes}"
+                f"{which} has {len(data)} bytes; {route.size_setting} of {route.name} is {route.max_message_bytes}",
+                hint=f"raise {route.size_setting}, or send smaller batches",
             )
     return batches

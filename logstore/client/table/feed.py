@@ -17,6 +17,7 @@ from logstore.api.backend import Backend
 from logstore.api.records import FetchRequest, FetchResult
 from logstore.client.table.partition_map import PartitionMap
 from logstore.errors import (
+    CorruptBatchError,
     DataLossError,
     LogStoreError,
     OffsetOutOfRangeError,
@@ -142,7 +143,11 @@ class TableFeed:
         limit = result.last_stable_offset if committed else result.high_watermark
         targets[result.partition] = min(targets.get(result.partition, limit), limit)
         if len(result.batches) or result.next_offset > found.position:
-            found.apply(result.batches, result.next_offset, None if ends is None else ends[result.partition])
+            end = None if ends is None else ends[result.partition]
+            try:
+                found.apply(result.batches, result.next_offset, end)
+            except CorruptBatchError as error:
+                raise error.found_in(f"{self.topic}-{result.partition}") from error
             self.changes += 1
         if result.log_start_offset > found.start:
             found.raise_start(result.log_start_offset)

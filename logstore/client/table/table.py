@@ -8,20 +8,21 @@ import threading
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from logstore.api.backend import Backend
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.records import FetchRequest
 from logstore.api.topics import TopicMetadata
 from logstore.arguments import function_or_none, seconds, shown, truth, whole
+from logstore.client.arrow import DecodeTexts
 from logstore.client.consumer.settings import timestamp_ms
 from logstore.client.serializers import Deserializer
 from logstore.client.table.feed import TableFeed, cleaned_to
 from logstore.client.table.partition_map import PartitionMap
 from logstore.client.table.snapshot import SnapshotOf, load_snapshot, save_snapshot
 from logstore.client.table.values import Found, Keys, ValueReader
-from logstore.client.table.view import TableView
+from logstore.client.table.view import StoredRow, TableView
 from logstore.errors import (
     ClientClosedError,
     CompactedAwayError,
@@ -34,13 +35,27 @@ from logstore.errors import (
 )
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
-from logstore.types import Isolation, TopicPartition
+from logstore.types import Isolation, TopicPartition, V
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
-V = TypeVar("V")
 _LONGEST_WAIT_S = 1.0
 _TRIES = 5
+
+
+class TableOptions(TypedDict, total=False):
+    """The keywords of ``store.table``, beside the deserializer; ``KeyTable`` says what they mean."""
+
+    isolation: Isolation
+    any_policy: bool
+    max_memory_bytes: int | None
+    max_age_ms: float
+    snapshot: str | os.PathLike[str] | None
+    fs: FileSystem | None
+    clock: Clock | None
 
 
 class KeyTable(Mapping[bytes, V], Generic[V]):
@@ -97,7 +112,7 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
         self._reader = ValueReader(backend, topic, isolation, value_deserializer)
         self._feed = TableFeed(backend, topic, isolation, self._clock, max_memory_bytes)
         self._lock = threading.RLock()
-        self._waits: set[Wakeup] = set()
+        self._waits: set[CancelHandle] = set()
         self._closed = False
         self.closing = _Closing(self)
         self._pid = os.getpid()
@@ -119,6 +134,14 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
     # --- the mapping ---
 
     def __getitem__(self, key: bytes) -> V:
+        row = self.stored_row(key)
+        if row is None:
+            raise KeyError(key)
+        made: V = self._reader.made(row.partition, row.offset, row.value)
+        return made
+
+    def stored_row(self, key: bytes) -> StoredRow | None:
+        """The key's newest record as it is stored; None: there is no such key."""
         for _ in range(_TRIES):
             found = self._find(key)
             if found is None:
@@ -127,10 +150,9 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
             if value is None:
                 value = self._reader.stored(found.partition, found.offset)
             if value is not None:
-                made: V = self._reader.made(found.partition, found.offset, value)
-                return made
+                return StoredRow(found.partition, found.offset, key, value)
             self._settle_gone(key, found)
-        raise KeyError(key)
+        return None
 
     def _find(self, key: bytes) -> Found | None:
         with self._lock:
@@ -250,10 +272,10 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
 
     def _wait(self, request: FetchRequest, wait_s: float) -> None:
         """Until there is something new, for a while. What comes is left to ``refresh``, its errors too."""
-        wakeup = Wakeup()
+        cancel = CancelHandle()
         with self._lock:
             self._check_open()
-            self._waits.add(wakeup)
+            self._waits.add(cancel)
         try:
             self._backend.fetch(
                 [request],
@@ -261,11 +283,11 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
                 min_bytes=1,
                 max_bytes=1,
                 max_wait_s=wait_s,
-                wakeup=wakeup,
+                cancel=cancel,
             )
         finally:
             with self._lock:
-                self._waits.discard(wakeup)
+                self._waits.discard(cancel)
 
     def _follow_topic(self) -> None:
         version = self._backend.metadata_version()
@@ -298,6 +320,10 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
         return topic
 
     # --- moments ---
+
+    def to_arrow(self, *, decode: DecodeTexts | None = None) -> pa.Table:
+        """The table as it is now, as a ``pyarrow.Table``; see ``TableView.to_arrow``."""
+        return self._view(self).to_arrow(decode=decode)
 
     def frozen(self) -> TableView[V]:
         """The table as it is now; it changes no more. Costs a copy of the maps."""
@@ -420,8 +446,8 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
             if self._closed:
                 return
             self._closed = True
-            for wakeup in self._waits:
-                wakeup.trigger()
+            for cancel in self._waits:
+                cancel.cancel()
             if self._path is not None:
                 self._save(self._path)
 

@@ -79,7 +79,7 @@ class ValueReader:
         self, backend: Backend, topic: str, isolation: Isolation, deserializer: Deserializer[Any] | None
     ) -> None:
         self._backend = backend
-        self._topic = topic
+        self.topic = topic
         self._isolation: Isolation = isolation
         self._deserializer = deserializer
 
@@ -91,9 +91,9 @@ class ValueReader:
             return self._deserializer(value)
         except Exception as error:
             raise PoisonRecordError(
-                f"the value at {self._topic}-{partition} offset {offset} could not be deserialized: {error!r}",
+                f"the value at {self.topic}-{partition} offset {offset} could not be deserialized: {error!r}",
                 hint="fix the deserializer, or write another value for the key",
-                topic=self._topic,
+                topic=self.topic,
                 partition=partition,
                 offset=offset,
             ) from error
@@ -121,13 +121,13 @@ class ValueReader:
         for offset, key in places:
             if offset >= reach:
                 result = self._fetch(partition, offset, max_bytes)
-                records = decode_batches(result.batches, self._topic, partition, start_offset=offset)
+                records = decode_batches(result.batches, self.topic, partition, start_offset=offset)
                 values = {record.offset: record.value for record in records}
                 reach = max(result.next_offset, offset + 1)
             yield key, values.get(offset)
 
     def _fetch(self, partition: int, offset: int, max_bytes: int) -> FetchResult:
-        request = FetchRequest(self._topic, partition, offset, -1, max_bytes)
+        request = FetchRequest(self.topic, partition, offset, -1, max_bytes)
         tries = _TRIES
         while True:
             (result,) = self._backend.fetch(

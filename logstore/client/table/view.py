@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from itertools import chain
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from logstore.client.arrow import DecodeTexts
+from logstore.client.table.arrow import KeyColumns, keys_to_arrow
 from logstore.client.table.partition_map import PartitionMap
 from logstore.client.table.values import Keys, ValueReader
 from logstore.errors import CompactedAwayError
+from logstore.types import V
 
-V = TypeVar("V")
-_MISSING: Any = object()
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StoredRow(NamedTuple):
+    """A key's newest record: where it is, and its value as stored."""
+
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes
+
+
+class Newest(Protocol):
+    """The table that a view was taken of."""
+
+    def stored_row(self, key: bytes) -> StoredRow | None:
+        """None: there is no such key."""
+        ...
 
 
 class TableView(Mapping[bytes, V]):
@@ -26,7 +46,7 @@ class TableView(Mapping[bytes, V]):
         maps: dict[int, PartitionMap],
         keys: Keys,
         reader: ValueReader,
-        newest: Mapping[bytes, V] | None = None,
+        newest: Newest | None = None,
     ) -> None:
         """``newest``: asked for a value that is gone, since it was replaced meanwhile."""
         self._maps = maps
@@ -40,14 +60,17 @@ class TableView(Mapping[bytes, V]):
         found = self._keys.find(self._maps, key)
         if found is None:
             raise KeyError(key)
-        value = found.value
+        partition, offset, value = found
         if value is None:
-            value = self._reader.stored(found.partition, found.offset)
+            value = self._reader.stored(partition, offset)
         if value is None:
-            if self._newest is not None:
-                return self._newest[key]
-            raise _gone(key, found.partition, found.offset)
-        made: V = self._reader.made(found.partition, found.offset, value)
+            if self._newest is None:
+                raise _gone(key, partition, offset)
+            newer = self._newest.stored_row(key)
+            if newer is None:
+                raise KeyError(key)
+            partition, offset, _, value = newer
+        made: V = self._reader.made(partition, offset, value)
         return made
 
     def __contains__(self, key: object) -> bool:
@@ -82,20 +105,49 @@ class TableView(Mapping[bytes, V]):
         """Keys and values; what is on disk is read in the order of the log."""
         made = self._reader.made
         for partition, held in self._maps.items():
-            entries = held.entries
             if held.with_values:
+                entries = held.entries
                 for key in self._shown(partition):
                     offset, value = entries[key]
                     yield key, made(partition, offset, value)
-                continue
-            places = sorted((entries[key], key) for key in self._shown(partition))
-            for key, value in self._reader.stored_run(partition, places):
-                if value is not None:
-                    yield key, made(partition, entries[key], value)
-                elif self._newest is None:
-                    raise _gone(key, partition, entries[key])
-                elif (newer := self._newest.get(key, _MISSING)) is not _MISSING:  # else it was deleted since
-                    yield key, newer
+            else:
+                for row in self._stored(partition, held):
+                    yield row.key, made(row.partition, row.offset, row.value)
+
+    def _stored(self, partition: int, held: PartitionMap) -> Iterator[StoredRow]:
+        entries = held.entries
+        places = sorted((entries[key], key) for key in self._shown(partition))
+        for key, value in self._reader.stored_run(partition, places):
+            if value is not None:
+                yield StoredRow(partition, entries[key], key, value)
+            elif self._newest is None:
+                raise _gone(key, partition, entries[key])
+            elif (newer := self._newest.stored_row(key)) is not None:  # else it was deleted since
+                yield newer
+
+    def columns(self) -> Iterator[KeyColumns]:
+        """Keys with their stored values, by partition."""
+        for partition, held in self._maps.items():
+            if held.with_values:
+                keys = list(self._shown(partition))
+                found: list[tuple[int, bytes]] = list(map(held.entries.__getitem__, keys))
+                yield KeyColumns(partition, keys, [at for at, _ in found], [value for _, value in found])
+            else:
+                rows = list(self._stored(partition, held))
+                for number in sorted({row.partition for row in rows}):
+                    some = [row for row in rows if row.partition == number]
+                    yield KeyColumns(
+                        number,
+                        [row.key for row in some],
+                        [row.offset for row in some],
+                        [row.value for row in some],
+                    )
+
+    def to_arrow(self, *, decode: DecodeTexts | None = None) -> pa.Table:
+        """Columns ``key``, ``value``, ``partition``, ``offset``; the stored bytes, whatever the deserializer, or
+        text: ``decode={"key": "utf8", "value": "utf8"}``. ``MissingExtraError`` without pyarrow,
+        ``PoisonRecordError`` for bytes that are not UTF-8."""
+        return keys_to_arrow(self._reader.topic, self.columns(), decode)
 
     def __repr__(self) -> str:
         return f"TableView({len(self)} keys, positions={self.positions})"

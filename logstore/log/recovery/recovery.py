@@ -43,7 +43,7 @@ from logstore.log.segments.offset_index import IndexRule, OffsetIndex
 from logstore.log.segments.segment import LOG_SUFFIX, Segment, file_name
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.segments.time_index import TimeIndex
-from logstore.seams.fs import exists, read_file, replace_file, write_all
+from logstore.seams.fs import exists, read_file, remove_if_there, replace_file, write_all
 from logstore.types import Buffer
 
 _COPY_BYTES = 1 << 20
@@ -149,7 +149,7 @@ class _Recovery:
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
             if not (rules.leave_cleaned and name.endswith((swap.CLEANED_SUFFIX, DELETED_SUFFIX))):
-                self.fs.remove(f"{self.directory}/{name}")
+                remove_if_there(self.fs, f"{self.directory}/{name}")  # a process may sweep what it retired
         for base, suffix in sorted(listing.indexes):
             if base not in listing.bases and suffix in _INDEXES:
                 self.fs.remove(f"{self.directory}/{file_name(base, suffix)}")  # of a roll that was cut short

@@ -15,7 +15,7 @@ from logstore.client.producer.accumulator import (
     Accumulator,
     PartitionQueue,
 )
-from logstore.client.producer.pending import PendingBatch, alone_bytes, row_bytes
+from logstore.client.producer.pending import PendingBatch
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.settings import ProducerSettings
 from logstore.errors import (
@@ -26,6 +26,7 @@ from logstore.errors import (
     OutcomeUnknownError,
     PartitionPoisonedError,
 )
+from logstore.format.rows import alone_bytes, row_bytes
 
 
 def route_of(partitions: int, max_message_bytes: int = 1 << 20) -> TopicRoute:

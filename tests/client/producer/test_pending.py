@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.client.producer.pending import PartitionQueue, PendingBatch, row_bytes
+from logstore.client.producer.pending import PartitionQueue, PendingBatch
 from logstore.errors import DiskFullError
 from logstore.format.batch import encode_batch
+from logstore.format.rows import row_bytes
 from tests.client.producer.test_accumulator import route_of
 
 NOW_MS = 1_700_000_000_000

@@ -1,4 +1,7 @@
-"""Rows of a ``send_many``: checked as a whole before any is queued, then cut into batches.
+"""Rows as callers give them: the one rule of what a record may be, its size, and the cut into batches.
+
+``PartitionLog.append``, ``Producer.send`` and ``send_many``, transactions, the command and Spark's sink all take what
+these functions take and refuse what they refuse, with the same error. Sizes are in bytes, without compression.
 
 The work per row is done in C (``map``, ``set``, ``accumulate``) as long as rows are plain (key, value)
 pairs; rows with headers or timestamps cost a Python step each.
@@ -12,14 +15,6 @@ from itertools import accumulate
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
-from logstore.client.producer.pending import (
-    HEADER_OVERHEAD,
-    HEADERS_OVERHEAD,
-    RECORD_OVERHEAD,
-    TIMESTAMP_OVERHEAD,
-    alone_bytes,
-    row_bytes,
-)
 from logstore.errors import (
     InvalidRecordError,
     InvalidTimestampError,
@@ -29,13 +24,26 @@ from logstore.errors import (
 from logstore.format.batch import HEADER_SIZE
 from logstore.types import Header
 
+# The varying fields of a record at their longest (see record.py): length 5, attributes 1, timestamp
+# delta 1 (all rows of a batch without timestamps carry the same one), offset delta 5, key length 5, value
+# length 5, header count 1.
+RECORD_OVERHEAD = 23
+# A batch with timestamps of the caller's may need ten bytes a delta instead of one.
+TIMESTAMP_OVERHEAD = 9
+HEADERS_OVERHEAD = 4  # a header count of five bytes instead of one
+HEADER_OVERHEAD = 10  # of one header: two lengths
+
+MIN_TIMESTAMP_MS = -(2**62)
+MAX_TIMESTAMP_MS = 2**62 - 1
+"""Times before 1970 are negative. Half of 64 bits, so that any two times fit one batch, which keeps differences. -1 is
+Kafka's "no time" and taken as it is: what a Kafka broker wrote can be read and written again."""
+
 _BYTES_OR_NONE = frozenset((bytes, type(None)))
 _TUPLE = frozenset((tuple,))
 _WIDTHS = frozenset((2, 3, 4))
 _PAIR = frozenset((2,))
 _KEY = itemgetter(0)
 _VALUE = itemgetter(1)
-_INT64_MAX = 2**63 - 1
 
 
 class CheckedRows(NamedTuple):
@@ -56,53 +64,63 @@ class Chunk(NamedTuple):
     size: int
 
 
-def check_rows(topic: str, given: Iterable[Any]) -> CheckedRows:
-    """RecordTypeError (or InvalidTimestampError) names the first row that is wrong, by its index."""
+def is_plain(row: Any) -> bool:
+    """A (key, value) tuple of bytes or None: there is nothing to be checked but its size."""
+    return (
+        type(row) is tuple
+        and len(row) == 2
+        and type(row[0]) in _BYTES_OR_NONE
+        and type(row[1]) in _BYTES_OR_NONE
+    )
+
+
+def check_rows(where: str, given: Iterable[Any]) -> CheckedRows:
+    """RecordTypeError (or InvalidTimestampError) names the first row that is wrong, by its index. ``where`` they go,
+    for messages: a topic or a partition."""
     try:
         rows = given if type(given) is list else list(given)
     except TypeError:
         raise RecordTypeError(
-            f"rows for topic {topic!r} are {type(given).__name__}", hint="pass a list of (key, value) rows"
+            f"rows for {where} are {type(given).__name__}", hint="pass a list of (key, value) rows"
         ) from None
     if not _TUPLE.issuperset(set(map(type, rows))):
-        rows = [_row_tuple(topic, index, row) for index, row in enumerate(rows)]
+        rows = [_row_tuple(where, index, row) for index, row in enumerate(rows)]
     widths = set(map(len, rows))
     if not widths <= _WIDTHS:
         index = next(i for i, row in enumerate(rows) if len(row) not in _WIDTHS)
         raise RecordTypeError(
-            f"row {index} for topic {topic!r} has {len(rows[index])} fields",
+            f"row {index} for {where} has {len(rows[index])} fields",
             hint="a row is (key, value), (key, value, headers) or (key, value, headers, timestamp_ms)",
         )
     key_types = set(map(type, map(_KEY, rows)))
     value_types = set(map(type, map(_VALUE, rows)))
     if not (key_types | value_types) <= _BYTES_OR_NONE:
-        _name_wrong_bytes(topic, rows)
+        _name_wrong_bytes(where, rows)
     pairs = widths <= _PAIR
     timestamped = False
     if not pairs:
-        rows, timestamped = _check_wide(topic, rows)
-    return CheckedRows(rows, pairs, type(None) in key_types, bytes in key_types, timestamped)
+        rows, timestamped = _check_wide(where, rows)
+    null_keys = type(None) in key_types
+    return CheckedRows(rows, pairs, null_keys, len(key_types) > null_keys, timestamped)
 
 
-def _row_tuple(topic: str, index: int, row: Any) -> tuple[Any, ...]:
+def _row_tuple(where: str, index: int, row: Any) -> tuple[Any, ...]:
     if isinstance(row, tuple | list):
         return tuple(row)
     raise RecordTypeError(
-        f"row {index} for topic {topic!r} is {type(row).__name__}, not a tuple",
+        f"row {index} for {where} is {type(row).__name__}, not a tuple",
         hint="a row is (key, value), (key, value, headers) or (key, value, headers, timestamp_ms)",
     )
 
 
-def _name_wrong_bytes(topic: str, rows: Sequence[Any]) -> None:
+def _name_wrong_bytes(where: str, rows: Sequence[Any]) -> None:
     for index, row in enumerate(rows):
         for name, content in zip(("key", "value"), row, strict=False):
-            if type(content) not in _BYTES_OR_NONE:
-                raise RecordTypeError(
-                    f"row {index} for topic {topic!r}: the {name} is {type(content).__name__}"
-                )
+            if content is not None and not isinstance(content, bytes):
+                raise RecordTypeError(f"row {index} for {where}: the {name} is {type(content).__name__}")
 
 
-def _check_wide(topic: str, rows: Sequence[Any]) -> tuple[list[Any], bool]:
+def _check_wide(where: str, rows: Sequence[Any]) -> tuple[list[Any], bool]:
     """Rows with their headers as tuples, and whether any row has a timestamp."""
     checked: list[Any] = []
     timestamped = False
@@ -110,7 +128,7 @@ def _check_wide(topic: str, rows: Sequence[Any]) -> tuple[list[Any], bool]:
         if len(row) == 2:
             checked.append(row)
             continue
-        who = f"row {index} for topic {topic!r}"
+        who = f"row {index} for {where}"
         headers = check_headers(row[2], who) if row[2] else None
         timestamp_ms = row[3] if len(row) == 4 else None
         if timestamp_ms is not None:
@@ -134,7 +152,8 @@ def check_headers(headers: Any, who: str) -> tuple[Header, ...]:
             hint='headers are a sequence of (str, bytes or None), as in [("trace", b"7")]',
         ) from None
     for name, content in pairs:
-        if not isinstance(name, str) or type(content) not in _BYTES_OR_NONE or not _is_text(name):
+        fits = content is None or isinstance(content, bytes)
+        if not isinstance(name, str) or not fits or not _is_text(name):
             raise RecordTypeError(
                 f"{who}: header ({type(name).__name__}, {type(content).__name__})",
                 hint='headers are a sequence of (str, bytes or None), as in [("trace", b"7")]',
@@ -151,9 +170,11 @@ def _is_text(name: str) -> bool:
 
 
 def measured_headers(headers: Any, topic: str) -> tuple[tuple[Header, ...], int]:
-    """``check_headers`` and the headers' part of ``pending.row_bytes``, in one quick pass."""
+    """``check_headers`` and the headers' part of ``row_bytes``, in one quick pass."""
     total = HEADERS_OVERHEAD
     try:
+        if isinstance(headers, Iterator):
+            headers = tuple(headers)  # once: it gives them no second time
         pairs = tuple(headers)
         for pair in pairs:
             name, content = pair
@@ -173,23 +194,24 @@ def measured_headers(headers: Any, topic: str) -> tuple[tuple[Header, ...], int]
 
 
 def check_timestamp(timestamp_ms: Any, who: str) -> None:
-    if type(timestamp_ms) is not int:
+    """RecordTypeError or InvalidTimestampError, which name ``who``."""
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise RecordTypeError(
             f"{who}: timestamp_ms is {type(timestamp_ms).__name__}",
             hint="a timestamp is whole milliseconds since 1970 UTC, as int(moment.timestamp() * 1000) gives",
         )
-    if not 0 <= timestamp_ms <= _INT64_MAX:
+    if not MIN_TIMESTAMP_MS <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise InvalidTimestampError(
-            f"{who}: timestamp_ms={timestamp_ms} is outside 0 to 2^63-1",
+            f"{who}: timestamp_ms={timestamp_ms} is outside -2^62 to 2^62-1",
             hint="give milliseconds since 1970 UTC, or None for now",
         )
 
 
-def check_all_keyed(topic: str, checked: CheckedRows) -> None:
+def check_all_keyed(where: str, checked: CheckedRows) -> None:
     """InvalidRecordError names the first row without a key: for a topic that compacts."""
     if checked.null_keys:
         index = next(index for index, row in enumerate(checked.rows) if row[0] is None)
-        raise missing_key(f"row {index} for topic {topic!r}")
+        raise missing_key(f"row {index} for {where}")
 
 
 def missing_key(who: str) -> InvalidRecordError:
@@ -199,7 +221,7 @@ def missing_key(who: str) -> InvalidRecordError:
 
 
 def row_sizes(checked: CheckedRows, rows: Sequence[Any]) -> list[int]:
-    """Bytes of each row, without the overhead every row has (see ``pending.row_bytes``)."""
+    """Bytes of each row, without the overhead every row has (see ``row_bytes``)."""
     if not checked.pairs:
         return [row_bytes(row[0], row[1], row[2] if len(row) > 2 else None) for row in rows]
     values = map(_VALUE, rows)
@@ -214,7 +236,7 @@ def row_sizes(checked: CheckedRows, rows: Sequence[Any]) -> list[int]:
     return [len(key or b"") + len(value or b"") for key, value in rows]
 
 
-def check_sizes(topic: str, checked: CheckedRows, limit: int, setting: str, sizes: Sequence[int]) -> None:
+def check_sizes(where: str, checked: CheckedRows, limit: int, setting: str, sizes: Sequence[int]) -> None:
     """RecordTooLargeError for the first row that alone passes ``limit``, which ``setting`` names."""
     overhead = HEADER_SIZE + RECORD_OVERHEAD
     if not sizes or max(sizes) + overhead <= limit:
@@ -222,30 +244,33 @@ def check_sizes(topic: str, checked: CheckedRows, limit: int, setting: str, size
     for index, size in enumerate(sizes):
         if size + overhead > limit:
             row = checked.rows[index]
-            check_alone(f"row {index}", topic, row, limit, setting)
+            check_alone(f"row {index} for {where}", row, limit, setting)
 
 
-def check_alone(who: str, topic: str, row: Sequence[Any], limit: int, setting: str) -> int:
-    """The exact size of a batch with just this row; RecordTooLargeError if that passes ``limit``."""
+def check_alone(who: str, row: Sequence[Any], limit: int, setting: str) -> int:
+    """The exact size of a batch with just this row; RecordTooLargeError if that passes ``limit``, the value of
+    ``setting``."""
     alone = alone_bytes(row[0], row[1], row[2] if len(row) > 2 else None)
     if alone > limit:
         raise RecordTooLargeError(
-            f"{who} for topic {topic!r} makes a batch of {alone} bytes, {setting} is {limit}",
+            f"{who} makes a batch of {alone} bytes, {setting} is {limit}",
             hint=f"raise {setting} or send smaller records",
         )
     return alone
 
 
-def cut(rows: list[Any], sizes: Sequence[int], timestamped: bool, cap: int, limit: int) -> Iterator[Chunk]:
-    """``rows`` in chunks that each make a batch of at most ``cap`` bytes; a row that alone passes it (but
-    not ``limit``, see ``check_sizes``) makes a chunk of its own."""
+def cut(
+    rows: list[Any], sizes: Sequence[int], timestamped: bool, cap: int, limit: int, most: int = 1 << 31
+) -> Iterator[Chunk]:
+    """``rows`` in chunks of ``most`` rows that each make a batch of at most ``cap`` bytes; a row that alone passes
+    it (but not ``limit``, see ``check_sizes``) makes a chunk of its own."""
     overhead = RECORD_OVERHEAD + (TIMESTAMP_OVERHEAD if timestamped else 0)
     ends = list(accumulate(sizes))
     count = len(rows)
     start = before = 0
     while start < count:
         size_at = _size_at(ends, start, before, overhead)
-        last = min(count, start + 1 + (cap - HEADER_SIZE) // overhead)
+        last = min(count, start + most, start + 1 + (cap - HEADER_SIZE) // overhead)
         end = bisect_right(range(start, last), cap, key=size_at) + start
         if end == start:
             row = rows[start]
@@ -262,3 +287,31 @@ def cut(rows: list[Any], sizes: Sequence[int], timestamped: bool, cap: int, limi
 def _size_at(ends: Sequence[int], start: int, before: int, overhead: int) -> Callable[[int], int]:
     """The size of a batch of rows ``start`` to the given index, that one included."""
     return lambda index: HEADER_SIZE + ends[index] - before + overhead * (index - start + 1)
+
+
+def row_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:
+    """An upper bound of a record's bytes, without the overhead that every record has."""
+    total = (0 if key is None else len(key)) + (0 if value is None else len(value))
+    if headers:
+        total += HEADERS_OVERHEAD + HEADER_OVERHEAD * len(headers)
+        for name, content in headers:
+            total += len(name) if name.isascii() else len(name.encode())
+            if content is not None:
+                total += len(content)
+    return total
+
+
+def alone_bytes(key: bytes | None, value: bytes | None, headers: Any) -> int:
+    """The exact size of a batch that holds this record alone, uncompressed."""
+    body = 3 + _field_bytes(key) + _field_bytes(value) + _varint_bytes(len(headers or ()))
+    for name, content in headers or ():
+        body += _field_bytes(name.encode()) + _field_bytes(content)
+    return HEADER_SIZE + _varint_bytes(body) + body
+
+
+def _field_bytes(content: bytes | None) -> int:
+    return 1 if content is None else _varint_bytes(len(content)) + len(content)
+
+
+def _varint_bytes(length: int) -> int:
+    return max(1, ((length << 1).bit_length() + 6) // 7)

@@ -29,9 +29,9 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.format.batch import decode_batches, encode_batch
-from logstore.log.partition_log import PartitionLog
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import MemoryLocks
+from logstore.partition.partition_log import PartitionLog
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind
 from logstore.seams.memory_crash import Chooser, KeepAll, KeepNothing, RandomChooser
@@ -325,8 +325,8 @@ def test_appending_nothing_or_the_wrong_thing(store: LogStore) -> None:
         ([], InvalidRecordError, "append to t-0: no rows"),
         ([(None, "text")], RecordTypeError, "bytes"),
         ([(None, b"fine"), (5, b"x")], RecordTypeError, "row 1"),
-        ([(None, b"x" * 2_001)], RecordTooLargeError, "row 0 takes up to"),
-        ([(None, b"fine")] * 3 + [(None, b"x" * 5_000)], RecordTooLargeError, "row 3 takes"),
+        ([(None, b"x" * 2_001)], RecordTooLargeError, "row 0 for t-0 makes a batch of 2"),
+        ([(None, b"fine")] * 3 + [(None, b"x" * 5_000)], RecordTooLargeError, "row 3 for t-0 makes"),
     ]
     for rows, kind, message in wrong:
         with pytest.raises(kind, match=message):
