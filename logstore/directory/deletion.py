@@ -3,24 +3,30 @@
 A durable note `.state/<topic id>.deleting` comes first, then the catalogue forgets the topic (this is the
 moment of deletion), then folders and state go, the note last. A store that finds a note at its opening
 finishes the deletion, or drops the note if the catalogue still has the topic.
+
+Another topic may get the name at once. So whatever has the names that it will use (folders, state) is moved out of
+the way with the catalogue's lock held: by the process that deletes, or by the one that makes the other topic, which
+looks for it. What is left then has names of its own, and any process may remove it at any time.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 
 from logstore.directory import topic_state
 from logstore.directory.catalogue import Catalogue, TopicEntry, is_uuid
 from logstore.directory.partition_folder import DELETION_NOTE, deletion_note_path, folder_is_mine
 from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
-from logstore.seams.fs import FileSystem, exists, read_file, replace_file
+from logstore.seams.fs import FileSystem, exists, read_file, remove_if_there, replace_file
 
 logger = logging.getLogger(__name__)
 
 
 def announce(fs: FileSystem, root: str, entry: TopicEntry) -> None:
-    """Write the note, durably. Raises ``StorageError`` or ``DiskFullError``."""
+    """Write the note, durably. The catalogue's lock is held until it has forgotten the topic. Raises
+    ``StorageError`` or ``DiskFullError``."""
     content = json.dumps({"topic": entry.name, "topic_id": entry.topic_id, "partitions": entry.partitions})
     path = deletion_note_path(root, entry.topic_id)
     try:
@@ -31,18 +37,25 @@ def announce(fs: FileSystem, root: str, entry: TopicEntry) -> None:
         raise from_os_error(error, "write", path) from error
 
 
-def finish(fs: FileSystem, root: str, topic: str, topic_id: str, partitions: int) -> None:
-    """Remove what belongs to a topic that the catalogue no longer has. May be run again at any point."""
+def move_aside(fs: FileSystem, root: str, topic: str, topic_id: str, partitions: int) -> None:
+    """Free the names of a topic that the catalogue no longer has. Its lock is held. May be run again."""
     try:
         for partition in range(partitions):
             directory = f"{root}/{topic}-{partition}"
             if folder_is_mine(fs, directory, topic_id):
                 fs.rename(directory, f"{directory}.{topic_id}-delete")
+        _remove_state(fs, root, topic, topic_id)
+    except OSError as error:
+        raise from_os_error(error, "move aside the files of topic", f"{root}/{topic}") from error
+
+
+def finish(fs: FileSystem, root: str, topic: str, topic_id: str) -> None:
+    """Remove what was moved aside, and the note. May be run again, and by several processes at a time."""
+    try:
         fs.sync_dir(root)
         sweep_folders(fs, root)
         fs.sync_dir(root)  # before the note goes: without it nobody would sweep what a power loss brings back
-        _remove_state(fs, root, topic, topic_id)
-        fs.remove(deletion_note_path(root, topic_id))
+        remove_if_there(fs, deletion_note_path(root, topic_id))
         fs.sync_dir(f"{root}/{topic_state.DIRECTORY}")
     except OSError as error:
         raise from_os_error(error, "remove the files of topic", f"{root}/{topic}") from error
@@ -55,13 +68,28 @@ def _remove_state(fs: FileSystem, root: str, topic: str, topic_id: str) -> None:
 
 
 def sweep_folders(fs: FileSystem, root: str) -> None:
-    """Remove folders that are on their way out (`*-delete`)."""
+    """Remove folders that are on their way out (`*-delete`); another process may be at it, too."""
     for name in fs.listdir(root):
         if name.endswith("-delete"):
             directory = f"{root}/{name}"
-            for file_name in fs.listdir(directory):
-                fs.remove(f"{directory}/{file_name}")
-            fs.rmdir(directory)
+            try:
+                for file_name in fs.listdir(directory):
+                    remove_if_there(fs, f"{directory}/{file_name}")
+                fs.rmdir(directory)
+            except FileNotFoundError:
+                continue  # the other one was faster
+
+
+def free_names(
+    fs: FileSystem, root: str, catalogue: Catalogue, topic: str, partitions: Iterable[int]
+) -> None:
+    """Before the catalogue gives these partitions to ``topic``: move aside what a deletion that is under way, or was
+    cut short, has left under their names. The catalogue's lock is held."""
+    try:
+        if any(exists(fs, f"{root}/{topic}-{partition}") for partition in partitions):
+            resume(fs, root, catalogue)
+    except OSError as error:
+        raise from_os_error(error, "look for", f"{root}/{topic}") from error
 
 
 def resume(fs: FileSystem, root: str, catalogue: Catalogue) -> None:
@@ -81,7 +109,10 @@ def resume(fs: FileSystem, root: str, catalogue: Catalogue) -> None:
             if entry is not None and entry.topic_id == topic_id:
                 fs.remove(path)  # the catalogue never forgot it: the deletion did not happen
             else:
-                finish(fs, root, topic, topic_id, partitions)
+                move_aside(fs, root, topic, topic_id, partitions)
+                finish(fs, root, topic, topic_id)
+        except FileNotFoundError:
+            continue  # the process whose deletion it is has just come to its end
         except (OSError, LogStoreError) as error:
             # The topic is gone already; files that cannot be removed today must not keep a store shut.
             logger.warning("could not finish the deletion noted in %s: %s", path, error)

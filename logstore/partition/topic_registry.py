@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from logstore.config import changed_config, parse_topic_config
@@ -142,6 +143,11 @@ class TopicRegistry:
         cleaned, too, and transactions may have to be ended for a process that died."""
         return bool(self._retained or self._compacted or self._internal_names())
 
+    @property
+    def has_internal(self) -> bool:
+        """Whether there are internal topics, as far as this process knows."""
+        return bool(self._internal_names())
+
     def has_seen(self, name: str) -> bool:
         """Whether there is such a topic, as far as this process knows: no look at the file."""
         return name in self._catalogue.topics
@@ -153,6 +159,10 @@ class TopicRegistry:
     def compacted(self) -> list[Topic]:
         """Topics whose settings have them cleaned."""
         return self._found(self._compacted)
+
+    def looked_after(self) -> list[Topic]:
+        """Topics whose settings let segments go or have them cleaned, internal ones apart."""
+        return self._found(list(dict.fromkeys([*self._retained, *self._compacted])))
 
     def cleaned(self) -> list[CleanedTopic]:
         """All that is compacted, internal topics among them."""
@@ -195,8 +205,7 @@ class TopicRegistry:
         """Load, change, save under the catalogue's lock."""
         context = self._context
         context.check_writable()
-        with self._lock:
-            context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
+        with self._catalogue_locked():
             try:
                 loaded = self._load()
                 changed = change(loaded)
@@ -207,8 +216,20 @@ class TopicRegistry:
                 self._adopt(changed)
             finally:
                 self._loading = False
-                context.locks.release(CATALOGUE_SLOT)
             return changed
+
+    @contextmanager
+    def _catalogue_locked(self) -> Iterator[None]:
+        context = self._context
+        with self._lock:
+            context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
+            try:
+                yield
+            finally:
+                context.locks.release(CATALOGUE_SLOT)
+
+    def _free_names(self, catalogue: Catalogue, name: str, partitions: Iterable[int]) -> None:
+        deletion.free_names(self._context.fs, self._context.root, catalogue, name, partitions)
 
     def create(
         self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False
@@ -217,8 +238,9 @@ class TopicRegistry:
         parse_topic_config(config)
         topic_id = encode_uuid(self._random_bytes(16))
         now_ms = self._context.clock.wall_ms()
-        return self._change(
-            lambda catalogue: catalogue.with_topic(
+
+        def add(catalogue: Catalogue) -> Catalogue:
+            changed = catalogue.with_topic(
                 name,
                 topic_id=topic_id,
                 partitions=partitions,
@@ -226,7 +248,10 @@ class TopicRegistry:
                 created_ms=now_ms,
                 internal=internal,
             )
-        ).topic(name)
+            self._free_names(catalogue, name, range(partitions))
+            return changed
+
+        return self._change(add).topic(name)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         """Keys move to other partitions when their number changes, so a topic whose records have keys needs
@@ -234,7 +259,13 @@ class TopicRegistry:
         self.entry(name).refuse_internal()
         if not allow_keyed:
             self._refuse_if_keyed(name)
-        self._change(lambda catalogue: catalogue.with_partitions(name, total))
+
+        def grow(catalogue: Catalogue) -> Catalogue:
+            changed = catalogue.with_partitions(name, total)
+            self._free_names(catalogue, name, range(catalogue.topic(name).partitions, total))
+            return changed
+
+        self._change(grow)
 
     def _refuse_if_keyed(self, name: str) -> None:
         topic = self.get(name)
@@ -264,13 +295,21 @@ class TopicRegistry:
             )
         with topic.using():
             entry = topic.entry
-            deletion.announce(context.fs, context.root, entry)
-            self._change(lambda catalogue: catalogue.without_topic(name))
+
+            def forget(catalogue: Catalogue) -> Catalogue:
+                nonlocal entry
+                entry = catalogue.topic(name)  # partitions that another process has just added among them
+                deletion.announce(context.fs, context.root, entry)
+                return catalogue.without_topic(name)
+
+            self._change(forget)
             with self._lock:
                 self._open.pop(name, None)
             topic.discard()
             try:
-                deletion.finish(context.fs, context.root, name, entry.topic_id, entry.partitions)
+                with self._catalogue_locked():
+                    deletion.move_aside(context.fs, context.root, name, entry.topic_id, entry.partitions)
+                deletion.finish(context.fs, context.root, name, entry.topic_id)
             except LogStoreError as error:
                 logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
         topic.give_up_lock()
@@ -315,7 +354,7 @@ class TopicRegistry:
 def _has_keys(topic: Topic) -> bool:
     """Whether the first record of any partition has a key."""
     for partition in range(topic.entry.partitions):
-        reader = topic.reader(partition)
+        reader = topic.partition(partition).reader()
         bounds = reader.bounds()
         try:
             chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)

@@ -132,6 +132,14 @@ def exists(fs: FileSystem, path: str) -> bool:
     return True
 
 
+def remove_if_there(fs: FileSystem, path: str) -> None:
+    """A file that is gone already is fine: an earlier try, or another process, was first."""
+    try:
+        fs.remove(path)
+    except FileNotFoundError:
+        return  # as wanted
+
+
 def read_file(fs: FileSystem, path: str) -> bytes:
     """The whole of a small file: an index, a checkpoint, a document."""
     file = fs.open(path, "r")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 
 from logstore.directory import topic_state
-from logstore.errors import StorageError, UnknownTopicError
+from logstore.errors import StorageError, TopicLockedError, UnknownTopicError
 from logstore.format.batch import encode_batch
 from logstore.log.append_validation import split_checked
+from logstore.partition.topic import Topic
 from logstore.seams.clock import ManualClock
-from logstore.seams.faults import FaultKind, SimulatedCrash
+from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
 from logstore.seams.fs import exists, replace_file
 from logstore.seams.memory_crash import KeepAll, KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.transaction_world import World
 
 ROOT = "/store"
 NAME = "flights"
@@ -211,3 +214,112 @@ def test_while_another_owns_it_the_error_names_the_owner() -> None:
     other.delete_topic(NAME)
     with pytest.raises(UnknownTopicError):
         owner.partition(NAME, 0)
+
+
+# --- other processes, at the same time ---
+
+
+def at(world: World, name: str, path_ends: str, act: Callable[[], object]) -> None:
+    """``act`` once, right before the call."""
+
+    def observe(operation: Operation) -> None:
+        if operation.name == name and operation.path.endswith(path_ends):
+            world.fs.faults.observer = None
+            act()
+
+    world.fs.faults.observer = observe
+
+
+def shared() -> tuple[World, LogStore]:
+    world = World()
+    store = world.process()
+    store.create_topic(NAME, partitions=2)
+    for partition in range(2):
+        store.partition(NAME, partition).append([(None, b"old")])
+    return world, store
+
+
+def anew(store: LogStore, partitions: int = 1) -> None:
+    store.create_topic(NAME, partitions=partitions)
+    store.partition(NAME, 0).append([(None, b"new")])
+
+
+def names(world: World) -> list[str]:
+    return [name for name in world.fs.listdir(ROOT) if name.startswith(NAME)]
+
+
+def test_a_store_that_opens_amid_a_deletion_does_not_take_it_for_one_that_was_dropped() -> None:
+    """It would remove the note of a topic that the catalogue still has."""
+    world, store = shared()
+    refused = []
+
+    def open_another() -> None:
+        with pytest.raises(TopicLockedError, match=r"topics\.json") as error:
+            world.process()
+        refused.append(error)
+
+    at(world, "rename", "topics.json.tmp", open_another)
+    store.delete_topic(NAME)
+    assert len(refused) == 1
+    assert names(world) == []
+
+
+@pytest.mark.parametrize("moment", [("rename", f"{NAME}-0"), ("remove", ".log"), ("remove", ".deleting")])
+def test_a_topic_made_anew_amid_a_deletion_keeps_its_files(
+    moment: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, store = shared()
+    other = world.process()
+    if moment[0] == "rename":  # before the deleting process has the catalogue's lock again
+        discard = Topic.discard
+
+        def late(topic: Topic) -> None:
+            discard(topic)
+            anew(other)
+
+        monkeypatch.setattr(Topic, "discard", late)
+    else:
+        at(world, *moment, lambda: anew(other))
+    store.delete_topic(NAME)
+    assert names(world) == [f"{NAME}-0"]
+    other.abandon()
+    store.abandon()
+    after = World(world.fs.crash(KeepNothing()), boot="boot-1").process()
+    after.partition(NAME, 0).append([(None, b"newer")])
+    assert [record.value for record in after.partition(NAME, 0).records(0)] == [b"new", b"newer"]
+
+
+class Killed(BaseException):
+    """The process ends here; what it held is free."""
+
+
+def die() -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize("moment", [("rename", f"{NAME}-0"), ("rename", f"{NAME}-1"), ("remove", ".log")])
+def test_a_process_that_was_open_all_along_makes_the_topic_anew_after_a_killed_deletion(
+    moment: tuple[str, str],
+) -> None:
+    world, store = shared()
+    other = world.process()
+    at(world, *moment, die)
+    with pytest.raises(Killed):
+        store.delete_topic(NAME)
+    store.abandon()
+    anew(other)
+    other.admin.add_partitions(NAME, 2)
+    other.partition(NAME, 1).append([(None, b"new")])
+    for partition in range(2):
+        assert [record.value for record in other.partition(NAME, partition).records(0)] == [b"new"]
+    world.process()  # removes whatever is left
+    assert names(world) == [f"{NAME}-0", f"{NAME}-1"]
+
+
+def test_two_processes_finish_one_deletion(caplog: pytest.LogCaptureFixture) -> None:
+    world, store = shared()
+    at(world, "remove", ".log", lambda: world.process().close())
+    with caplog.at_level(logging.WARNING):
+        store.delete_topic(NAME)
+    assert caplog.records == []
+    assert names(world) == []

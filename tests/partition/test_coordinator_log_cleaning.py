@@ -11,7 +11,7 @@ from logstore.errors import TopicLockedError
 from logstore.log.inspection.verify import Totals
 from logstore.log.inspection.verify_store import verify_store
 from logstore.machine import Decision, TransactionalWriter
-from logstore.seams.faults import FaultKind, SimulatedCrash
+from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
 from logstore.seams.memory_crash import KeepAll, KeepNothing
 from logstore.store import LogStore
 from tests.shared_world import ROOT, Ledger, SharedWorld
@@ -222,3 +222,24 @@ def test_a_crash_at_any_call_of_a_cleaning_keeps_every_value() -> None:
         assert values(machine.process()[1]) == expected | {b"k0": b"again"}
         names = machine.fs.listdir(f"{ROOT}/{TOPIC}-0")
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_retired_file_that_is_swept_amid_the_loading_is_no_error() -> None:
+    """The cleaner removes what it retired without the topic's lock, at the moment at which another process does."""
+    machine = world()
+    store, shared = machine.process()
+    for _ in range(2):  # the second cleaning joins what the first left, and retires the rest
+        expected = fill(shared)
+        store.admin.compact(TOPIC, roll=True)
+    swept: list[str] = []
+
+    def sweep(operation: Operation) -> None:
+        if operation.name == "remove" and operation.path.endswith(".deleted") and not swept:
+            swept.append(operation.path)
+            store._cleaning.kit.retirement.sweep(float("inf"))
+
+    machine.fs.faults.observer = sweep
+    _, other = machine.process()
+    put(other, b"more", b"1")
+    assert len(swept) == 1
+    assert values(other) == values(shared) == {**expected, b"more": b"1"}

@@ -14,6 +14,7 @@ from logstore.log.producers import producer_snapshot, transaction_index
 from logstore.log.segments import offset_index, time_index
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.segment import LOG_SUFFIX, Segment
+from logstore.seams.fs import remove_if_there
 
 DELETED_SUFFIX = ".deleted"
 _SUFFIXES = (
@@ -53,9 +54,6 @@ class Retirement:
         with self._sweeping:
             while self._waiting and self._waiting[0][0] <= now_s:
                 path = self._waiting[0][1]
-                try:
-                    self._pool.fs.remove(path)
-                except FileNotFoundError:
-                    pass  # the topic was deleted meanwhile, or its next owner swept up
+                remove_if_there(self._pool.fs, path)  # the topic may be deleted, or its next owner swept up
                 self._waiting.popleft()
             return self._waiting[0][0] - now_s if self._waiting else None

@@ -25,7 +25,7 @@ from logstore.errors import DamagedStoreError
 from logstore.log.checkpoints import decode_pairs, encode_pairs
 from logstore.log.producers import transaction_index
 from logstore.log.segments import offset_index, time_index
-from logstore.seams.fs import FileSystem, exists, read_file, replace_file
+from logstore.seams.fs import FileSystem, exists, read_file, remove_if_there, replace_file
 
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
@@ -94,16 +94,16 @@ class Swap(NamedTuple):
         else:
             for base, _ in self.old:
                 for suffix in (*INDEX_SUFFIXES, LOG_SUFFIX):
-                    _remove(fs, self.file(base, suffix))
+                    remove_if_there(fs, self.file(base, suffix))
             fs.sync_dir(self.directory)
-        _remove(fs, self.path)
+        remove_if_there(fs, self.path)
         fs.sync_dir(self.directory)
 
     def undo(self, fs: FileSystem) -> None:
         """Back from anywhere before step 3. The `.cleaned` files stay until it is durable that nothing refers
         to them: else recovery would take them for renamed already, and remove the old segments."""
-        _remove(fs, self.path + ".tmp")
-        _remove(fs, self.path)
+        remove_if_there(fs, self.path + ".tmp")
+        remove_if_there(fs, self.path)
         fs.sync_dir(self.directory)
         for base, _ in self.new:
             discard(fs, self.directory, base)
@@ -116,14 +116,7 @@ class Swap(NamedTuple):
 def discard(fs: FileSystem, directory: str, base_offset: int) -> None:
     """Remove the `.cleaned` files of a segment that nothing refers to."""
     for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
-        _remove(fs, f"{directory}/{base_offset:020d}{suffix}{CLEANED_SUFFIX}")
-
-
-def _remove(fs: FileSystem, path: str) -> None:
-    try:
-        fs.remove(path)
-    except FileNotFoundError:
-        return  # it never came to be, or an earlier try got so far
+        remove_if_there(fs, f"{directory}/{base_offset:020d}{suffix}{CLEANED_SUFFIX}")
 
 
 def pending(fs: FileSystem, directory: str, names: Collection[str]) -> list[Swap]:

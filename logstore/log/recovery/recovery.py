@@ -27,6 +27,7 @@ from logstore.log.cleaning import swap
 from logstore.log.cleaning.retirement import DELETED_SUFFIX
 from logstore.log.epochs import Epochs
 from logstore.log.producers import producer_snapshot, transaction_index
+from logstore.log.producers.lost_rows import put_back
 from logstore.log.producers.producer_recovery import RecoveredProducers, recover_producers, replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_state import ProducerStates
@@ -42,7 +43,7 @@ from logstore.log.segments.offset_index import IndexRule, OffsetIndex
 from logstore.log.segments.segment import LOG_SUFFIX, Segment, file_name
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.segments.time_index import TimeIndex
-from logstore.seams.fs import exists, read_file, replace_file, write_all
+from logstore.seams.fs import exists, read_file, remove_if_there, replace_file, write_all
 from logstore.types import Buffer
 
 _COPY_BYTES = 1 << 20
@@ -148,7 +149,7 @@ class _Recovery:
         listing = Listing.of(names, self.directory)
         for name in listing.leftovers:
             if not (rules.leave_cleaned and name.endswith((swap.CLEANED_SUFFIX, DELETED_SUFFIX))):
-                self.fs.remove(f"{self.directory}/{name}")
+                remove_if_there(self.fs, f"{self.directory}/{name}")  # a process may sweep what it retired
         for base, suffix in sorted(listing.indexes):
             if base not in listing.bases and suffix in _INDEXES:
                 self.fs.remove(f"{self.directory}/{file_name(base, suffix)}")  # of a roll that was cut short
@@ -184,6 +185,7 @@ class _Recovery:
             log_start_offset=rules.log_start_offset,
         )
         producers = self._producers(segments, next_offset, point)
+        self.indexes_rebuilt += put_back(self.pool, self.directory, segments)
         if not rules.clean:
             self.fs.sync_dir(self.directory)
         return Loaded(

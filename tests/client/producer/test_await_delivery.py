@@ -14,7 +14,7 @@ from logstore.client.producer.producer import Producer
 from logstore.errors import DiskFullError, PartitionPoisonedError
 from logstore.types import OffsetRange, RecordMetadata
 from tests.client.fake_backend import FakeBackend
-from tests.client.records import all_records, values_of
+from tests.client.records import values_of
 
 
 def test_one_is_awaited_and_many_are_gathered(backend: Backend) -> None:
