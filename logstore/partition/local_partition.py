@@ -205,9 +205,9 @@ class LocalPartition:
         return LocalAppend(self._context, topic, log, appended, -1, True, True)
 
     def flush(self) -> None:
-        log = self._topic.owned_log(self.partition)
-        if log is not None:
-            self._context.commit([(log, log.log_end_offset)])
+        reader = self._topic.reader(self.partition)  # of a topic that was deleted there is none
+        if isinstance(reader, OwnedLog):
+            self._context.commit([(reader, reader.log_end_offset)])
 
     def delete_records(self, before_offset: int) -> int:
         with self._topic.using():
