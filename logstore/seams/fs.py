@@ -144,12 +144,17 @@ def read_file(fs: FileSystem, path: str) -> bytes:
     """The whole of a small file: an index, a checkpoint, a document."""
     file = fs.open(path, "r")
     try:
-        size = file.size()
-        if size > _LARGEST_WHOLE_BYTES:
-            raise OSError(errno.EFBIG, f"{size} bytes are more than such a file can have", path)
-        return file.pread(size, 0)
+        return read_whole(file)
     finally:
         file.close()
+
+
+def read_whole(file: File) -> bytes:
+    """As ``read_file``, of an open file: ``OSError`` (EFBIG) past 256 MiB."""
+    size = file.size()
+    if size > _LARGEST_WHOLE_BYTES:
+        raise OSError(errno.EFBIG, f"{size} bytes are more than such a file can have", file.path)
+    return file.pread(size, 0)
 
 
 def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
