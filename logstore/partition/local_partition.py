@@ -208,6 +208,8 @@ class LocalPartition:
         log = self._topic.owned_log(self.partition)
         if log is not None:
             self._context.commit([(log, log.log_end_offset)])
+        else:
+            self._topic.reader(self.partition)  # nothing to flush: but a deleted topic is told
 
     def delete_records(self, before_offset: int) -> int:
         with self._topic.using():
