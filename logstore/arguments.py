@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from logstore.errors import InvalidArgumentError, InvalidTopicError, UnknownSettingError
@@ -68,6 +68,17 @@ def directory(path: object) -> str:
     if not good:
         raise InvalidArgumentError(f"path={shown(path)}", hint="it is a directory's path, or ':memory:'")
     return text
+
+
+def names(value: object, name: str) -> tuple[str, ...]:
+    """A collection of names; one alone is not taken for a collection of letters."""
+    if (
+        isinstance(value, str)
+        or not isinstance(value, Collection)
+        or not all(type(one) is str for one in value)
+    ):
+        raise InvalidArgumentError(f"{name}={shown(value)}", hint=f"{name} is a list of names")
+    return tuple(value)
 
 
 def partition_place(value: Any) -> TopicPartition:

@@ -539,6 +539,12 @@ class WakeupError(RetriableError):
     code = 10020
 
 
+class OperationCancelledError(FatalError):
+    """An administrator's operation was ended early by its caller."""
+
+    code = 10091
+
+
 class ConsumerThreadError(FatalError):
     """A consumer belongs to one thread."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
@@ -20,8 +21,6 @@ from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.cleaning.retirement import Retirement
-from logstore.log.owned_log import OwnedLog
-from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery.recovery import RecoveredPartition
 from logstore.log.recovery.salvage import require_new, require_outside
 from logstore.log.segments.file_pool import FilePool
@@ -33,20 +32,25 @@ from logstore.ownership.lock_view import LockView
 from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file_system
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
+from logstore.partition.log_access import LogAccess
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.memory_fs import MemoryFileSystem
-from logstore.types import Isolation
+from logstore.types import Isolation, MaintenanceReport
 from logstore.upkeep.backups import back_up, check_backup
 from logstore.upkeep.cleaner import DEFAULT_DUTY
 from logstore.upkeep.cleaning_manager import DEFAULT_KEY_MAP_BYTES, CleaningManager, check_settings
+from logstore.upkeep.clock_guard import ClockGuard
 from logstore.upkeep.housekeeper import Housekeeper
+from logstore.upkeep.maintenance import Maintenance
 from logstore.upkeep.retention_task import RetentionTask
 
 Mode = Literal["r", "rw"]
 MEMORY = ":memory:"
 _RECOVERY_THREADS = 16
+_INTERVALS = ("lock_timeout_s", "lock_idle_release_s", "retention_check_s")
 
 _stores: weakref.WeakSet[LogStore] = weakref.WeakSet()
 
@@ -63,6 +67,7 @@ class LogStore(StoreClient):
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
     ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
+    ``maintenance_s``: how long ``close`` may go on with retention and compaction that is due; 0: not at all.
 
     ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
     ``threads=False`` nothing runs in the background, and ``step()`` does what is due.
@@ -86,6 +91,7 @@ class LogStore(StoreClient):
         cleaner_duty: float = DEFAULT_DUTY,
         cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
         offsets_retention_s: float = 7 * 86_400.0,
+        maintenance_s: float = 0.5,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         locks: Locks | None = None,
@@ -98,15 +104,14 @@ class LogStore(StoreClient):
         path = arguments.directory(path)
         arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
-        _check_settings(*intervals_s, mode_bits, max_open_files, tail_cache_bytes)
+        _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self.mode: Mode = mode
-        self._clock = SystemClock() if clock is None else clock
+        self._clock = clock or SystemClock()
         self.root = "/store" if path == MEMORY else os.path.realpath(path)
         if path == MEMORY or fs is not None:
-            fs = MemoryFileSystem() if fs is None else fs
-            locks = MemoryLocks(clock=self._clock) if locks is None else locks
-            live = MemoryLive() if live is None else live
+            locks = locks or MemoryLocks(clock=self._clock)
+            fs, live = fs or MemoryFileSystem(), live or MemoryLive()
         else:
             refuse_network_file_system(self.root)
         self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
@@ -126,23 +131,17 @@ class LogStore(StoreClient):
             broker=self._broker,
             lock_timeout_s=lock_timeout_s,
             recovery_threads=_RECOVERY_THREADS if threads else 1,
-            commit=self._committer.commit,
+            committer=self._committer,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
             threads=threads,
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
         )
-        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
-        try:
-            self._registry = self._open_catalogue(file, live, mode_bits)
-        except BaseException:
-            file.close()
-            self._context.live.close()
-            self._context.locks.close()
-            raise
+        self._registry = self._open_registry(live, mode_bits)
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
+        self._maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
@@ -170,9 +169,22 @@ class LogStore(StoreClient):
     def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
-        topics = self._registry.cleaned
-        room = CleaningManager(self._context, retirement, topics, duty=duty, key_map_bytes=key_map_bytes)
-        return RetentionTask(self._context, retirement), room
+        topics, guard = self._registry.cleaned, ClockGuard(self._context)
+        cleaning = CleaningManager(
+            self._context, retirement, topics, guard, duty=duty, key_map_bytes=key_map_bytes
+        )
+        return RetentionTask(self._context, retirement, guard), cleaning
+
+    def _make_maintenance(self, before_close_s: float) -> Maintenance:
+        return Maintenance(
+            self._context,
+            self._registry,
+            self._keeper,
+            self._cleaning.kit,
+            self._backend.transactions.keeper.step,
+            self._backend.groups.expiry,
+            before_close_s=arguments.seconds(before_close_s, "maintenance_s"),
+        )
 
     def _prepare_directory(self) -> bool:
         """Make the directory if it is ours to make; True if it is a Kafka broker's."""
@@ -199,6 +211,16 @@ class LogStore(StoreClient):
         except OSError as error:
             raise from_os_error(error, "create", directory) from error
         return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
+
+    def _open_registry(self, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
+        try:
+            return self._open_catalogue(file, live, mode_bits)
+        except BaseException:
+            file.close()
+            self._context.live.close()
+            self._context.locks.close()
+            raise
 
     def _open_catalogue(
         self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None, mode_bits: int
@@ -260,7 +282,7 @@ class LogStore(StoreClient):
         if partition >= held.entry.partitions:
             self._registry.look_for_changes()  # another process may have added partitions to what we own
         held.entry.live_slot(partition)
-        return PartitionLog(_Access(self._context), held, topic, partition)
+        return PartitionLog(LogAccess(self._context), held.partition(partition))
 
     def release(self, topic: str) -> None:
         """Give up ownership of a topic now: synced, marked clean, its lock free for other processes."""
@@ -328,23 +350,47 @@ class LogStore(StoreClient):
         waits = [self._housekeeper.step(), self._backend.groups.step()]
         return min((wait for wait in waits if wait is not None), default=None)
 
+    def maintain(
+        self, topics: Collection[str] | None = None, *, time_limit_s: float | None = None
+    ) -> MaintenanceReport:
+        """Do all the maintenance that is due now, of ``topics`` or of the whole store: retention, compaction, what
+        dead processes left (open transactions, retired files), expiry of committed offsets.
+
+        What runs in the background while a store is open is done at once and at full speed. Topics that another
+        process owns are left to that process; a topic that no process owns is taken for as long as it takes.
+        ``time_limit_s``: a compaction that is under way then is ended early, and begun anew by the next call.
+        ``UnknownTopicError``; what fails for one topic is in its row of the report.
+        """
+        self._context.check_writable()
+        limit_s = math.inf if time_limit_s is None else arguments.seconds(time_limit_s, "time_limit_s")
+        if topics is not None:
+            topics = arguments.names(topics, "topics")
+        return self._maintenance.run(limit_s, topics)
+
     # --- ending ---
 
     def close(self) -> None:
-        """Flush and close producers and consumers, release every topic, end the threads. Idempotent.
+        """Flush and close producers and consumers, retain and compact what is due for ``maintenance_s`` at the most,
+        release every topic, end the threads. Idempotent.
 
         What this store lent (clients, partitions) raises ``StoreClosedError`` afterwards. A failure to make
         something durable is raised, after everything else was closed.
         """
+        self._close(maintain=True)
+
+    def _close(self, *, maintain: bool) -> None:
         if self._context.forked:
             return  # the parent's to close; its lock may be held by a thread that does not exist here
         with self._close_lock:
             if self._context.closed:
                 return
             failures = self._close_clients()
-            self._context.closed = True  # from here on no new append gets in; those under way are waited for
             self._housekeeper.close()
+            if self.mode == "rw" and maintain and not failures:
+                self._maintenance.before_close(self._cleaning.cleaner)
+            self._context.closed = True  # from here on no new append gets in; those under way are waited for
             self._committer.close()
+            self._context.watch.close()
             for closing in (self._backend.close, self._registry.close):
                 try:
                     closing()
@@ -371,7 +417,7 @@ class LogStore(StoreClient):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(maintain=kind is None)  # what was interrupted is to end soon
 
     def __repr__(self) -> str:
         state = "closed" if self._context.closed else self.mode
@@ -406,39 +452,12 @@ def restore(
         return store.backup(place, topics=topics, link=link, progress=progress)
 
 
-class _Access:
-    """What a ``PartitionLog`` needs of the store."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, context: StoreContext) -> None:
-        self._context = context
-
-    def check_usable(self) -> None:
-        self._context.check_usable()
-
-    def check_writable(self) -> None:
-        self._context.check_writable()
-
-    def now_ms(self) -> int:
-        return self._context.clock.wall_ms()
-
-    def commit(self, wants: list[tuple[OwnedLog, int]]) -> None:
-        self._context.commit(wants)
-
-
 def _check_settings(
-    lock_timeout_s: float,
-    lock_idle_release_s: float,
-    retention_check_s: float,
-    mode_bits: int,
-    max_open_files: int,
-    tail_cache_bytes: int,
+    intervals_s: tuple[float, ...], mode_bits: int, max_open_files: int, tail_cache_bytes: int
 ) -> None:
     """InvalidArgumentError names the setting."""
-    arguments.seconds(lock_timeout_s, "lock_timeout_s")
-    arguments.seconds(lock_idle_release_s, "lock_idle_release_s")
-    arguments.seconds(retention_check_s, "retention_check_s")
+    for value, name in zip(intervals_s, _INTERVALS, strict=True):
+        arguments.seconds(value, name)
     arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
     arguments.whole(max_open_files, "max_open_files", 1)
     arguments.whole(tail_cache_bytes, "tail_cache_bytes")
@@ -449,9 +468,8 @@ def _mark_forked() -> None:
         store._forked()
 
 
-_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
-if _register is not None:
-    _register(after_in_child=_mark_forked)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_forked)
 
 
 __all__ = ["Isolation", "LogStore", "MEMORY"]

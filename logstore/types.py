@@ -182,6 +182,42 @@ class ErasureReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class MaintainedTopic:
+    """What a pass of maintenance did to one topic. ``compacted``: one row for each cleaning that came to its end;
+    ``owner``: the process that owns the topic, and looks after it; ``left``: why work is left, "" if none is:
+    ``"time"`` was up, or the topic is ``"too large"`` for the time there was; ``error``: what failed."""
+
+    topic: str
+    retired_segments: int = 0
+    retired_bytes: int = 0
+    compacted: tuple[CompactedPartition, ...] = ()
+    owner: str | None = None
+    left: str = ""
+    error: str | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing was done, left or failed."""
+        return not (self.retired_segments or self.compacted or self.left or self.error)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaintenanceReport:
+    """What ``store.maintain`` did. ``by_time``: whether the wall clock was believed; where it was not (the first
+    pass after a restart of the machine, or after the clock was set) nothing went because of its age."""
+
+    topics: tuple[MaintainedTopic, ...]
+    expired_offsets: int
+    by_time: bool
+    took_s: float
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that was due is done."""
+        return not any(row.left or row.error for row in self.topics)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionDescription:
     """State of one partition. Offsets count records, ``size_bytes`` counts segment bytes on disk."""
 

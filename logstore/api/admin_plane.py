@@ -1,26 +1,25 @@
 """``AdminPlane``: what administrators need of a store, local or remote.
 
-As in ``DataPlane``: any thread, errors are raised, and no function of the caller crosses the protocol.
+As in ``DataPlane``: any thread, errors are raised, and no function of the caller crosses the
+protocol: long work gives a handle, whose progress is polled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from logstore.api.groups import GroupSummary
+from logstore.api.operations import Operation
 from logstore.api.producers import ProducerSummary
 from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.types import (
-    CleaningProgress,
     CompactedPartition,
     ErasureReport,
     TopicDescription,
     TopicPartition,
 )
-
-OnProgress: TypeAlias = Callable[[TopicPartition, CleaningProgress], None]
 
 
 class AdminPlane(Protocol):
@@ -38,13 +37,13 @@ class AdminPlane(Protocol):
         afterwards. Past the high watermark: OffsetOutOfRangeError, and nothing is moved."""
         ...
 
-    def compact(
-        self, name: str, partition: int | None, *, roll: bool, on_progress: OnProgress | None
-    ) -> list[CompactedPartition]:
-        """Clean now, at full speed; ``partition`` None: all of them."""
+    def start_compaction(
+        self, name: str, partition: int | None, *, roll: bool
+    ) -> Operation[list[CompactedPartition]]:
+        """Clean at full speed; ``partition`` None: all of them. ``roll``: the active segment is closed first."""
         ...
 
-    def erase_keys(self, name: str, keys: Collection[bytes]) -> ErasureReport:
+    def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
         """Remove every record of these keys from every file of the topic, and prove it."""
         ...
 

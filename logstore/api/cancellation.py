@@ -1,4 +1,4 @@
-"""The handle by which a waiting call is ended from another thread."""
+"""``CancelHandle``: ends one waiting call from another thread, whether the backend is in this process or remote."""
 
 from __future__ import annotations
 
@@ -6,47 +6,37 @@ import threading
 from collections.abc import Callable
 
 
-class Wakeup:
-    """Lets another thread end a waiting fetch. One per consumer. ``trigger``: the user's; ``nudge``: news for the
-    consumer itself, which ends the wait just as well, and is no error."""
+class CancelHandle:
+    """One per call: once cancelled, cancelled for good. Thread-safe.
+
+    The caller keeps it and calls ``cancel``; the backend that serves the call says with ``on_cancel`` how its wait
+    ends (an event of this process, the cancelling of a request on the wire). A call whose handle is cancelled
+    answers with what there is; it is no error.
+    """
+
+    __slots__ = ("_cancelled", "_lock", "_stop")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._set = False
-        self._nudged = False
-        self._notify: Callable[[], None] | None = None
+        self._cancelled = False
+        self._stop: Callable[[], None] | None = None
 
-    def trigger(self) -> None:
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """End the wait, or the one that begins with this handle later. Safe to call again."""
         with self._lock:
-            self._set = True
-            notify = self._notify
-        if notify is not None:
-            notify()
+            self._cancelled = True
+            stop = self._stop
+        if stop is not None:
+            stop()
 
-    def nudge(self) -> None:
+    def on_cancel(self, stop: Callable[[], None] | None) -> None:
+        """For backends: ``stop`` is called by ``cancel``, at once if that was before; None takes it back."""
         with self._lock:
-            self._nudged = True
-            notify = self._notify
-        if notify is not None:
-            notify()
-
-    def calm(self) -> None:
-        """Forget nudges: whoever calls this looks at what they were about after it."""
-        self._nudged = False
-
-    def take(self) -> bool:
-        """True once after a ``trigger``."""
-        with self._lock:
-            was, self._set = self._set, False
-            return was
-
-    def is_set(self) -> bool:
-        return self._set or self._nudged
-
-    def attach(self, notify: Callable[[], None] | None) -> None:
-        """The backend's wait registers what wakes it; None takes it back."""
-        with self._lock:
-            self._notify = notify
-            fire = (self._set or self._nudged) and notify is not None
-        if fire and notify is not None:
-            notify()
+            self._stop = stop
+            late = self._cancelled
+        if late and stop is not None:
+            stop()

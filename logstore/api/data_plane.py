@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, JoinRequest, MemberIdentity
 from logstore.api.producers import ProducerLease
 from logstore.api.records import (
@@ -62,10 +62,10 @@ class DataPlane(Protocol):
         min_bytes: int,
         max_bytes: int,
         max_wait_s: float,
-        wakeup: Wakeup | None = None,
+        cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
         """One result per request, in order. Waits up to ``max_wait_s`` until ``min_bytes`` are there, any
-        partition has an error, or ``wakeup`` is triggered; no busy loop."""
+        partition has an error, or ``cancel`` is cancelled; no busy loop."""
         ...
 
     def list_offsets(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
+from logstore.api.cancellation import CancelHandle
 from logstore.arguments import mapping, partition_place, shown, whole
 from logstore.errors import InvalidArgumentError, InvalidGroupError, LogStoreError
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -123,8 +124,9 @@ class GroupMembership(Protocol):
         """The consumer asks for records. Cheap."""
         ...
 
-    def attach(self, nudge: Callable[[], None] | None) -> None:
-        """``nudge`` is called, from another thread, when ``view`` has changed."""
+    def cancel_on_change(self, handle: CancelHandle | None, seen: MemberView | None) -> None:
+        """Cancel ``handle`` when ``view`` is no more ``seen``, at once if it is not now. One at a time; None takes
+        it back."""
         ...
 
     def leave(self) -> None:

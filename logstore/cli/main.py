@@ -1,7 +1,7 @@
 """The command's root: finds subcommands, lets errors leave as one sentence, and keeps the exit codes.
 
-0 done; 1 an error, or faults found; 2 wrong usage; 130 Ctrl-C; 141 the reader of a pipe went away; 143
-SIGTERM.
+0 done; 1 an error, or faults found; 2 wrong usage; 3 `maintain` left work for want of time; 130
+Ctrl-C; 141 the reader of a pipe went away; 143 SIGTERM.
 Subcommands are imported when they are needed. Other packages add theirs through the entry point group
 ``logstore.commands`` (name -> a click command).
 """
@@ -41,6 +41,7 @@ _COMMANDS = {
     "demo": "logstore.cli.demo:demo",
     "group": "logstore.cli.groups:group",
     "log": "logstore.cli.log:log",
+    "maintain": "logstore.cli.maintain:maintain",
     "perf": "logstore.cli.perf:perf",
     "produce": "logstore.cli.produce:produce",
     "producer": "logstore.cli.producers:producer",
@@ -62,7 +63,8 @@ Completion: add the line for your shell to its start file.
   zsh    eval "$(_LOGSTORE_COMPLETE=zsh_source logstore)"
   fish   _LOGSTORE_COMPLETE=fish_source logstore | source
 
-Exit codes: 0 done, 1 error or faults found, 2 wrong usage, 130 Ctrl-C, 141 closed pipe, 143 terminated."""
+Exit codes: 0 done, 1 error or faults found, 2 wrong usage, 3 work left, 130 Ctrl-C, 141 closed pipe,
+143 terminated."""
 
 
 class RootGroup(click.Group):

@@ -33,8 +33,9 @@ class Target:
             raise click.UsageError("this command works on a directory: name it with --path DIR")
         raise click.UsageError("which store? Say --path DIR, or set LOGSTORE_PATH.")
 
-    def open(self, *, write: bool = False, create: bool = False) -> LogStore:
-        """The store, for a ``with``. ``write``: may change it; ``create``: make it if there is none.
+    def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> LogStore:
+        """The store, for a ``with``. ``write``: may change it; ``create``: make it if there is none;
+        ``settings``: more of ``logstore.open``.
 
         A reader takes no lock. Only ``create`` makes a directory: a mistyped path is an error.
         """
@@ -52,7 +53,7 @@ class Target:
             kind = classify_directory(OsFileSystem(), path)
             if kind is not DirectoryKind.STORE and (write or kind is not DirectoryKind.KAFKA):
                 raise missing_store(kind, path)
-        return logstore.open(path, mode="rw" if write or create else "r")
+        return logstore.open(path, mode="rw" if write or create else "r", **settings)
 
 
 def _set_place(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

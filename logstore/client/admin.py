@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
-from logstore.api.admin_plane import OnProgress
 from logstore.api.backend import Backend
 from logstore.api.groups import GroupState, GroupSummary, MemberDescription, validate_group
+from logstore.api.operations import Operation
 from logstore.api.producers import ProducerSummary
 from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import HangingTransaction, TransactionSummary
@@ -25,6 +25,7 @@ from logstore.errors import (
     UnknownTransactionError,
 )
 from logstore.types import (
+    CleaningProgress,
     CompactedPartition,
     ErasureReport,
     OffsetAndMetadata,
@@ -34,6 +35,11 @@ from logstore.types import (
 
 SeekTarget: TypeAlias = Literal["earliest", "latest"] | datetime | int
 """An int is an offset; a datetime stands for the first record at least that new."""
+
+
+OnProgress: TypeAlias = Callable[[TopicPartition, CleaningProgress], object]
+Result = TypeVar("Result")
+_TELL_S = 0.05  # longest time between two looks at an operation's progress
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,7 +234,7 @@ class Admin:
         function_or_none(on_progress, "on_progress")
         if partition is not None:
             partition = whole(partition, "partition", 0, 2**31 - 1)
-        return self._backend.compact(topic, partition, roll=roll, on_progress=on_progress)
+        return _finish(self._backend.start_compaction(topic, partition, roll=roll), on_progress)
 
     def erase_keys(self, topic: str, keys: Collection[bytes]) -> ErasureReport:
         """Remove every record that has one of these keys from every partition, and prove that none is left.
@@ -243,7 +249,7 @@ class Admin:
 
         Errors: ``ErasureIncompleteError`` if the proof fails, ``TopicLockedError`` if another process owns the
         topic, else as ``compact``. It may be called again."""
-        return self._backend.erase_keys(topic, keys)
+        return _finish(self._backend.start_erasure(topic, keys), None)
 
     # --- groups ---
 
@@ -410,3 +416,22 @@ def _names(topics: Collection[str] | None) -> Collection[str] | None:
     if topics is None or (isinstance(topics, Collection) and all(isinstance(name, str) for name in topics)):
         return topics
     raise InvalidArgumentError(f"topics={shown(topics)}", hint="it is a list of topic names")
+
+
+def _finish(operation: Operation[Result], on_progress: OnProgress | None) -> Result:
+    """The operation's result. It is cancelled by whatever takes the caller away: Ctrl-C, an error of
+    ``on_progress``."""
+    told: dict[TopicPartition, CleaningProgress] = {}
+    try:
+        done = False
+        while not done:
+            done = operation.wait(_TELL_S)
+            if on_progress is not None:
+                for place, progress in operation.state().progress.items():
+                    if told.get(place) != progress:
+                        told[place] = progress
+                        on_progress(place, progress)
+    except BaseException:
+        operation.cancel()
+        raise
+    return operation.result()

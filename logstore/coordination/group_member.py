@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import MemberView
 from logstore.errors import LogStoreError, UnknownMemberError
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -37,7 +38,7 @@ class GroupMember:
         self._view: MemberView | None = None
         self._ended_by: LogStoreError | None = None
         self._guard = threading.Lock()
-        self._nudge: Callable[[], None] | None = None
+        self._waiting: CancelHandle | None = None
 
     def view(self) -> MemberView | None:
         return self._view
@@ -79,15 +80,19 @@ class GroupMember:
     def polled(self) -> None:
         self.polled_s = self._monotonic_s()
 
-    def attach(self, nudge: Callable[[], None] | None) -> None:
+    def cancel_on_change(self, handle: CancelHandle | None, seen: MemberView | None) -> None:
         with self._guard:
-            self._nudge = nudge
+            self._waiting = handle
+            changed = self._view is not seen
+        if changed and handle is not None:
+            handle.cancel()
 
     def nudge(self) -> None:
+        """``view`` has changed: the consumer's wait ends."""
         with self._guard:
-            nudge = self._nudge
-        if nudge is not None:
-            nudge()
+            handle = self._waiting
+        if handle is not None:
+            handle.cancel()
 
     def leave(self) -> None:
         self._room.leave(self)

@@ -33,17 +33,20 @@ _MEMORY_SLOTS: Final = 5 << 60  # beside those of cleaners, producers, transacti
 
 def expire_offsets(
     topic: GroupTopic, context: StoreContext, topic_ids: TopicIds, patience_s: float | None = None
-) -> None:
-    """Forget what has expired, and what is of topics that are gone. ``patience_s``: as ``CoordinatorRuntime.decide``;
-    and its errors."""
+) -> int:
+    """Forget what has expired, and what is of topics that are gone; how many offsets expired. ``patience_s``: as
+    ``CoordinatorRuntime.decide``; and its errors."""
     retention_ms = int(context.offsets_retention_s * 1000)
 
     def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
         return machine.decide_expire_offsets(context.clock.wall_ms(), retention_ms, topic_ids)
 
+    expired = 0
     while topic.look(lambda machine: decide(machine).records):
         for group, places in topic.decide(decide, patience_s=patience_s).items():
             logger.info("group %r: %d offsets have expired", group, len(places))
+            expired += len(places)
+    return expired
 
 
 class OffsetExpiry:
@@ -67,6 +70,7 @@ class OffsetExpiry:
         self._is_watched = is_watched
         self._topic_ids = topic_ids
         self._next_s: float | None = None
+        self.expired = 0  # offsets, since the store was opened
         self._topic: GroupTopic | None = None  # of the look under way
         self._give_back: Callable[[], None] | None = None
 
@@ -89,6 +93,16 @@ class OffsetExpiry:
         self._end(now_s)
         return EXPIRY_S
 
+    def look_now(self, until_s: float) -> bool:
+        """A whole look, whenever the last one was; False if time was up first. Errors as ``step``."""
+        self._next_s = 0.0
+        clock = self._context.clock
+        while self.step() == _SOON_S:
+            if clock.monotonic_s() >= until_s:
+                self._end(clock.monotonic_s())
+                return False
+        return True
+
     def _look(self) -> bool:
         """Whether there is more of it to do."""
         if self._topic is None:
@@ -98,7 +112,7 @@ class OffsetExpiry:
         if not self._topic.follow_some():
             return True
         try:
-            expire_offsets(self._topic, self._context, self._topic_ids, _PATIENCE_S)
+            self.expired += expire_offsets(self._topic, self._context, self._topic_ids, _PATIENCE_S)
         except TopicLockedError as error:
             logger.debug("expired offsets wait for the next look: %s", error)
         return False

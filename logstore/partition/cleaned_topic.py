@@ -12,6 +12,19 @@ from logstore.log.read_only_log import ReadOnlyLog
 from logstore.ownership.topic_use import Guest
 
 
+class BorrowedTopic(Protocol):
+    """What it takes to own a topic for a while. ``last_used_s``: by the monotonic clock."""
+
+    last_used_s: float
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def owned(self) -> bool: ...
+    def own_if_free(self) -> bool: ...
+    def idle_release(self, idle_s: float) -> bool: ...
+
+
 class CleanedTopic(Protocol):
     """``owned``: nobody else may clean it meanwhile; ``shared``: others write it meanwhile; ``guest``: the
     cleaning that is under way here. See ``Topic`` for the methods."""

@@ -143,6 +143,11 @@ class TopicRegistry:
         cleaned, too, and transactions may have to be ended for a process that died."""
         return bool(self._retained or self._compacted or self._internal_names())
 
+    @property
+    def has_internal(self) -> bool:
+        """Whether there are internal topics, as far as this process knows."""
+        return bool(self._internal_names())
+
     def has_seen(self, name: str) -> bool:
         """Whether there is such a topic, as far as this process knows: no look at the file."""
         return name in self._catalogue.topics
@@ -154,6 +159,10 @@ class TopicRegistry:
     def compacted(self) -> list[Topic]:
         """Topics whose settings have them cleaned."""
         return self._found(self._compacted)
+
+    def looked_after(self) -> list[Topic]:
+        """Topics whose settings let segments go or have them cleaned, internal ones apart."""
+        return self._found(list(dict.fromkeys([*self._retained, *self._compacted])))
 
     def cleaned(self) -> list[CleanedTopic]:
         """All that is compacted, internal topics among them."""
@@ -345,7 +354,7 @@ class TopicRegistry:
 def _has_keys(topic: Topic) -> bool:
     """Whether the first record of any partition has a key."""
     for partition in range(topic.entry.partitions):
-        reader = topic.reader(partition)
+        reader = topic.partition(partition).reader()
         bounds = reader.bounds()
         try:
             chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)

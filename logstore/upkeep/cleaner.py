@@ -9,6 +9,7 @@ others go on. Driven by the housekeeper; one thread.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -21,9 +22,12 @@ from logstore.errors import (
 )
 from logstore.log.cleaning.cleanable import Cleanable
 from logstore.log.cleaning.cleaner_mark import read_mark
+from logstore.log.cleaning.cleaning import CleanResult
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.types import PartitionCompaction
+from logstore.upkeep.borrowed_topic import give_back
 from logstore.upkeep.cleaning_facts import CleaningFacts
+from logstore.upkeep.cleaning_ledger import SHORTEST_HORIZON_MS
 from logstore.upkeep.cleaning_run import CleaningKit, CleaningRun
 
 logger = logging.getLogger(__name__)
@@ -31,6 +35,7 @@ logger = logging.getLogger(__name__)
 # About what a step takes: a slice is one or two of them, as long as an appending thread may have to wait.
 SLICE_S: Final = 0.0001
 SHORTEST_SLICE_S: Final = SLICE_S / 10
+DRAIN_SLICE_S: Final = 0.02  # where no thread waits for the next flush
 DEFAULT_DUTY: Final = 0.1
 CHECK_S: Final = 15.0  # Kafka's log.cleaner.backoff.ms
 # A topic that was taken just to be cleaned keeps other processes out meanwhile: that is to be over soon.
@@ -60,6 +65,11 @@ class Cleaner:
         self._topics = topics
         self._duty = duty
         self._check_s = check_s
+        self._slice_s = SLICE_S
+        self._unknown_in_ms = SHORTEST_HORIZON_MS
+        self._largest_bytes = math.inf
+        self._observe: Callable[[CleaningRun, CleanResult], None] | None = None
+        self.too_large: set[str] = set()  # topics of the last check that would take more than ``drain`` may
         self._facts = CleaningFacts(kit.context.fs, kit.ledger)
         self._run: CleaningRun | None = None
         self._borrowed_at_s: float | None = None  # when the topic of the run was taken, if just for it
@@ -87,8 +97,8 @@ class Cleaner:
         now_s = clock.monotonic_s()
         if now_s < self._next_slice_s:
             return self._next_slice_s - now_s
-        flush_s = SLICE_S if flush_in_s is None else flush_in_s
-        if self._slice(run, max(min(SLICE_S, flush_s), SHORTEST_SLICE_S)):
+        flush_s = self._slice_s if flush_in_s is None else flush_in_s
+        if self._slice(run, max(min(self._slice_s, flush_s), SHORTEST_SLICE_S)):
             self._next_check_s = clock.monotonic_s()  # there may be more to do
         worked_s = max(clock.monotonic_s() - now_s, SLICE_S)
         duty = self._duty if self._borrowed_at_s is None else max(self._duty, BORROWED_DUTY)
@@ -98,6 +108,31 @@ class Cleaner:
         self._next_slice_s = clock.monotonic_s() + pause_s
         self._next_check_s = max(self._next_check_s, self._next_slice_s)
         return pause_s
+
+    def drain(
+        self,
+        until_s: float,
+        observe: Callable[[CleaningRun, CleanResult], None],
+        *,
+        largest_bytes: float = math.inf,
+    ) -> str | None:
+        """Clean all that is due, one partition after the other, without pauses; this object is of no more use in the
+        background afterwards. ``largest_bytes``: what takes more is left alone. A cleaning that is under way at
+        ``until_s`` is ended early: the name of its topic, None if there was none."""
+        clock = self._kit.context.clock
+        self._duty, self._slice_s, self._unknown_in_ms = 1.0, DRAIN_SLICE_S, 0
+        self._largest_bytes, self._observe = largest_bytes, observe
+        self._looked, self._next_check_s, self._next_slice_s = True, 0.0, 0.0
+        while clock.monotonic_s() < until_s:
+            self.step(None)
+            if self._run is None:
+                return None
+        run = self._run
+        if run is None or run.ended:
+            return None
+        run.evict()
+        self._give_back(run.topic)
+        return run.topic.name
 
     def _slice(self, run: CleaningRun, budget_s: float) -> bool:
         """True if the cleaning came to an end after which another one may begin at once."""
@@ -111,7 +146,10 @@ class Cleaner:
                 self._run = None
             return False
         try:
-            return run.slice(budget_s) is not None
+            result = run.slice(budget_s)
+            if result is not None and self._observe is not None:
+                self._observe(run, result)
+            return result is not None
         except LogStoreError as error:
             return self._note(run.where, run.place, error)
         finally:
@@ -120,12 +158,8 @@ class Cleaner:
     def _give_back(self, topic: CleanedTopic) -> None:
         """Release a topic that was taken just to be cleaned, unless it has been used since."""
         borrowed_at_s, self._borrowed_at_s = self._borrowed_at_s, None
-        if borrowed_at_s is None or topic.last_used_s != borrowed_at_s:
-            return
-        try:
-            topic.idle_release(0.0)
-        except LogStoreError as error:
-            logger.error("topic %s was cleaned, and could not be given up in order: %s", topic.name, error)
+        if borrowed_at_s is not None:
+            give_back(topic, borrowed_at_s)
 
     def _note(self, where: str, place: tuple[str, int], error: LogStoreError) -> bool:
         """True if the partition is left alone from now on."""
@@ -182,13 +216,18 @@ class Cleaner:
             except LogStoreError as error:
                 self._note(f"{topic.name}-{partition}", place, error)
                 continue
-            if found.due or found.roll:
+            if found.due and found.dirty_bytes + found.clean_bytes > self._largest_bytes:
+                self.too_large.add(topic.name)
+            elif found.due or found.roll:
                 due.append(_Candidate(topic, partition, found))
         return due
 
     def _look(self, topic: CleanedTopic, partition: int, point: int, by_time: bool) -> Cleanable:
         at = (self._kit.believed_ms(), self._kit.context.clock.monotonic_s())
-        return self._facts.decide(topic, partition, point, at=at, by_time=by_time)
+        unknown_in_ms = self._unknown_in_ms
+        return self._facts.decide(
+            topic, partition, point, at=at, by_time=by_time, unknown_in_ms=unknown_in_ms
+        )
 
     def _started(self, candidate: _Candidate, by_time: bool) -> CleaningRun | None:
         topic, partition, found = candidate

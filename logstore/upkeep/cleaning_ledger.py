@@ -101,6 +101,11 @@ class CleaningLedger:
     def trouble(self, place: Place) -> Trouble | None:
         return self._troubles.get(place)
 
+    def failures(self) -> dict[Place, int]:
+        """Of the partitions in trouble, how often they failed in a row."""
+        with self._lock:
+            return {place: trouble.failures for place, trouble in self._troubles.items()}
+
     @property
     def quarantined(self) -> int:
         return len(self._troubles)

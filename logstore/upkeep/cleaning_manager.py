@@ -12,6 +12,7 @@ from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
 from logstore.upkeep.cleaner import CHECK_S, DEFAULT_DUTY, Cleaner
 from logstore.upkeep.cleaning_run import CleaningKit, MakeCleaning
+from logstore.upkeep.clock_guard import ClockGuard
 from logstore.upkeep.compactor import Compactor
 from logstore.upkeep.erasure import Eraser
 
@@ -27,6 +28,7 @@ class CleaningManager:
         context: StoreContext,
         retirement: Retirement,
         topics: Callable[[], Sequence[CleanedTopic]],
+        guard: ClockGuard,
         *,
         duty: float = DEFAULT_DUTY,
         key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
@@ -34,7 +36,7 @@ class CleaningManager:
         make: MakeCleaning | None = None,
     ) -> None:
         engine = Cleaning if make is None else make
-        self.kit = CleaningKit(context, retirement, key_map_bytes=key_map_bytes, make=engine)
+        self.kit = CleaningKit(context, retirement, key_map_bytes=key_map_bytes, make=engine, guard=guard)
         self.cleaner = Cleaner(self.kit, topics, duty=duty, check_s=check_s)
         self.compactor = Compactor(self.kit)
         self.eraser = Eraser(self.kit, self.compactor)

@@ -44,6 +44,7 @@ class CleaningKit:
         *,
         key_map_bytes: int,
         make: MakeCleaning,
+        guard: ClockGuard,
     ) -> None:
         self.context = context
         self.retirement = retirement
@@ -51,7 +52,7 @@ class CleaningKit:
         self.key_map_bytes = key_map_bytes
         self.make = make
         self._lock = threading.Lock()
-        self._guard = ClockGuard()
+        self._guard = guard
         self._by_hand: set[str] = set()  # ids of topics that somebody cleans or erases from by hand
 
     @contextmanager
@@ -74,8 +75,7 @@ class CleaningKit:
 
     def look_at_clock(self) -> bool:
         """Whether the wall clock may be believed: not at the first look, not after a jump."""
-        clock = self.context.clock
-        return self._guard.steady(clock.wall_ms(), clock.monotonic_s())
+        return self._guard.steady()
 
     def believed_ms(self) -> int:
         """Wall time, without a jump that was seen: a clock set ahead must not make tombstones old."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
-from logstore.api.admin_plane import OnProgress
 from logstore.directory.partition_folder import folder_is_mine
 from logstore.errors import (
     ClientClosedError,
@@ -19,12 +18,17 @@ from logstore.log.cleaning.cleanable import Cleanable
 from logstore.log.cleaning.cleaning import CleanResult
 from logstore.log.owned_log import OwnedLog
 from logstore.partition.cleaned_topic import CleanedTopic
-from logstore.types import CompactedPartition, OpenTransaction, TopicPartition
+from logstore.types import CleaningProgress, CompactedPartition, OpenTransaction, TopicPartition
 from logstore.upkeep.cleaning_facts import CleaningFacts
 from logstore.upkeep.cleaning_run import CleaningKit, CleaningRun
 
 _MOST_ENDED_EARLY: Final = 20  # one after the other, in an internal topic that others write meanwhile
 SLICE_S: Final = 0.05  # how often progress is told, and a closing store noticed
+
+
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[tuple[TopicPartition, CleaningProgress], None, Result]
+"""Work in slices, each of which tells how far it came; returns the result."""
 
 
 class _EndedEarlyError(Exception):
@@ -43,10 +47,10 @@ class Compactor:
         partitions: Sequence[int],
         *,
         roll: bool = False,
-        on_progress: OnProgress | None = None,
-    ) -> list[CompactedPartition]:
-        """Clean what is dirty, whatever its ratio; wait for no quarantine. ``roll``: close the active segment
-        first, so that all that is stable is cleaned. The rows name no transactional ids.
+    ) -> Steps[list[CompactedPartition]]:
+        """Clean what is dirty, whatever its ratio, in steps that tell their progress; wait for no quarantine.
+        ``roll``: close the active segment first, so that all that is stable is cleaned. The rows name no
+        transactional ids.
 
         Errors: ``TopicLockedError`` with the holder; ``InvalidArgumentError`` if the topic does not compact;
         those of a cleaning (``CorruptBatchError``, ``DiskFullError``, ``StorageError``), the partition is then
@@ -63,13 +67,20 @@ class Compactor:
                 raise UnknownPartitionError(
                     f"topic {topic.name!r} has partitions 0 to {topic.entry.partitions - 1}, not {partition}"
                 )
+        return self._compact(topic, partitions, roll)
+
+    def _compact(
+        self, topic: CleanedTopic, partitions: Sequence[int], roll: bool
+    ) -> Steps[list[CompactedPartition]]:
+        done = []
         with topic.using(), self._kit.reserved(topic):
             self._kit.look_at_clock()
-            return [self._one(topic, partition, roll, on_progress) for partition in partitions]
+            for partition in partitions:
+                row = yield from self._one(topic, partition, roll)
+                done.append(row)
+        return done
 
-    def _one(
-        self, topic: CleanedTopic, partition: int, roll: bool, on_progress: OnProgress | None
-    ) -> CompactedPartition:
+    def _one(self, topic: CleanedTopic, partition: int, roll: bool) -> Steps[CompactedPartition]:
         context = self._kit.context
         directory = context.partition_directory(topic.name, partition)
         if topic.owned_log(partition) is None and not folder_is_mine(
@@ -90,7 +101,7 @@ class Compactor:
                 break
             run = self.begin(topic, partition, (found.start_offset, found.end_offset))
             try:
-                result = self.drive(run, on_progress)
+                result = yield from self.drive(run)
             except _EndedEarlyError:
                 ended_early += 1
                 if ended_early < _MOST_ENDED_EARLY:
@@ -100,7 +111,7 @@ class Compactor:
                     "each time it had to begin anew",
                     hint="try again when less is written; what was cleaned stays so",
                 ) from None
-            done = _joined(done, result)
+            done = joined(done, result)
             if result.cleaned_to >= found.end_offset:
                 break  # else the key map was full: the rest is the next round's
         return replace(done, held_by=_held_by(topic.log(partition)))
@@ -126,7 +137,7 @@ class Compactor:
             self._kit.context.check_usable()
             topic.evict_guest()  # one of the background that was just about to see that it is not wanted
 
-    def drive(self, run: CleaningRun, on_progress: OnProgress | None = None) -> CleanResult:
+    def drive(self, run: CleaningRun) -> Steps[CleanResult]:
         """To its end, at full speed. Errors: those of a cleaning; StoreClosedError, ClientClosedError."""
         place = TopicPartition(run.topic.name, run.partition)
         clock = self._kit.context.clock
@@ -134,8 +145,7 @@ class Compactor:
             while True:
                 self._kit.context.check_usable()
                 result = run.slice(SLICE_S)
-                if on_progress is not None:
-                    on_progress(place, run.progress)
+                yield place, run.progress
                 if result is not None:
                     return result
                 run.topic.breathe()
@@ -151,7 +161,7 @@ class Compactor:
                 self._kit.ledger.failed(run.place, error, clock.monotonic_s())
             raise
         finally:
-            run.evict()  # of an error, or an exception out of on_progress
+            run.evict()  # of an error, or of who does not go on
 
 
 def _held_by(log: OwnedLog) -> OpenTransaction | None:
@@ -164,7 +174,7 @@ def _held_by(log: OwnedLog) -> OpenTransaction | None:
     return OpenTransaction(first, producer_id)
 
 
-def _joined(done: CompactedPartition, result: CleanResult) -> CompactedPartition:
+def joined(done: CompactedPartition, result: CleanResult) -> CompactedPartition:
     """Of all rounds together. Each goes through what the one before left and some segments more, so what it found
     beyond that is what the earlier rounds had not counted. Retention may have come between: never less than 0."""
     return CompactedPartition(

@@ -18,7 +18,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.partition.topic import Topic
 from logstore.types import ErasedPartition, ErasureReport
 from logstore.upkeep.cleaning_run import CleaningKit
-from logstore.upkeep.compactor import Compactor
+from logstore.upkeep.compactor import Compactor, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -44,24 +44,27 @@ class Eraser:
         self._kit = kit
         self._compactor = compactor
 
-    def erase(self, topic: Topic, keys: frozenset[bytes]) -> ErasureReport:
+    def erase(self, topic: Topic, keys: frozenset[bytes]) -> Steps[ErasureReport]:
         """Errors: ``TopicLockedError`` with the holder; ``ErasureIncompleteError`` if the proof fails (a
         transaction is open over such a record, a segment is damaged); those of a cleaning. What was done
-        before an error stays done, and the call may be repeated."""
+        before an error stays done, and the call may be repeated. In steps, as a compaction."""
         if topic.entry.internal:
             raise InvalidArgumentError(
                 f"{topic.name} is internal: its records are not yours to erase",
                 hint="delete its groups instead",
             )
+        return self._erase(topic, keys)
+
+    def _erase(self, topic: Topic, keys: frozenset[bytes]) -> Steps[ErasureReport]:
         rows: list[ErasedPartition] = []
         with topic.using(), self._kit.reserved(topic):
             for partition in range(topic.entry.partitions):
-                row = self._one(topic, partition, keys)
+                row = yield from self._one(topic, partition, keys)
                 if row is not None:
                     rows.append(row)
         return ErasureReport(topic=topic.name, keys=len(keys), partitions=tuple(rows), proven=True)
 
-    def _one(self, topic: Topic, partition: int, keys: frozenset[bytes]) -> ErasedPartition | None:
+    def _one(self, topic: Topic, partition: int, keys: frozenset[bytes]) -> Steps[ErasedPartition | None]:
         context = self._kit.context
         folder = context.partition_directory(topic.name, partition)
         if topic.owned_log(partition) is None and not folder_is_mine(
@@ -72,7 +75,9 @@ class Eraser:
         end = log.log_end_offset  # what is appended from here on is newer than the wish
         context.commit([(log, end)])
         found = search_keys(context.fs, folder, keys, end)
-        rewritten = self._rewrite(topic, partition, log, keys, found) if found.segments else 0
+        rewritten = 0
+        if found.segments:
+            rewritten = yield from self._rewrite(topic, partition, log, keys, found)
         log.tail.clear()
         removed: list[str] = []
         for _ in range(_TRIES):
@@ -95,7 +100,7 @@ class Eraser:
 
     def _rewrite(
         self, topic: Topic, partition: int, log: OwnedLog, keys: frozenset[bytes], found: KeySearch
-    ) -> int:
+    ) -> Steps[int]:
         """Segments that were rewritten."""
         active = log.segments.active
         if active is not None and active.base_offset in found.segments:
@@ -104,7 +109,8 @@ class Eraser:
         last = segments[-1]
         offsets = (segments[0].base_offset, last.next_offset if last.closed else last.base_offset)
         run = self._compactor.begin(topic, partition, offsets, erase=keys)
-        return self._compactor.drive(run).segments_before
+        result = yield from self._compactor.drive(run)
+        return result.segments_before
 
     def _remove_files(self, folder: str, keys: frozenset[bytes]) -> list[str]:
         """Retired files, and cut-off ends that hold a key or cannot be looked into. Their names."""

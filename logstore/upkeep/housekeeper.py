@@ -193,12 +193,7 @@ class Housekeeper:
         for topic in owned:
             self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
         for topic in others:
-            due = self._guarded(
-                topic.name,
-                lambda topic=topic: keeper.would_retire(topic, by_time=by_time),  # type: ignore[misc]
-            )
-            if due and self._guarded(topic.name, topic.own_if_free):
-                self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
+            self._guarded(topic.name, lambda topic=topic: keeper.look_after(topic, by_time=by_time))  # type: ignore[misc]
 
     def _end_transactions(self) -> float | None:
         """What nobody else ends."""

@@ -8,34 +8,60 @@ and the next pass retires it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.directory.partition_folder import folder_is_mine
 from logstore.errors import from_os_error
-from logstore.log.cleaning.retention import KEEP_ALL, RetentionDecision, RetentionRules, decide_retention
-from logstore.log.cleaning.retirement import Retirement
+from logstore.log.cleaning.retention import (
+    KEEP_ALL,
+    Reason,
+    RetentionDecision,
+    RetentionRules,
+    decide_retention,
+)
+from logstore.log.cleaning.retirement import DELETED_SUFFIX, Retirement
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
+from logstore.log.segments.segment import Segment
 from logstore.partition.context import StoreContext
 from logstore.partition.topic import Topic
+from logstore.upkeep.borrowed_topic import borrowed
 from logstore.upkeep.clock_guard import ClockGuard
 
 logger = logging.getLogger(__name__)
+
+_A_REAL_TIME_MS: Final = 1_000_000_000_000  # in 2001: no file of a store is older
+_WHY: Mapping[Reason, str] = {
+    "start": "below the log start offset",
+    "time": "older than retention.ms={config.retention_ms}",
+    "size": "beyond retention.bytes={config.retention_bytes}",
+}
+
+
+class Retired(NamedTuple):
+    """What a pass took out of a topic's logs; the files go when their ``file.delete.delay.ms`` is over."""
+
+    segments: int = 0
+    size_bytes: int = 0
+
+    def plus(self, other: Retired) -> Retired:
+        return Retired(self.segments + other.segments, self.size_bytes + other.size_bytes)
 
 
 class RetentionTask:
     """Driven by the housekeeper; one thread."""
 
-    def __init__(self, context: StoreContext, retirement: Retirement) -> None:
+    def __init__(self, context: StoreContext, retirement: Retirement, guard: ClockGuard) -> None:
         self._context = context
         self._retirement = retirement
-        self._guard = ClockGuard()
+        self._guard = guard
         self._told_of_jump = False
 
     def look_at_clock(self) -> bool:
         """Once per pass: whether time-based retention may act in it."""
-        clock = self._context.clock
-        steady = self._guard.steady(clock.wall_ms(), clock.monotonic_s())
+        steady = self._guard.steady()
         if self._guard.jump_ms and not self._told_of_jump:
             logger.error(
                 "the wall clock jumped by %d ms: retention by time pauses until it is back, or the store is "
@@ -49,24 +75,25 @@ class RetentionTask:
     def clock_jump_ms(self) -> int:
         return self._guard.jump_ms
 
-    def pass_over(self, topic: Topic, *, by_time: bool) -> int:
-        """One pass over an owned topic; how many segments went. Errors are those of state and disk."""
-        retired = 0
+    def pass_over(self, topic: Topic, *, by_time: bool) -> Retired:
+        """One pass over an owned topic; what went. Errors are those of state and disk. To open a partition's log
+        removes what its last owner had retired."""
+        retired = Retired()
         with topic.using(counts_as_use=False):
             for partition in range(topic.entry.partitions):
                 log = topic.owned_log(partition)
                 if log is None and not self._has_folder(topic, partition):
                     continue
-                retired += self._one(topic, topic.log(partition), by_time)
+                retired = retired.plus(self._one(topic, topic.log(partition), by_time))
         return retired
 
     def _has_folder(self, topic: Topic, partition: int) -> bool:
         directory = self._context.partition_directory(topic.name, partition)
         return folder_is_mine(self._context.fs, directory, topic.entry.topic_id)
 
-    def _one(self, topic: Topic, log: OwnedLog, by_time: bool) -> int:
+    def _one(self, topic: Topic, log: OwnedLog, by_time: bool) -> Retired:
         if log.poisoned or _keeps_all(topic.config, log):
-            return 0
+            return Retired()
         decision = self._decide(topic.config, log, by_time)
         if decision.roll:
             log.roll_idle()
@@ -81,8 +108,25 @@ class RetentionTask:
                 self._retirement.retire(log.directory, dropped, due_s)
             except OSError as error:
                 raise from_os_error(error, "retire segments of", log.directory) from error
-            return len(dropped)
-        return 0
+            return self._told(log, dropped, decision, topic.config)
+        return Retired()
+
+    def _told(
+        self, log: OwnedLog, dropped: tuple[Segment, ...], decision: RetentionDecision, config: TopicConfig
+    ) -> Retired:
+        """Of segments that went, in the log of this library and to the caller."""
+        gone = Retired(len(dropped), sum(segment.size for segment in dropped))
+        if dropped:
+            logger.info(
+                "%s: retention removed offsets %d to %d: %d segments, %d bytes, %s; the log starts at offset %d",
+                log.where,
+                dropped[0].base_offset,
+                dropped[-1].next_offset - 1,
+                *gone,
+                " and ".join(_WHY[reason].format(config=config) for reason in decision.reasons),
+                log.log_start_offset,
+            )
+        return gone
 
     def _decide(self, config: TopicConfig, log: OwnedLog | ReadOnlyLog, by_time: bool) -> RetentionDecision:
         clock, bounds = self._context.clock, log.bounds()
@@ -105,6 +149,34 @@ class RetentionTask:
             now_ms=clock.wall_ms(),
             active_age_ms=round(age_s * 1000) if isinstance(log, OwnedLog) else 0,
         )
+
+    def look_after(self, topic: Topic, *, by_time: bool) -> Retired:
+        """A pass over a topic that this process does not own, if there is something to do and no other process
+        owns it either. Its next owner removes what a former one had retired."""
+        if self.has_leftovers(topic) or self.would_retire(topic, by_time=by_time):
+            with borrowed(topic) as mine:
+                if mine:
+                    return self.pass_over(topic, by_time=by_time)
+        return Retired()
+
+    def has_leftovers(self, topic: Topic) -> bool:
+        """Whether a partition of a topic that this process does not own holds retired files, which its last owner
+        left behind, for longer than their delay. The folder's time of change is that of the last rename or a
+        later one. A time that is none (some file systems have no clock) says nothing."""
+        delay_ms, fs = topic.config.file_delete_delay_ms, self._context.fs
+        for partition in range(topic.entry.partitions):
+            directory = self._context.partition_directory(topic.name, partition)
+            try:
+                if not any(name.endswith(DELETED_SUFFIX) for name in fs.listdir(directory)):
+                    continue
+                changed_ms = fs.stat(directory).mtime_ns // 1_000_000
+            except FileNotFoundError:
+                continue  # no record was ever appended, or the topic was just deleted
+            except OSError as error:
+                raise from_os_error(error, "list", directory) from error
+            if _A_REAL_TIME_MS < changed_ms <= self._context.clock.wall_ms() - delay_ms:
+                return True
+        return False
 
     def would_retire(self, topic: Topic, *, by_time: bool) -> bool:
         """Whether a pass over a topic that nobody here owns would find work; takes no lock."""

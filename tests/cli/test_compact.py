@@ -21,7 +21,10 @@ def keyed(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     config = ["-c", "cleanup.policy=compact", "-c", "segment.bytes=2048"]
     shell.run("topic", "create", "c", "-p", "2", *config, "-c", "min.cleanable.dirty.ratio=1")
     lines = "".join(f"k{number % 5}:{'x' * 80}{number}\n" for number in range(200))
-    shell.run("produce", "c", "--format", "kv", "-s", ":", "--batch-bytes", "500", stdin=lines)
+    open_store = logstore.open
+    with monkeypatch.context() as patch:  # the producing command would compact before it ends
+        patch.setattr(logstore, "open", lambda path, **more: open_store(path, maintenance_s=0, **more))
+        shell.run("produce", "c", "--format", "kv", "-s", ":", "--batch-bytes", "500", stdin=lines)
     return shell
 
 

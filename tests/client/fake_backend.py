@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.producers import ProducerLease, ProducerSummary
 from logstore.api.records import (
     FetchRequest,
@@ -296,7 +296,7 @@ class FakeBackend(FakeGroups):
         min_bytes: int,
         max_bytes: int,
         max_wait_s: float,
-        wakeup: Wakeup | None = None,
+        cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
         def notify() -> None:
             with self.lock:
@@ -304,8 +304,8 @@ class FakeBackend(FakeGroups):
 
         end_s = time.monotonic() + max_wait_s
         self.fetches += 1
-        if wakeup is not None and max_wait_s > 0:
-            wakeup.attach(notify)
+        if cancel is not None and max_wait_s > 0:
+            cancel.on_cancel(notify)
         try:
             while True:
                 with self.lock:
@@ -313,12 +313,12 @@ class FakeBackend(FakeGroups):
                     total = sum(len(result.batches) for result in results)
                     left_s = end_s - time.monotonic()
                     enough = total >= max(1, min_bytes) or any(result.error for result in results)
-                    if enough or left_s <= 0 or (wakeup is not None and wakeup.is_set()):
+                    if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                         return results
                     self.lock.wait(min(left_s, 0.05))
         finally:
-            if wakeup is not None:
-                wakeup.attach(None)
+            if cancel is not None:
+                cancel.on_cancel(None)
 
     def _collect(self, requests: Sequence[FetchRequest], max_bytes: int) -> list[FetchResult]:
         results = []

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberIdentity, MemberView
 from logstore.coordination.group_manager import is_settled
 from logstore.errors import LogStoreError
@@ -27,7 +28,7 @@ class FakeMember:
         self.member_id = member_id
         self.polls = 0
         self.abandoned = False
-        self.nudge: Callable[[], None] | None = None
+        self.waiting: CancelHandle | None = None
         self._shown: MemberView | None = None
 
     def view(self) -> MemberView | None:
@@ -66,8 +67,10 @@ class FakeMember:
     def polled(self) -> None:
         self.polls += 1
 
-    def attach(self, nudge: Callable[[], None] | None) -> None:
-        self.nudge = nudge
+    def cancel_on_change(self, handle: CancelHandle | None, seen: MemberView | None) -> None:
+        self.waiting = handle
+        if handle is not None and self.view() is not seen:
+            handle.cancel()
 
     def leave(self) -> None:
         self._groups.decide(lambda machine: machine.decide_leave(self._group, self.member_id, NOW_MS))
@@ -105,8 +108,8 @@ class FakeGroups(ABC):
                 else:
                     self.machine.replay_pending(*decision.producer, key, value)
         for member in self.group_members:
-            if member.nudge is not None:
-                member.nudge()
+            if member.waiting is not None:
+                member.waiting.cancel()
         return decision.reply
 
     def join_group(self, group: str, request: JoinRequest) -> GroupMembership:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, JoinRequest
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem
 from logstore.embedded.backend import EmbeddedBackend
@@ -300,21 +300,21 @@ def test_it_waits_until_there_are_enough_bytes_or_the_time_is_over() -> None:
         assert len(values(found)) == 2
 
 
-def test_a_wakeup_ends_the_wait_also_one_that_came_before() -> None:
+def test_a_cancelled_fetch_answers_at_once_also_if_that_was_before() -> None:
     with LogStore(":memory:") as store:
         store.create_topic("t")
         store.partition("t", 0).append([(None, b"x")])
         for early in (True, False):
-            wakeup = Wakeup()
+            handle = CancelHandle()
             started = time.monotonic()
             if early:
-                wakeup.trigger()
+                handle.cancel()
             else:
-                threading.Timer(0.05, wakeup.trigger).start()
-            (found,) = fetch(store.backend, at(0, 1), max_wait_s=PATIENCE_S, wakeup=wakeup)
+                threading.Timer(0.05, handle.cancel).start()
+            (found,) = fetch(store.backend, at(0, 1), max_wait_s=PATIENCE_S, cancel=handle)
             assert time.monotonic() - started < 10
             assert values(found) == []
-            assert wakeup.take()
+            assert handle.cancelled
 
 
 def test_a_fetch_waits_for_a_topic_that_another_store_writes() -> None:

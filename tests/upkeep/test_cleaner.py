@@ -283,7 +283,7 @@ def test_a_cleaning_keeps_an_idle_topic_until_it_is_done_and_no_longer() -> None
 
 def test_a_topic_that_nobody_owns_is_cleaned_by_whoever_is_there() -> None:
     desk = Desk()
-    desk.filled().close()
+    desk.filled(maintenance_s=0).close()
     with desk.open(lock_idle_release_s=5) as other:
         assert other.metrics()["logstore_owned_topics"] == 0
         desk.run(other, 10_000)

@@ -70,7 +70,7 @@ def is_bare(store: LogStore) -> bool:
     return kinds == [(False, 1), (True, 1), (False, 1)] and rows(store, "read_uncommitted") == WANTED
 
 
-@pytest.mark.parametrize("life", ["one process", "given up", "another process"])
+@pytest.mark.parametrize("life", ["one process", "given up", "another process", "a process a minute"])
 def test_they_go_without_any_further_write(life: str) -> None:
     desk = Desk()
     settings = {"lock_idle_release_s": 10.0} if life == "given up" else {}

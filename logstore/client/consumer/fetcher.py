@@ -7,11 +7,11 @@ import threading
 from collections import deque
 
 from logstore.api.backend import Backend
-from logstore.api.cancellation import Wakeup
 from logstore.api.records import FetchRequest
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.fetch_state import FetchState
 from logstore.client.consumer.settings import ConsumerSettings
+from logstore.client.consumer.wakeup import Wakeup
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
 from logstore.seams.clock import Clock
 
@@ -95,14 +95,15 @@ class Fetcher:
     def _fetch_for(self, states: list[FetchState], wait_s: float) -> LogStoreError | None:
         settings = self._settings
         requests: list[FetchRequest] = [state.request(settings.max_partition_fetch_bytes) for state in states]
-        results = self._backend.fetch(
-            requests,
-            isolation=settings.isolation,
-            min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
-            max_wait_s=wait_s,
-            wakeup=self.wakeup,
-        )
+        with self.wakeup.waiting() as handle:
+            results = self._backend.fetch(
+                requests,
+                isolation=settings.isolation,
+                min_bytes=settings.fetch_min_bytes,
+                max_bytes=settings.fetch_max_bytes,
+                max_wait_s=wait_s,
+                cancel=handle,
+            )
         self.fetches += 1
         self._last_fetch_s = self._clock.monotonic_s()
         fatal: LogStoreError | None = None
@@ -152,8 +153,6 @@ class Fetcher:
         if seconds <= 0:
             return
         woken = threading.Event()
-        self.wakeup.attach(woken.set)
-        try:
+        with self.wakeup.waiting() as handle:
+            handle.on_cancel(woken.set)
             woken.wait(seconds)
-        finally:
-            self.wakeup.attach(None)

@@ -8,12 +8,13 @@ import warnings
 import weakref
 
 from logstore.api.backend import Backend
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, JoinRequest, MemberView
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.assignment_changes import Following, Hooks
 from logstore.client.consumer.offset_commits import OffsetCommits
 from logstore.client.consumer.settings import ConsumerSettings
+from logstore.client.consumer.wakeup import Wakeup
 from logstore.errors import ClientClosedError, MemberFencedError, StaleGenerationError, UnknownMemberError
 from logstore.types import TopicPartition
 
@@ -45,7 +46,7 @@ class Membership(Following):
         self._group = group
         self._settings = settings
         self._commits = commits
-        self._wakeup = wakeup
+        wakeup.watch = self._watch
         self._member: GroupMembership | None = None
         self._seen: MemberView | None = None
         self._wanted = assignment.wanted
@@ -87,7 +88,12 @@ class Membership(Following):
         self._dropped = weakref.finalize(self, _report_dropped, member, self._group)
         self._dropped.atexit = False  # a process that ends frees what it held
         self._note(member.view())
-        member.attach(self._wakeup.nudge)
+
+    def _watch(self, handle: CancelHandle | None) -> None:
+        """A wait begins (None: is over): it ends when the group says something else than what was acted on."""
+        member = self._member
+        if member is not None:
+            member.cancel_on_change(handle, self._seen)
 
     def _note(self, view: MemberView | None) -> None:
         self._seen = view
@@ -97,7 +103,6 @@ class Membership(Following):
         member = self._member
         if member is None:
             return  # the store that lent this consumer is closing
-        self._wakeup.calm()
         member.polled()
         _, lost = self._assignment.refresh()
         news, self._news = self._news, []
@@ -220,7 +225,6 @@ class Membership(Following):
         self._forget_dropped()
         member, self._member = self._member, None
         if member is not None:
-            member.attach(None)
             member.leave()
 
     def _forget_dropped(self) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict
 
 from logstore.api.backend import Backend
-from logstore.api.cancellation import Wakeup
+from logstore.api.cancellation import CancelHandle
 from logstore.api.records import FetchRequest
 from logstore.api.topics import TopicMetadata
 from logstore.arguments import function_or_none, seconds, shown, truth, whole
@@ -112,7 +112,7 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
         self._reader = ValueReader(backend, topic, isolation, value_deserializer)
         self._feed = TableFeed(backend, topic, isolation, self._clock, max_memory_bytes)
         self._lock = threading.RLock()
-        self._waits: set[Wakeup] = set()
+        self._waits: set[CancelHandle] = set()
         self._closed = False
         self.closing = _Closing(self)
         self._pid = os.getpid()
@@ -272,10 +272,10 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
 
     def _wait(self, request: FetchRequest, wait_s: float) -> None:
         """Until there is something new, for a while. What comes is left to ``refresh``, its errors too."""
-        wakeup = Wakeup()
+        cancel = CancelHandle()
         with self._lock:
             self._check_open()
-            self._waits.add(wakeup)
+            self._waits.add(cancel)
         try:
             self._backend.fetch(
                 [request],
@@ -283,11 +283,11 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
                 min_bytes=1,
                 max_bytes=1,
                 max_wait_s=wait_s,
-                wakeup=wakeup,
+                cancel=cancel,
             )
         finally:
             with self._lock:
-                self._waits.discard(wakeup)
+                self._waits.discard(cancel)
 
     def _follow_topic(self) -> None:
         version = self._backend.metadata_version()
@@ -446,8 +446,8 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
             if self._closed:
                 return
             self._closed = True
-            for wakeup in self._waits:
-                wakeup.trigger()
+            for cancel in self._waits:
+                cancel.cancel()
             if self._path is not None:
                 self._save(self._path)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 KEEP_ALL = -1
 
@@ -34,13 +34,18 @@ class RetentionRules:
     segment_ms: int
 
 
+Reason = Literal["", "start", "time", "size"]
+
+
 class RetentionDecision(NamedTuple):
     """``drop``: how many segments go, from the oldest; ``log_start_offset``: what it is afterwards;
-    ``roll``: close the active segment now."""
+    ``roll``: close the active segment now; ``reasons``: why the segments go, in the order of their rules: below
+    the log start offset, older than ``retention.ms``, beyond ``retention.bytes``."""
 
     drop: int
     log_start_offset: int
     roll: bool
+    reasons: tuple[Reason, ...] = ()
 
 
 def decide_retention(
@@ -57,28 +62,33 @@ def decide_retention(
     The active segment itself never goes: when its time has come it is rolled, and goes at the next decision.
     """
     closed = segments[:-1]
+    reasons: dict[Reason, None] = {}
     drop = 0
+    remaining = sum(segment.size for segment in segments)
     while drop < len(closed) and closed[drop].next_offset <= high_watermark:
-        if not _may_go(segments, drop, rules, log_start_offset, now_ms):
+        remaining -= closed[drop].size
+        reason = _why_gone(closed[drop], remaining, rules, log_start_offset, now_ms)
+        if not reason:
             break
+        reasons[reason] = None
         drop += 1
     start = max(log_start_offset, segments[drop].base_offset) if drop else log_start_offset
-    return RetentionDecision(drop, start, _must_roll(segments, rules, high_watermark, now_ms, active_age_ms))
+    roll = _must_roll(segments, rules, high_watermark, now_ms, active_age_ms)
+    return RetentionDecision(drop, start, roll, tuple(reasons))
 
 
-def _may_go(
-    segments: Sequence[SegmentFacts], number: int, rules: RetentionRules, log_start_offset: int, now_ms: int
-) -> bool:
-    segment = segments[number]
+def _why_gone(
+    segment: SegmentFacts, remaining: int, rules: RetentionRules, log_start_offset: int, now_ms: int
+) -> Reason:
+    """``remaining``: bytes of all later segments; "" if the segment stays."""
     if segment.next_offset <= log_start_offset:
-        return True
+        return "start"
     if not rules.deletes:
-        return False
+        return ""
     # A segment without a usable timestamp has no age: it is kept until size or the start lets it go.
     if rules.retention_ms >= 0 and 0 <= segment.max_timestamp_ms < now_ms - rules.retention_ms:
-        return True
-    remaining = sum(later.size for later in segments[number + 1 :])
-    return 0 <= rules.retention_bytes <= remaining
+        return "time"
+    return "size" if 0 <= rules.retention_bytes <= remaining else ""
 
 
 def _must_roll(

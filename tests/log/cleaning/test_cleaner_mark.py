@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.directory.backup import backup
 from logstore.errors import (
     CompactedAwayError,
     DamagedStoreError,
@@ -190,7 +189,7 @@ def test_copies_of_a_cleaned_topic_know_what_they_lack(tmp_path: Path) -> None:
         for at in range(ROWS):
             log.append([(b"k%d" % (at % 3), b"%03d" % at + b"." * 240)], acks="all")
         store.admin.compact("t", roll=True)
-        backup(store.fs, store.root, str(tmp_path / "copy"), SystemClock(), store.partition)
+        store.backup(tmp_path / "copy")
     salvage(OsFileSystem(), str(root), str(tmp_path / "saved"), SystemClock())
     for copy in ("copy", "saved"):
         with logstore.open(tmp_path / copy) as store:

@@ -51,7 +51,7 @@ THREE = facts((100, 10), (100, 20), (50, NOW_MS))
 
 
 def test_without_limits_everything_stays() -> None:
-    assert decide(THREE) == (0, 0, False)
+    assert decide(THREE) == (0, 0, False, ())
 
 
 def test_by_size_what_remains_is_never_below_the_limit() -> None:
@@ -68,8 +68,8 @@ def test_by_time_old_segments_go_from_the_front_only() -> None:
 
 
 def test_the_start_lets_segments_go_whatever_the_policy() -> None:
-    assert decide(THREE, start=20, deletes=False) == (2, 20, False)
-    assert decide(THREE, start=19, deletes=False) == (1, 19, False)
+    assert decide(THREE, start=20, deletes=False) == (2, 20, False, ("start",))
+    assert decide(THREE, start=19, deletes=False) == (1, 19, False, ("start",))
 
 
 def test_nothing_goes_past_the_high_watermark() -> None:
@@ -99,7 +99,7 @@ def test_what_goes_had_a_reason_and_what_stays_had_one_too(
     end = segments[-1].next_offset
     high_watermark = data.draw(st.integers(0, end))
     start = min(start, high_watermark)
-    drop, new_start, _ = decide(
+    drop, new_start, _, reasons = decide(
         segments,
         retention_ms=retention_ms,
         retention_bytes=retention_bytes,
@@ -120,4 +120,5 @@ def test_what_goes_had_a_reason_and_what_stays_had_one_too(
     assert all(may_go(number) for number in range(drop))
     assert drop == len(segments) - 1 or not may_go(drop)
     assert start <= new_start <= high_watermark
+    assert bool(reasons) == (drop > 0)
     assert drop == 0 or new_start >= segments[drop - 1].next_offset
