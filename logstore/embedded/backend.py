@@ -56,6 +56,8 @@ from logstore.upkeep.erasure import checked_keys
 
 logger = logging.getLogger(__name__)
 
+logger = logging.getLogger(__name__)
+
 _FIRST_POLL_S = 0.001
 _LONGEST_POLL_S = 0.05
 _LONGEST_SLEEP_S = 1.0
@@ -128,17 +130,25 @@ class EmbeddedBackend(EmbeddedTransactions):
             place: self._start_target(TopicPartition(*place), offset) for place, offset in offsets.items()
         }
         starts: dict[TopicPartition, int] = {}
-        for (name, partition), target in targets.items():
-            topic = self._registry.get(name)
-            with topic.using():
-                log = topic.log(partition)
-                # A start past the durable end would outlive the records it stands on.
-                self._context.commit([(log, log.log_end_offset)])
-                if log.raise_start(target):
-                    topic.save_state()
-                    log.publish()
-                starts[TopicPartition(name, partition)] = log.log_start_offset
+        with self._context.reserve.opened():
+            for place, target in targets.items():
+                starts[TopicPartition(*place)] = self._raise_start(*place, target)
         return starts
+
+    def _raise_start(self, name: str, partition: int, target: int) -> int:
+        topic = self._registry.get(name)
+        with topic.using():
+            log = topic.log(partition)
+            # A start past the durable end would outlive the records it stands on.
+            self._context.commit([(log, log.log_end_offset)])
+            before = log.log_start_offset
+            if log.raise_start(target):
+                topic.save_state()
+                log.publish()
+                logger.info(
+                    "%s: records deleted, offsets %d to %d", log.where, before, log.log_start_offset - 1
+                )
+            return log.log_start_offset
 
     def _start_target(self, place: TopicPartition, offset: int) -> int:
         if self._registry.entry(place.topic).internal:

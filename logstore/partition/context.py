@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from logstore.directory.reserve import Reserve
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.owned_log import OwnedLog
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
     ``commit``: make logs durable up to their ends, sharing syncs; ``note_dirty``: a log has unsynced
-    records from now on; ``note_owned``: some topic was taken (the housekeeper has work)."""
+    records from now on; ``note_owned``: some topic was taken (the housekeeper has work); ``reserve``: room for
+    what frees more of it on a full disk."""
 
     root: str
     fs: FileSystem
@@ -42,6 +44,7 @@ class StoreContext:
     commit: Callable[[list[tuple[OwnedLog, int]]], None]
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
+    reserve: Reserve
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
