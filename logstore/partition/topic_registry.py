@@ -278,6 +278,7 @@ class TopicRegistry:
 
     def alter(self, name: str, change: Mapping[str, str | None]) -> None:
         self.entry(name).refuse_internal()
+        self._context.check_writable()
         with self._context.reserve.opened():
             self._change(
                 lambda catalogue: catalogue.with_config(
@@ -294,6 +295,7 @@ class TopicRegistry:
                 f"{name!r} is internal and cannot be deleted",
                 hint="groups can be deleted, and unused ids are",
             )
+        context.check_writable()
         with context.reserve.opened(), topic.using():
             entry = topic.entry
 
@@ -356,7 +358,7 @@ class TopicRegistry:
 def _has_keys(topic: Topic) -> bool:
     """Whether the first record of any partition has a key."""
     for partition in range(topic.entry.partitions):
-        reader = topic.reader(partition)
+        reader = topic.partition(partition).reader()
         bounds = reader.bounds()
         try:
             chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
