@@ -20,6 +20,7 @@ from logstore.api.records import (
     ProduceResult,
 )
 from logstore.api.topics import TopicMetadata
+from logstore.arguments import whole
 from logstore.config import parse_topic_config
 from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
@@ -47,6 +48,7 @@ from logstore.types import (
     ErasureReport,
     Isolation,
     OffsetAndMetadata,
+    PartitionDescription,
     TopicDescription,
     TopicPartition,
 )
@@ -256,6 +258,8 @@ class EmbeddedBackend(EmbeddedTransactions):
             entered.append(topic)
             log = topic.log(item.partition)
             now_ms = self._context.clock.wall_ms()
+            if item.expected_offset is not None:
+                return self._append_expected(item, acks, now_ms), None
             header = item.header
             if header is None:
                 batches = split_checked(item.batch, log.where)
@@ -267,6 +271,14 @@ class EmbeddedBackend(EmbeddedTransactions):
         stamped_ms = now_ms if topic.config.timestamp_type == "LogAppendTime" else -1
         due = acks == "all" or log.unsynced_records >= topic.config.flush_messages
         return ProduceResult(appended.base_offset, stamped_ms), (log, appended.next_offset) if due else None
+
+    def _append_expected(self, item: ProduceItem, acks: Acks, now_ms: int) -> ProduceResult:
+        """Durable, if it has to be, with a sync of its own."""
+        log = self._partition(item.topic, item.partition)
+        expected = whole(item.expected_offset, "expected_offset")
+        batches = split_checked(item.batch, log.where)
+        appended, stamped_ms = log.append_checked(batches, acks, expected, now_ms)
+        return ProduceResult(appended.base_offset, stamped_ms)
 
     def _make_durable(
         self, results: list[ProduceResult], landed: list[tuple[OwnedLog, int] | None], acks: Acks
@@ -352,15 +364,19 @@ class EmbeddedBackend(EmbeddedTransactions):
             total += len(result.batches)
             # What was read over (aborted records) is worth an answer, too: the reader goes on behind it.
             failed = failed or result.error is not None
-            failed = failed or (not result.batches and result.next_offset > request.offset)
+            failed = failed or (not result.batches and result.next_offset > request.offset) or request.reverse
             results.append(result)
         return results, failed or total >= max(min_bytes, 1)
 
     def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
-        topic, partition, offset, epoch, _ = request
+        topic, partition, offset, epoch, _, reverse = request
         self._context.check_usable()
         try:
-            fetched = self._partition(topic, partition).fetch(offset, max_bytes, isolation, epoch)
+            log = self._partition(topic, partition)
+            if reverse:
+                fetched = log.fetch_back(offset, isolation)
+            else:
+                fetched = log.fetch(offset, max_bytes, isolation, epoch)
         except LogStoreError as error:
             return FetchResult(topic, partition, b"", offset, -1, -1, -1, error)
         bounds = fetched.bounds
@@ -419,6 +435,11 @@ class EmbeddedBackend(EmbeddedTransactions):
         if record is None:
             return ListedOffset(None)
         return ListedOffset(record.offset, record.timestamp_ms, -1)
+
+    def describe_partitions(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionDescription]:
+        return {TopicPartition(*place): self._partition(*place).describe() for place in partitions}
 
     # --- producers ---
 
