@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from logstore.directory.backup import BackupReport
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
-    from logstore.log.partition_log import PartitionLog
+    from logstore.partition.partition_log import PartitionLog
     from logstore.store import LogStore, restore
     from logstore.store import Mode as Mode
     from logstore.types import OffsetAndMetadata, OffsetRange, Record, RecordMetadata, TopicPartition
@@ -50,7 +50,7 @@ _PLACES = {
     "Mode": "store",
     "OffsetAndMetadata": "types",
     "OffsetRange": "types",
-    "PartitionLog": "log.partition_log",
+    "PartitionLog": "partition.partition_log",
     "Producer": "client.producer.producer",
     "Record": "types",
     "RecordMetadata": "types",

@@ -21,7 +21,6 @@ from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.cleaning.retirement import Retirement
-from logstore.log.partition_log import PartitionLog
 from logstore.log.recovery.recovery import RecoveredPartition
 from logstore.log.recovery.salvage import require_new, require_outside
 from logstore.log.segments.file_pool import FilePool
@@ -34,6 +33,7 @@ from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
@@ -131,7 +131,7 @@ class LogStore(StoreClient):
             broker=self._broker,
             lock_timeout_s=lock_timeout_s,
             recovery_threads=_RECOVERY_THREADS if threads else 1,
-            commit=self._committer.commit,
+            committer=self._committer,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
             threads=threads,
@@ -282,7 +282,7 @@ class LogStore(StoreClient):
         if partition >= held.entry.partitions:
             self._registry.look_for_changes()  # another process may have added partitions to what we own
         held.entry.live_slot(partition)
-        return PartitionLog(LogAccess(self._context), held, topic, partition)
+        return PartitionLog(LogAccess(self._context), held.partition(partition))
 
     def release(self, topic: str) -> None:
         """Give up ownership of a topic now: synced, marked clean, its lock free for other processes."""
@@ -390,6 +390,7 @@ class LogStore(StoreClient):
                 self._maintenance.before_close(self._cleaning.cleaner)
             self._context.closed = True  # from here on no new append gets in; those under way are waited for
             self._committer.close()
+            self._context.watch.close()
             for closing in (self._backend.close, self._registry.close):
                 try:
                     closing()

@@ -13,7 +13,7 @@ import pytest
 from tests.house import ROOT
 
 README = (ROOT / "README.md").read_text("utf-8")
-PAGES = ["README.md", "CONTRIBUTING.md", "bench/README.md", "tests/README.md"]
+PAGES = ["README.md", "logstore/GUIDES.md", "CONTRIBUTING.md", "bench/README.md", "tests/README.md"]
 
 
 def blocks(language: str) -> list[str]:
@@ -45,49 +45,71 @@ def test_two_commands_in_their_order() -> None:
     ]
 
 
+def run_python(snippet: str, folder: Path) -> str:
+    """What the snippet prints, run with warnings as errors."""
+    program = folder / "snippet.py"
+    program.write_text(snippet)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)], cwd=folder, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    program.unlink()
+    return done.stdout
+
+
+@pytest.mark.parametrize("number", range(len(blocks("python"))))
+def test_a_snippet_stands_alone_and_runs_again(number: int, tmp_path: Path) -> None:
+    for _ in range(2):
+        run_python(blocks("python")[number], tmp_path)
+
+
 def test_python_tour(tmp_path: Path) -> None:
-    """All snippets in one program, in their order, with warnings as errors."""
+    """All snippets one after the other, each by itself, twice; nothing is left behind."""
     snippets = blocks("python")
     assert len(snippets) >= 4
-    program = tmp_path / "tour.py"
-    program.write_text("\n".join(snippets))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert "RecordMetadata(topic='flights'" in done.stdout
+    shown = ""
+    for _ in range(2):
+        shown = "".join(run_python(snippet, tmp_path) for snippet in snippets)
+        assert list(tmp_path.iterdir()) == []
+    assert "RecordMetadata(topic='flights'" in shown
     values = ("EWR to IAH", "LGA to IAH", "JFK to MIA", "IAH to EWR")
-    assert [done.stdout.count(value) for value in values] == [2, 2, 2, 2]  # by the consumer and by the log
+    assert [shown.count(value) for value in values] == [2, 1, 1, 1]  # by the consumer and by the log
 
 
 def test_shell_tour(tmp_path: Path) -> None:
+    """All shell snippets in one shell, in their order; the last line cleans up, so they run again."""
     first, script = "".join(blocks("bash")).split("\n", 1)
     assert first == ". .venv/bin/activate"
-    done = run_shell(script, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "alice=tea" in done.stdout
-    assert len((tmp_path / "orders.jsonl").read_text().splitlines()) == 3
+    script, cleaning = script.rstrip().rsplit("\n", 1)
+    assert cleaning.startswith("rm -r tour ")
+    for _ in range(2):
+        done = run_shell(script, tmp_path)
+        assert done.returncode == 0, done.stderr
+        check_tour(done.stdout, tmp_path)
+        assert run_shell(cleaning, tmp_path).returncode == 0
+        assert list(tmp_path.iterdir()) == []
 
-    def drained(topic: str) -> str:
-        shown = run_shell(f"LOGSTORE_PATH=tour logstore consume {topic} -e -f '%p/%o %k=%s\\n'", tmp_path)
-        assert shown.returncode == 0, shown.stderr
-        return shown.stdout
+
+def check_tour(shown: str, folder: Path) -> None:
+    assert "alice=tea" in shown
+    assert len((folder / "orders.jsonl").read_text().splitlines()) == 3
+
+    def drained(topic: str, store: str = "tour") -> str:
+        run = run_shell(f"LOGSTORE_PATH={store} logstore consume {topic} -e -f '%p/%o %k=%s\\n'", folder)
+        assert run.returncode == 0, run.stderr
+        return run.stdout
 
     assert sorted(drained("copy").split()) == sorted(drained("orders").split())
-    described = run_shell("LOGSTORE_PATH=tour logstore group describe bar --json", tmp_path)
+    assert drained("orders", "tour-restored") == drained("orders")
+    described = run_shell("LOGSTORE_PATH=tour logstore group describe bar --json", folder)
     assert described.returncode == 0, described.stderr
     assert '"lag": 0' in described.stdout
-    assert "balance 1000" in done.stdout
-    assert "balance 999" not in done.stdout
+    assert "balance 1000" in shown
+    assert "balance 999" not in shown
     assert "alice" not in drained("accounts")  # and then erased
     imported = drained("imported")
     again = "LOGSTORE_PATH=tour logstore produce imported --name numbers numbers.txt"
-    assert run_shell(again, tmp_path).returncode == 0
+    assert run_shell(again, folder).returncode == 0
     assert drained("imported") == imported
     assert len(imported.split("\n")) == 20_001
 

@@ -1,4 +1,4 @@
-"""Leader election, as `logstore/README.md` has it: one leads, and one that lost its partition is fenced."""
+"""Leader election, as `logstore/GUIDES.md` has it: one leads, and one that lost its partition is fenced."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from logstore.errors import LogStoreError, OffsetOutOfRangeError
 if TYPE_CHECKING:
     from logstore.cli.rendering import Renderer
     from logstore.client.consumer.consumer import Consumer
-    from logstore.log.partition_log import PartitionLog
+    from logstore.partition.partition_log import PartitionLog
     from logstore.store import LogStore
     from logstore.types import Record
 

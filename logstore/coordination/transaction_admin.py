@@ -25,6 +25,7 @@ from logstore.groups.coordinator import GroupCoordinator
 from logstore.log.producers.producer_state import Marker
 from logstore.ownership.transactional_id_lock import TransactionalIdLock, transaction_holder
 from logstore.partition.context import StoreContext
+from logstore.partition.partition import result_of
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.transactions.coordinator import (
     TransactionCoordinator,
@@ -144,12 +145,12 @@ class TransactionAdmin:
         return HangingTransaction(*place, producer_id, epoch, start, transactional_id)
 
     def _first_open(self, place: TopicPartition) -> int | None:
-        bounds = self._registry.get(place.topic).reader(place.partition).bounds()
+        bounds = self._registry.get(place.topic).partition(place.partition).reader().bounds()
         return bounds.last_stable_offset if bounds.last_stable_offset < bounds.high_watermark else None
 
     def _batch_at(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
         """(producer id, epoch) of the batch there; None if it is of no transaction."""
-        reader = self._registry.get(place.topic).reader(place.partition)
+        reader = self._registry.get(place.topic).partition(place.partition).reader()
         try:
             chunk = reader.read(offset, _READ_BYTES, offset + 1)
         except OSError as error:
@@ -185,12 +186,9 @@ class TransactionAdmin:
             if offsets is not None:
                 offsets.end_hanging(hanging.producer_id, hanging.epoch, hanging.start_offset)
             return
-        topic = self._registry.get(place.topic)
-        with topic.using():
-            log = topic.log(place.partition)
-            entry = log.producers.entry(hanging.producer_id)
-            coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
-            now_ms = self._context.clock.wall_ms()
-            marker = Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms)
-            log.append_marker(marker, open_since=hanging.start_offset)
-            self._context.commit([(log, log.log_end_offset)])
+        held = self._registry.get(place.topic).partition(place.partition)
+        entry = held.producer_entries([hanging.producer_id]).get(hanging.producer_id)
+        coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
+        now_ms = self._context.clock.wall_ms()
+        marker = Marker(hanging.producer_id, hanging.epoch, coordinator_epoch, False, now_ms)
+        result_of(held.append_marker(marker, open_since=hanging.start_offset))

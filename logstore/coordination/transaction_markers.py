@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Callable
 
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import (
     FatalError,
     LogStoreError,
     ProducerFencedError,
+    TopicLockedError,
     UnknownPartitionError,
     UnknownTopicError,
 )
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.producer_state import Marker
 from logstore.partition.context import StoreContext
-from logstore.partition.topic import Topic
+from logstore.partition.partition import PendingAppend, wait_all
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.transactions.coordinator import EndedTransaction
 from logstore.types import TopicPartition
@@ -82,81 +80,40 @@ class MarkerWriter:
     def _write_topics(
         self, ended: EndedTransaction, wait: bool
     ) -> tuple[list[TopicPartition], LogStoreError | None]:
+        marker = Marker(ended.producer_id, ended.marker_epoch, 0, ended.commit, self._context.clock.wall_ms())
         done: list[TopicPartition] = []
         failure: LogStoreError | None = None
-        entered: list[Topic] = []
-        wants: list[tuple[OwnedLog, int, TopicPartition]] = []
-        places = sorted(ended.places)
+        pending: list[tuple[TopicPartition, PendingAppend]] = []
+        locked: set[str] = set()
         try:
-            for name, of_topic in groupby(places, attrgetter("topic")):
+            for place in sorted(ended.places):
                 try:
-                    topic = self._enter(name, wait)
-                    if topic is None:
-                        continue
-                    entered.append(topic)
-                except UnknownTopicError:
-                    done += of_topic
-                    continue
+                    if place.topic not in locked:
+                        pending.append((place, self._append(place, marker, wait)))
+                except (UnknownTopicError, UnknownPartitionError):
+                    done.append(place)
+                except TopicLockedError as error:
+                    locked.add(place.topic)  # its other partitions are locked, too
+                    failure = error if wait else failure
                 except LogStoreError as error:
                     failure = error
-                    continue
-                failure = self._append(topic, of_topic, ended, wants, done) or failure
-            failure = self._sync(wants, done) or failure
         finally:
-            for topic in entered:
-                topic.leave()
+            wait_all([append for _, append in pending])
+        for place, append in pending:
+            if append.error is None:
+                done.append(place)
+            else:
+                failure = append.error
         return done, failure
 
-    def _enter(self, name: str, wait: bool) -> Topic | None:
-        topic = self._registry.get(name)
-        if wait:
-            topic.enter()
-            return topic
-        return topic if topic.own_if_free() and topic.try_enter() else None
-
-    def _append(
-        self,
-        topic: Topic,
-        places: Iterable[TopicPartition],
-        ended: EndedTransaction,
-        wants: list[tuple[OwnedLog, int, TopicPartition]],
-        done: list[TopicPartition],
-    ) -> LogStoreError | None:
-        """The markers of one topic, which this process owns; what must be synced for them is noted."""
-        marker = Marker(ended.producer_id, ended.marker_epoch, 0, ended.commit, self._context.clock.wall_ms())
-        failure: LogStoreError | None = None
-        for place in places:
-            try:
-                log = self._log_of(topic, place.partition)
-                log.append_marker(marker, once=True)
-                wants.append((log, log.log_end_offset, place))
-            except ProducerFencedError:
-                wants.append((log, log.log_end_offset, place))  # a newer epoch is there: it has its marker
-            except UnknownPartitionError:
-                done.append(place)
-            except LogStoreError as error:
-                failure = error
-        return failure
-
-    def _log_of(self, topic: Topic, partition: int) -> OwnedLog:
+    def _append(self, place: TopicPartition, marker: Marker, wait: bool) -> PendingAppend:
         """``UnknownPartitionError``: it is in no catalogue, also not in the newest one."""
+        held = self._registry.get(place.topic).partition(place.partition)
         try:
-            return topic.log(partition)
+            return held.append_marker(marker, once=True, wait=wait)
         except UnknownPartitionError:
             self._registry.look_for_changes()  # another process may have added it to what we own
-            return topic.log(partition)
-
-    def _sync(
-        self, wants: list[tuple[OwnedLog, int, TopicPartition]], done: list[TopicPartition]
-    ) -> LogStoreError | None:
-        failure: LogStoreError | None = None
-        if wants:
-            try:
-                self._context.commit([(log, end) for log, end, _ in wants])
-            except LogStoreError as error:
-                failure = error
-        done += [place for log, end, place in wants if log.flushed_offset >= end]
-        return failure
+            return held.append_marker(marker, once=True, wait=wait)
 
     def _end_offsets(self, ended: EndedTransaction) -> LogStoreError | None:
         """Why the outcome is not durable in the log of offsets; None: it is."""

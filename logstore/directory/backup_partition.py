@@ -43,12 +43,13 @@ from logstore.log.producers.producer_recovery import replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_snapshot import encode_snapshot
 from logstore.log.producers.producer_state import Marker, ProducerStates
+from logstore.log.producers.row_counts import count_files, read_counts
 from logstore.log.producers.transaction_index import AbortedTransaction, encode_rows, read_rows
 from logstore.log.segments import offset_index, time_index
 from logstore.log.segments.listing import Listing
 from logstore.log.segments.segment_writer import SegmentWriter, write_texts
 from logstore.machine import Change
-from logstore.seams.fs import FileIdentity, FileSystem, read_file, replace_file, write_all
+from logstore.seams.fs import FileIdentity, FileSystem, exists, read_file, replace_file, write_all
 from logstore.types import Buffer
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,10 @@ class PartitionCopy:
         self._epochs = self._source_epochs()
         end = self._copy_named() if self._held is None else self._copy_held(self._held)
         write_texts(self._fs, self._target, self._topic_id, self._epochs)
+        try:
+            count_files(self._fs, self._target)
+        except OSError as error:
+            raise from_os_error(error, "write to", self._target) from error
         none_at = end
         if len(self._replay.states):
             self._write_file(end, producer_snapshot.SUFFIX, encode_snapshot(self._replay.states))
@@ -301,8 +306,9 @@ class PartitionCopy:
         snapshots = [
             at for at, suffix in listing.indexes if suffix == producer_snapshot.SUFFIX and at <= first
         ]
-        none_at = 0 if self._known is None else self._known.no_producers_at
-        self._replay = replay_from(self._fs, self._source, snapshots, none_at, first, 0.0)
+        begin = min(self._lacking_rows(closed), default=first)
+        usable = [at for at in snapshots if at <= begin]
+        self._replay = replay_from(self._fs, self._source, usable, self._none_at(), begin, 0.0)
         for at in snapshots:
             if at in closed or at == first:
                 self._copy_snapshot(at)
@@ -314,6 +320,21 @@ class PartitionCopy:
                 if isinstance(span, ScannedBatch):
                     self._take(base, span)
             self._write_aborted(base)
+
+    def _lacking_rows(self, closed: Sequence[int]) -> list[int]:
+        """The segments whose transaction index has lost rows."""
+        lacking = []
+        try:
+            counts = read_counts(self._fs, self._source)
+            for base in closed:
+                path = segment_path(self._target, base, transaction_index.SUFFIX)
+                size = self._fs.stat(path).size if exists(self._fs, path) else 0
+                if size // transaction_index.ROW.size < counts.get(base, 0):
+                    logger.warning("%s lacks aborted transactions: they are taken from its log", path)
+                    lacking.append(base)
+        except OSError as error:
+            raise from_os_error(error, "look at a transaction index of", self._source) from error
+        return lacking
 
     def _listed(self) -> list[str]:
         try:

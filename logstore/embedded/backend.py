@@ -34,12 +34,12 @@ from logstore.errors import (
     LogStoreError,
     OffsetOutOfRangeError,
 )
-from logstore.log.append_validation import CheckedBatch, check_leader_append, split_checked
-from logstore.log.owned_log import OwnedLog
-from logstore.log.partition_log import PartitionLog, check_acks, limit_of
+from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
+from logstore.partition.partition import Cancel, PendingAppend, wait_all
+from logstore.partition.partition_log import PartitionLog, check_acks, limit_of
 from logstore.partition.topic import Topic
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import (
@@ -131,15 +131,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         }
         starts: dict[TopicPartition, int] = {}
         for (name, partition), target in targets.items():
-            topic = self._registry.get(name)
-            with topic.using():
-                log = topic.log(partition)
-                # A start past the durable end would outlive the records it stands on.
-                self._context.commit([(log, log.log_end_offset)])
-                if log.raise_start(target):
-                    topic.save_state()
-                    log.publish()
-                starts[TopicPartition(name, partition)] = log.log_start_offset
+            held = self._registry.get(name).partition(partition)
+            starts[TopicPartition(name, partition)] = held.delete_records(target)
         return starts
 
     def _start_target(self, place: TopicPartition, offset: int) -> int:
@@ -225,75 +218,42 @@ class EmbeddedBackend(EmbeddedTransactions):
     ) -> list[ProduceResult]:
         check_acks(acks)
         self._context.check_writable()
-        entered: list[Topic] = []
-        landed: list[tuple[OwnedLog, int] | None] = []
         results: list[ProduceResult] = []
+        pending: list[tuple[int, PendingAppend]] = []  # with the numbers of their items
         failed: dict[tuple[str, int], LogStoreError] = {}  # what is behind a failed batch is not tried
         try:
-            for item in items:
+            for number, item in enumerate(items):
                 held_up = failed.get(item[:2])
-                if held_up is not None:
-                    result, place = ProduceResult(-1, -1, held_up), None
-                else:
-                    result, place = self._append(item, acks, entered)
-                if result.error is not None:
-                    failed[item[:2]] = result.error
-                results.append(result)
-                landed.append(place)
-            self._make_durable(results, landed, acks)
+                if held_up is None:
+                    try:
+                        append = self._append(item, acks)
+                    except LogStoreError as error:
+                        held_up = failed[item[:2]] = error
+                    else:
+                        pending.append((number, append))
+                        results.append(ProduceResult(append.base_offset, append.append_time_ms))
+                        continue
+                results.append(ProduceResult(-1, -1, held_up))
         finally:
-            for topic in entered:
-                topic.leave()
+            wait_all([append for _, append in pending])
+        for number, append in pending:
+            if append.error is not None:
+                results[number] = ProduceResult(-1, -1, append.error)
         if acks == 0:
             return [result._replace(base_offset=-1) for result in results]
         return results
 
-    def _append(
-        self, item: ProduceItem, acks: Acks, entered: list[Topic]
-    ) -> tuple[ProduceResult, tuple[OwnedLog, int] | None]:
-        """One batch into its log; (result, what must become durable for it)."""
-        try:
-            topic = self._registry.get(item.topic)
-            topic.enter()
-            entered.append(topic)
-            log = topic.log(item.partition)
-            now_ms = self._context.clock.wall_ms()
-            if item.expected_offset is not None:
-                return self._append_expected(item, acks, now_ms), None
-            header = item.header
-            if header is None:
-                batches = split_checked(item.batch, log.where)
-            else:
-                batches = [CheckedBatch(memoryview(item.batch), header)]
-            appended = log.append(check_leader_append(batches, topic.config, now_ms, log.where))
-        except LogStoreError as error:
-            return ProduceResult(-1, -1, error), None
-        stamped_ms = now_ms if topic.config.timestamp_type == "LogAppendTime" else -1
-        due = acks == "all" or log.unsynced_records >= topic.config.flush_messages
-        return ProduceResult(appended.base_offset, stamped_ms), (log, appended.next_offset) if due else None
-
-    def _append_expected(self, item: ProduceItem, acks: Acks, now_ms: int) -> ProduceResult:
-        """Durable, if it has to be, with a sync of its own."""
-        log = self._partition(item.topic, item.partition)
-        expected = whole(item.expected_offset, "expected_offset")
-        batches = split_checked(item.batch, log.where)
-        appended, stamped_ms = log.append_checked(batches, acks, expected, now_ms)
-        return ProduceResult(appended.base_offset, stamped_ms)
-
-    def _make_durable(
-        self, results: list[ProduceResult], landed: list[tuple[OwnedLog, int] | None], acks: Acks
-    ) -> None:
-        wants = [place for place in landed if place is not None]
-        if not wants:
-            return
-        try:
-            self._context.commit(wants)
-        except LogStoreError as error:
-            if acks != "all":
-                return  # acks=1 promised no more than the log; the poisoned log tells the next append
-            for number, place in enumerate(landed):
-                if place is not None and place[0].flushed_offset < place[1]:
-                    results[number] = ProduceResult(-1, -1, error)
+    def _append(self, item: ProduceItem, acks: Acks) -> PendingAppend:
+        """One batch into its partition."""
+        held = self._registry.get(item.topic).partition(item.partition)
+        header, expected = item.header, item.expected_offset
+        if expected is not None:
+            expected = whole(expected, "expected_offset")
+        if header is None:
+            batches = split_checked(item.batch, held.where)
+        else:
+            batches = [CheckedBatch(memoryview(item.batch), header)]
+        return held.append(batches, acks, expected_offset=expected)
 
     # --- fetch ---
 
@@ -315,39 +275,44 @@ class EmbeddedBackend(EmbeddedTransactions):
         event = threading.Event()
         if cancel is not None:
             cancel.on_cancel(event.set)
-        subscribed = self._subscribe(requests, event)
         pause_s = _FIRST_POLL_S
+        waits: list[Cancel] = []
         try:
             while True:
                 event.clear()
+                alone = self._wait_for(requests, event, waits)
                 results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
                 left_s = deadline_s - clock.monotonic_s()
                 if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                     return results
-                if self._all_owned(requests, subscribed):
+                if alone:
                     event.wait(min(left_s, _LONGEST_SLEEP_S))
                 else:
                     # Another process writes: its slot in `.live` is looked at, less and less often.
                     event.wait(min(left_s, pause_s))
                     pause_s = min(pause_s * 2, _LONGEST_POLL_S)
-                    subscribed |= self._subscribe(requests, event)
         finally:
-            for log in subscribed:
-                log.unsubscribe(event)
+            for forget in waits:
+                forget()
             if cancel is not None:
                 cancel.on_cancel(None)
 
-    def _logs(self, requests: Sequence[FetchRequest]) -> list[OwnedLog | None]:
-        return [self._registry.get(request.topic).owned_log(request.partition) for request in requests]
-
-    def _subscribe(self, requests: Sequence[FetchRequest], event: threading.Event) -> set[OwnedLog]:
-        logs = {log for log in self._logs(requests) if log is not None}
-        for log in logs:
-            log.subscribe(event)
-        return logs
-
-    def _all_owned(self, requests: Sequence[FetchRequest], subscribed: set[OwnedLog]) -> bool:
-        return bool(requests) and all(log is not None and log in subscribed for log in self._logs(requests))
+    def _wait_for(
+        self, requests: Sequence[FetchRequest], event: threading.Event, waits: list[Cancel]
+    ) -> bool:
+        """Have ``event`` set when there is more in any of the partitions; False if some have to be looked at again and
+        again. ``waits``: those of the round before, replaced."""
+        while waits:
+            waits.pop()()
+        places = {(request.topic, request.partition) for request in requests}
+        for topic, partition in places:
+            try:
+                wait = self._registry.get(topic).partition(partition).when_more(event.set, poll=False)
+            except LogStoreError:
+                continue  # deleted: the look that follows says so of its partition, and of no other
+            if wait is not None:
+                waits.append(wait)
+        return bool(places) and len(waits) == len(places)
 
     def _collect(
         self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
@@ -410,7 +375,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             name, partition = place
             topic = topics.get(name) if type(name) is str else None
             if topic is not None and type(partition) is int and 0 <= partition < topic.entry.partitions:
-                bounds = topic.reader(partition, looked=True).bounds()
+                bounds = topic.partition(partition).reader(looked=True).bounds()
             else:
                 log = self._partition(name, partition)
                 topics[name] = self._registry.get(name)
@@ -450,12 +415,8 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     def _last_sequences(self, topic: str, partition: int, ids: Sequence[int]) -> dict[int, int]:
         """What the partition's log knows of these ids, once all of it is durable."""
-        held = self._registry.get(topic)
-        with held.using():
-            log = held.log(partition)
-            self._context.commit([(log, log.log_end_offset)])
-            entries = {producer_id: log.producers.entry(producer_id) for producer_id in ids}
-        return {key: entry.last_sequence for key, entry in entries.items() if entry is not None}
+        entries = self._registry.get(topic).partition(partition).producer_entries(ids)
+        return {key: entry.last_sequence for key, entry in entries.items()}
 
     def list_producers(self) -> list[ProducerSummary]:
         summaries = []

@@ -14,10 +14,10 @@ from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import TopicExistsError, UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.groups import BrokerGroups
-from logstore.log.partition_log import PartitionLog
 from logstore.machine import Decision
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import OffsetAndMetadata, TopicPartition
 

@@ -9,7 +9,7 @@ from logstore.api.backend import Backend
 from logstore.client.serializers import Deserializer, ValueT
 from logstore.client.store_client import StoreClient
 from logstore.client.table.table import KeyTable, TableOptions
-from logstore.log.partition_log import PartitionLog
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import TopicDescription
 

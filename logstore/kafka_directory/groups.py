@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from logstore.groups.offsets import OffsetStore
 from logstore.kafka_directory.directory import BrokerDirectory
-from logstore.log.partition_log import PartitionLog
+from logstore.log.log_offsets import LogOffsets
+from logstore.types import Record
+
+
+class ReadPartition(Protocol):
+    """What is read of a partition (``PartitionLog``)."""
+
+    def bounds(self) -> LogOffsets: ...
+    def records(self, start: int, end_exclusive: int | None = None) -> Iterator[Record]: ...
 
 
 class BrokerGroups:
@@ -15,7 +24,7 @@ class BrokerGroups:
     of other brokers are not seen, or as of when this one last followed."""
 
     def __init__(
-        self, broker: BrokerDirectory, topic: str, partition: Callable[[str, int], PartitionLog]
+        self, broker: BrokerDirectory, topic: str, partition: Callable[[str, int], ReadPartition]
     ) -> None:
         self._broker = broker
         self._topic = topic

@@ -19,9 +19,11 @@ from logstore.log.checkpoints import decode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import LogOffsets
+from logstore.log.producers.lost_rows import rows_from_markers, rows_of
 from logstore.log.producers.producer_recovery import replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
+from logstore.log.producers.row_counts import read_counts
 from logstore.log.producers.transaction_index import SUFFIX as ABORTED_SUFFIX
 from logstore.log.producers.transaction_index import AbortedTransaction, read_rows
 from logstore.log.recovery.scan import SegmentScan
@@ -124,13 +126,17 @@ class ReadOnlyLog:
         # No writer speaks for the files: of the rows behind the replay's start anything may have got lost.
         found: list[AbortedTransaction] = []
         newest = segments.active  # where it ends is not known of one that was just listed
-        for segment in segments.segments:
+        counts = read_counts(self._fs, self.directory)
+        for number, segment in enumerate(segments.segments):
             if segment is not newest and segment.next_offset <= replay.start:
-                found += segment.aborted()
-            else:
-                path = segment.path(ABORTED_SUFFIX)
-                found += read_rows(self._fs, path, segment.base_offset, replay.start)
-                found += replay.aborted.get(segment.base_offset, [])
+                found += rows_of(segments.segments, number, counts)
+                continue
+            path, due = segment.path(ABORTED_SUFFIX), counts.get(segment.base_offset, 0)
+            met = replay.aborted.get(segment.base_offset, [])
+            durable = read_rows(self._fs, path, segment.base_offset, replay.start)
+            if len(durable) + len(met) < due:
+                durable, met = rows_from_markers(segments.segments[: number + 1]), []
+            found += [*durable, *met]
         return [row for row in found if row.last_offset >= start_offset and row.first_offset < end_offset]
 
     def _first_offset(self, state: PartitionState | None) -> int:

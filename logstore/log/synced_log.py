@@ -40,6 +40,8 @@ class SyncedLog:
     under the log's lock, after a segment was synced and before the next one exists, and before a truncation.
     ``commits``: the commit policy under the topic's settings."""
 
+    gapless = True  # our compaction leaves batches without records where others went
+
     def __init__(
         self,
         *,
@@ -119,6 +121,9 @@ class SyncedLog:
         """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
         active = self.segments.active
         return (active.base_offset, active.size) if active is not None else (self.log_end_offset, 0)
+
+    def refresh(self) -> None:
+        """The list of segments is this process's own, and current."""
 
     def epoch_table(self) -> Epochs:
         return self.epochs

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
@@ -20,17 +21,28 @@ logger = logging.getLogger(__name__)
 
 _CROWD_MEMORY_S = 0.003
 
+Tell: TypeAlias = Callable[[LogStoreError | None], None]
+
 
 class _Ticket:
-    """One waiting thread: what it needs durable, and the lock it sleeps on."""
+    """One that waits: what it needs durable, and how it is told: by the lock its thread sleeps on, or by a call."""
 
-    __slots__ = ("error", "lock", "wants")
+    __slots__ = ("error", "lock", "tell", "wants")
 
-    def __init__(self, wants: Sequence[tuple[OwnedLog, int]]) -> None:
+    def __init__(self, wants: Sequence[tuple[OwnedLog, int]], tell: Tell | None = None) -> None:
         self.wants = wants
         self.error: LogStoreError | None = None
         self.lock = threading.Lock()
         self.lock.acquire()
+        self.tell = tell
+
+    def release(self) -> None:
+        self.lock.release()
+        if self.tell is not None:
+            try:
+                self.tell(self.error)
+            except Exception:
+                logger.exception("a callback of an append failed")
 
 
 class Committer:
@@ -76,6 +88,19 @@ class Committer:
             with self._mutex:
                 self._inside -= 1
 
+    def commit_later(self, wants: Sequence[tuple[OwnedLog, int]], tell: Tell) -> None:
+        """As ``commit`` without a wait: ``tell`` is called with its error, or None, by the committer's thread."""
+        ticket = _Ticket(wants, tell)
+        if self._threads:
+            with self._mutex:
+                if not self._closing:
+                    self._queue.append(ticket)
+                    self._ensure_thread()
+                    self._wake.notify()
+                    return
+        _sync_group([ticket])
+        ticket.release()
+
     def close(self) -> None:
         """Finish what is queued and end the thread."""
         with self._mutex:
@@ -111,7 +136,7 @@ class Committer:
                     ticket.error = OutcomeUnknownError(f"the group commit failed: {error!r}")
             finally:
                 for ticket in group:
-                    ticket.lock.release()
+                    ticket.release()
 
 
 def _sync_all(wants: Sequence[tuple[OwnedLog, int]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.kafka_directory.directory import BrokerDirectory
@@ -16,6 +16,9 @@ from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
 from logstore.ownership.live import LiveBoard
 from logstore.ownership.lock import Locks
+from logstore.partition.committer import Committer
+from logstore.partition.data_waiters import LiveWatch
+from logstore.partition.partition import Partition
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
 
@@ -26,8 +29,9 @@ if TYPE_CHECKING:
 @dataclass(kw_only=True, slots=True)
 class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
-    ``commit``: make logs durable up to their ends, sharing syncs; ``note_dirty``: a log has unsynced
-    records from now on; ``note_owned``: some topic was taken (the housekeeper has work)."""
+    ``commit``: make logs durable up to their ends, sharing syncs;
+    ``note_dirty``: a log has unsynced records from now on; ``note_owned``: some topic was taken (the housekeeper has
+    work)."""
 
     root: str
     fs: FileSystem
@@ -39,9 +43,10 @@ class StoreContext:
     read_only: bool
     lock_timeout_s: float
     recovery_threads: int
-    commit: Callable[[list[tuple[OwnedLog, int]]], None]
+    committer: Committer
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
+    make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
@@ -51,6 +56,12 @@ class StoreContext:
     shared_logs_lock: Lock = field(default_factory=Lock)
     closed: bool = False
     forked: bool = False
+    commit: Callable[[list[tuple[OwnedLog, int]]], None] = field(init=False)
+    watch: LiveWatch = field(init=False)  # of what other processes write, for those that wait by callback
+
+    def __post_init__(self) -> None:
+        self.commit = self.committer.commit
+        self.watch = LiveWatch(lambda: self.live, enabled=self.threads)
 
     def check_usable(self) -> None:
         if self.forked:

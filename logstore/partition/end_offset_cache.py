@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from logstore.directory.catalogue import decode_uuid
 from logstore.errors import UnknownTopicError
 from logstore.log.log_offsets import LogOffsets
-from logstore.log.partition_log import PartitionLog
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic import Topic
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
@@ -78,7 +78,7 @@ class EndOffsetCache:
 
     def _look(self, topic: Topic, partition: int) -> LogOffsets:
         if type(partition) is int and 0 <= partition < topic.entry.partitions:
-            return topic.reader(partition).bounds()
+            return topic.partition(partition).reader().bounds()
         return self._partition(topic.name, partition).bounds()  # just added, or refused there
 
     def _remember(self, seen: tuple[str, int], high_watermark: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from logstore.log.owned_log import OwnedLog
 from logstore.partition.context import StoreContext
 
 
@@ -22,6 +21,3 @@ class LogAccess:
 
     def now_ms(self) -> int:
         return self._context.clock.wall_ms()
-
-    def commit(self, wants: list[tuple[OwnedLog, int]]) -> None:
-        self._context.commit(wants)

@@ -34,6 +34,8 @@ from logstore.log.segments.tail_cache import TailCache
 from logstore.ownership.topic_use import Guest, Unshared, Using, inside
 from logstore.partition.broker_logs import broker_log
 from logstore.partition.context import StoreContext
+from logstore.partition.local_partition import LocalPartition
+from logstore.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class Topic(Unshared):
         self.guest: Guest | None = None
         self._logs: dict[int, OwnedLog] = {}
         self._observed: dict[int, ReadOnlyLog] = {}
+        self._partitions: dict[int, Partition] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
         self._saved: TopicState | None = None  # as this process last wrote it
         self._lease_clean = False  # whether the rows above describe cleanly closed partitions
@@ -130,6 +133,14 @@ class Topic(Unshared):
 
     def leave(self, counts_as_use: bool = True) -> None:
         inside.topics -= 1
+        self._left(counts_as_use)
+
+    def leave_later(self) -> Callable[[], None]:
+        """This thread is not inside any more, but the topic stays in use until what is returned is called."""
+        inside.topics -= 1
+        return self._left
+
+    def _left(self, counts_as_use: bool = True) -> None:
         with self._lock:
             self._users -= 1
             if counts_as_use:
@@ -402,6 +413,19 @@ class Topic(Unshared):
             logger.error("topic %s: a partition failed, and the state could not say so: %s", self.name, error)
 
     # --- logs ---
+
+    def partition(self, number: int) -> Partition:
+        """The partition for those who write and read records. Whether there is one is found out by its first use."""
+        found = self._partitions.get(number)
+        if found is None:
+            make = self._context.make_partition
+            found = LocalPartition(self._context, self, number) if make is None else make(self, number)
+            if 0 <= number < self.entry.partitions:
+                found = self._partitions.setdefault(number, found)
+        return found
+
+    def live_slot(self, partition: int) -> int:
+        return self.entry.live_slot(partition)
 
     def log(self, partition: int) -> OwnedLog:
         """The partition's log; only inside ``using()``. UnknownPartitionError, DamagedStoreError."""

@@ -354,7 +354,7 @@ class TopicRegistry:
 def _has_keys(topic: Topic) -> bool:
     """Whether the first record of any partition has a key."""
     for partition in range(topic.entry.partitions):
-        reader = topic.reader(partition)
+        reader = topic.partition(partition).reader()
         bounds = reader.bounds()
         try:
             chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)

@@ -22,6 +22,7 @@ from spark_connector.examples.scene import Scene, run
 FLIGHTS = "flights"
 CLEAN = "flights.clean"
 DEAD = "flights.dead"
+NO_HEADERS = "CAST(array() AS ARRAY<STRUCT<key: STRING, value: BINARY>>)"
 SCHEMA = "carrier STRING, flight INT, origin STRING, dep_delay INT, remark STRING"
 
 
@@ -91,6 +92,17 @@ def read(scene: Scene, topic: str) -> DataFrame:
     return frame.load(scene.store)
 
 
+def read_between(scene: Scene, ends: dict[int, tuple[int, int]]) -> DataFrame:
+    """Flights of the first to the last offset by partition, as bytes. Spark pushes no filter down into the log, so that
+    options say what is read."""
+    frame = scene.spark.read.format("logstore").option("includeHeaders", "true")
+    starting = {FLIGHTS: {str(partition): low for partition, (low, _) in ends.items()}}
+    ending = {FLIGHTS: {str(partition): high + 1 for partition, (_, high) in ends.items()}}
+    frame = frame.option("assign", json.dumps({FLIGHTS: sorted(ends)}))
+    frame = frame.option("startingOffsets", json.dumps(starting)).option("endingOffsets", json.dumps(ending))
+    return frame.load(scene.store)
+
+
 def pass_on_good_ones(scene: Scene) -> None:
     good = stream(scene).where("valueError IS NULL")
     query = (
@@ -111,12 +123,18 @@ def bury_bad_ones(scene: Scene) -> None:
 
     def bury(batch: DataFrame, _: int) -> None:
         bad = batch.where("valueError IS NOT NULL").select(*origin, "valueError").cache()
-        ends = bad.agg(f.min("offset").alias("first"), f.max("offset").alias("last")).first()
-        if ends is not None and ends.first is not None:
-            # The value itself is null here. But a log can be read again: as bytes, and only that range.
-            records = read(scene, FLIGHTS).where(f.col("offset").between(ends.first, ends.last))
-            letters = records.join(bad, origin).withColumn("headers", f.concat("headers", cause_and_origin()))
-            letters = letters.select("key", "value", "headers")
+        ends = (
+            bad.groupBy("partition")
+            .agg(f.min("offset").alias("low"), f.max("offset").alias("high"))
+            .collect()
+        )
+        if ends:
+            # The value itself is null here. But a log can be read again: as bytes, and only those ranges.
+            records = read_between(scene, {row.partition: (row.low, row.high) for row in ends})
+            headers = f.coalesce("headers", f.expr(NO_HEADERS))  # null where a record has none
+            letters = records.join(bad, origin).select(
+                "key", "value", f.concat(headers, cause_and_origin()).alias("headers")
+            )
             letters.write.format("logstore").option("topic", DEAD).mode("append").save(scene.store)
         bad.unpersist()
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from logstore.errors import LogStoreError, OffsetOutOfRangeError, SegmentVanishedError
-from logstore.log.partition_log import PartitionLog
+from logstore.partition.partition_log import PartitionLog
 from logstore.store import LogStore
 from logstore.types import Record
 from tests.integration.churn import ERASED, ERASED_BEFORE, Witness, row

@@ -19,7 +19,7 @@ from logstore.errors import (
     UnsupportedMagicError,
 )
 from logstore.kafka_directory.broker_segments import BrokerListing
-from logstore.log.partition_log import PartitionLog
+from logstore.partition.partition_log import PartitionLog
 from tests.golden_broker import expected, row_of, unpack
 
 

@@ -24,10 +24,10 @@ from logstore.errors import (
     TransactionStateError,
 )
 from logstore.format.batch import decode_batches, encode_batch
-from logstore.log.partition_log import PartitionLog
 from logstore.log.producers.producer_state import SEQUENCE_MASK
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import MemoryLocks
+from logstore.partition.partition_log import PartitionLog
 from logstore.seams.clock import ManualClock
 from logstore.seams.memory_crash import Chooser, KeepAll, KeepNothing, RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import iter_headers
-from logstore.log.partition_log import PartitionLog
+from logstore.partition.partition_log import PartitionLog
 from logstore.seams.memory_crash import KeepAll
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.sim import model as rules

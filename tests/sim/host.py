@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 from logstore.errors import LogStoreError
-from logstore.log.partition_log import PartitionLog
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks
+from logstore.partition.partition_log import PartitionLog
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import SimulatedCrash
 from logstore.seams.memory_crash import KeepNothing

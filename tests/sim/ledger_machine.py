@@ -19,8 +19,8 @@ from logstore.errors import (
 )
 from logstore.format.batch import decode_batches, encode_batch, iter_headers
 from logstore.log.log_offsets import LogOffsets
-from logstore.log.partition_log import PartitionLog
 from logstore.log.producers.producer_replay import marker_of
+from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic import Topic
 from logstore.seams.fs import read_file
 from logstore.seams.memory_fs import MemoryFileSystem

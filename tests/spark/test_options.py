@@ -45,7 +45,7 @@ CASES: list[tuple[str, dict[str, str], str, str, Any]] = [
     ("assign", {"assign": '{"a":[-1]}'}, "both", REFUSED, "assign="),
     ("subscribe", {"subscribe": "b, a,b"}, "both", "selection", Selection(topics=("a", "b"))),
     ("subscribe", {"subscribe": " "}, "both", REFUSED, "subscribe is empty"),
-    ("subscribe", {"subscribe": "a", "assign": '{"a":[0]}'}, "both", REFUSED, "exactly one of"),
+    ("subscribe", {"subscribe": "a", "assign": '{"a":[0]}'}, "both", REFUSED, "assign and subscribe are"),
     ("subscribePattern", {"subscribePattern": "a.*"}, "both", "selection", Selection(pattern="a.*")),
     ("subscribePattern", {"subscribePattern": "a("}, "both", REFUSED, "no regular expression"),
     (STARTING, {}, "batch", "starting", spec(STARTING, "earliest")),

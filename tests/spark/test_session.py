@@ -139,6 +139,23 @@ def test_errors_reach_the_user(
         load(spark, tmp_path, **options).collect()
 
 
+def test_a_table_of_sparks_catalogue_says_what_to_use_instead(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark gives its options, the path among them, to no source in Python. A ``file:`` URI is a path."""
+    fill(tmp_path, [2])
+    options = f"USING logstore OPTIONS (path '{tmp_path.as_uri()}', subscribe '{TOPIC}')"
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE without_columns {options}")
+    spark.sql(f"CREATE TABLE with_columns (value BINARY) {options}")
+    try:
+        with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT * FROM with_columns").collect()
+    finally:
+        spark.sql("DROP TABLE with_columns")
+    with pytest.raises(PySparkException, match="unionByName"):
+        spark.read.format("logstore").option("subscribe", TOPIC).load([str(tmp_path), str(tmp_path)])
+    assert load(spark, tmp_path.as_uri()).count() == 2
+
+
 def test_available_now_restart_and_progress(spark: SparkSession, tmp_path: Path) -> None:
     """Limits, pinned ends, recovery from the checkpoint, and the last batch's commit."""
     fill(tmp_path / "store", [6, 3])

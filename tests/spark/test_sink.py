@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -24,8 +25,10 @@ from logstore.client.partitioner import murmur2_partition
 from logstore.errors import (
     BatchChangedError,
     DamagedStoreError,
+    DiskFullError,
     InvalidArgumentError,
     InvalidRecordError,
+    OutcomeUnknownError,
     RecordTooLargeError,
     StorageError,
     StoreNotFoundError,
@@ -214,18 +217,39 @@ def test_a_counter_without_marks_skips_as_it_did(root: Path, caplog: pytest.LogC
 
 
 class Full:
-    """A disk on which nothing more fits into logs of a topic while ``full``."""
+    """A disk on which files whose path holds ``part`` take ``writes`` more writes, and none while it is full."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, part: str = f"/{OUT}-", writes: int = 0) -> None:
         self.full = True
+        self._left = writes
         real = OsFile.pwritev
 
         def pwritev(file: OsFile, parts: Any, offset: int) -> int:
-            if self.full and f"/{OUT}-" in file.path:
-                raise OSError(errno.ENOSPC, "No space left on device")
+            if self.full and part in file.path:
+                if self._left <= 0:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                self._left -= 1
             return real(file, parts, offset)
 
         monkeypatch.setattr(OsFile, "pwritev", pwritev)
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("part", [f"/{OUT}-", "/__transaction_state", "/__consumer_offsets", "/topics.json"])
+def test_a_disk_that_becomes_full_at_any_write_of_a_commit(
+    root: Path, monkeypatch: pytest.MonkeyPatch, part: str, writes: int
+) -> None:
+    """An error within seconds, or none; and the batch once, when it comes again."""
+    assert commit(root).once(QUERY, 0, [stage(root, rows("a"))])
+    receipts = [stage(root, rows("b", "c", partition=[0, 1]), batch_id=1)]
+    disk = Full(monkeypatch, part, writes)
+    begin_s = time.monotonic()
+    with contextlib.suppress(StorageError, DiskFullError, OutcomeUnknownError):
+        commit(root).once(QUERY, 1, receipts)
+    assert time.monotonic() - begin_s < 10
+    disk.full = False
+    commit(root).once(QUERY, 1, receipts)
+    assert (values(root), next_batch(root)) == (["a", "b", "c"], 2)
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])

@@ -126,6 +126,11 @@ class CleanedOutput:
                     file.close()
             yield
 
+    @property
+    def row_counts(self) -> dict[int, int]:
+        """Base offset -> rows of its transaction index."""
+        return {writer.base_offset: len(self._rows.get(writer.base_offset, [])) for writer in self.writers}
+
     def segments(self, next_offset: int) -> list[Segment]:
         ends = [writer.base_offset for writer in self.writers[1:]] + [next_offset]
         return [

@@ -41,6 +41,8 @@ from logstore.log.cleaning.retirement import Retirement
 from logstore.log.cleaning.swap import HalfPlacedError, Swap
 from logstore.log.owned_log import OwnedLog
 from logstore.log.producers import transaction_index
+from logstore.log.producers.lost_rows import rows_from_markers
+from logstore.log.producers.row_counts import note_counts, read_counts
 from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.log.recovery.scan import SegmentScan
 from logstore.log.segments import offset_index, time_index
@@ -298,9 +300,14 @@ class Cleaning:
     def _aborted_rows(self) -> list[AbortedTransaction]:
         """Of the whole log: the marker of a transaction may lie far behind its data."""
         rows: list[AbortedTransaction] = []
-        for segment in self._log.segments.segments:
+        segments = self._log.segments.segments
+        counts = read_counts(self._pool.fs, self._log.directory)
+        for number, segment in enumerate(segments):
             path = segment.path(transaction_index.SUFFIX)
-            rows += transaction_index.read_rows(self._pool.fs, path, segment.base_offset)
+            found = transaction_index.read_rows(self._pool.fs, path, segment.base_offset)
+            if len(found) < counts.get(segment.base_offset, 0):
+                found = rows_from_markers(segments[: number + 1])
+            rows += found
         return rows
 
     def _is_current(self, group: Sequence[Segment]) -> bool:
@@ -486,6 +493,8 @@ class Cleaning:
             tuple((writer.base_offset, writer.size) for writer in output.writers),
             tuple((segment.base_offset, segment.next_offset) for segment in gone),
         )
+        # The new indexes may have fewer rows than the old ones: until they are in place nothing is promised.
+        note_counts(fs, directory, {}, gone=[segment.base_offset for segment in group])
         exchange.commit(fs)
         new = output.segments(group[-1].next_offset)
         refused: list[OSError] = []
@@ -503,6 +512,10 @@ class Cleaning:
             raise
         output.placed = True
         tally.bytes_after, tally.segments_after = sum(segment.size for segment in new), len(new)
+        try:
+            note_counts(fs, directory, output.row_counts)
+        except OSError as error:
+            logger.warning("%s: the next start counts aborted transactions: %s", directory, error)
         if refused:
             raise refused[0]  # the rest is for the next cleaning, or for recovery
         delay_s = self._request.file_delete_delay_s

@@ -39,6 +39,7 @@ from logstore.log.inspection.inspect import (
     segment_base_offsets,
     segment_path,
 )
+from logstore.log.producers import row_counts
 from logstore.log.producers.transaction_check import TransactionCheck
 from logstore.log.segments.index_check import IndexCheck
 from logstore.seams.fs import FileSystem
@@ -47,7 +48,12 @@ from logstore.types import Record
 _SEGMENT_FILE = re.compile(
     r"(\d{20})(?:\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:cleaned|swap|deleted|tmp))?|\.swap(?:\.tmp)?|\.log\.cut-.+)"
 )
-_TEXT_FILES = (epochs.FILE_NAME, checkpoints.METADATA_FILE, cleaner_mark.FILE_NAME)
+_TEXT_FILES = (
+    epochs.FILE_NAME,
+    checkpoints.METADATA_FILE,
+    cleaner_mark.FILE_NAME,
+    row_counts.FILE_NAME,
+)
 _OTHER_FILES = frozenset([*_TEXT_FILES, *(f"{name}.tmp" for name in _TEXT_FILES)])
 _BROKER_FILE = re.compile(
     r"quorum-state(\.tmp)?|\d{20}-\d{10}\.checkpoint(\.(part|deleted))?|.*\.tmp|\d{20}\..+\.deleted"

@@ -12,6 +12,7 @@ from logstore.errors import from_os_error
 from logstore.format.batch import BatchHeader
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_state import FIRST_NAMED_ID, ProducerStates
+from logstore.log.producers.row_counts import note_counts
 from logstore.log.producers.transaction_index import SUFFIX, encode_rows
 from logstore.seams.fs import FileSystem, replace_file
 from logstore.types import Buffer
@@ -47,5 +48,6 @@ class SalvagedProducers:
             path = f"{folder}/{base:020d}{SUFFIX}"
             try:
                 replace_file(fs, path, encode_rows(rows))
+                note_counts(fs, folder, {base: len(rows)})
             except OSError as error:
                 raise from_os_error(error, "write", path) from error

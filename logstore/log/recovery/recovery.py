@@ -27,6 +27,7 @@ from logstore.log.cleaning import swap
 from logstore.log.cleaning.retirement import DELETED_SUFFIX
 from logstore.log.epochs import Epochs
 from logstore.log.producers import producer_snapshot, transaction_index
+from logstore.log.producers.lost_rows import put_back
 from logstore.log.producers.producer_recovery import RecoveredProducers, recover_producers, replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
 from logstore.log.producers.producer_state import ProducerStates
@@ -184,6 +185,7 @@ class _Recovery:
             log_start_offset=rules.log_start_offset,
         )
         producers = self._producers(segments, next_offset, point)
+        self.indexes_rebuilt += put_back(self.pool, self.directory, segments)
         if not rules.clean:
             self.fs.sync_dir(self.directory)
         return Loaded(

@@ -22,6 +22,7 @@ from logstore.format.batch import (
     whole_batches,
 )
 from logstore.invariants import invariant
+from logstore.log.producers.row_counts import note_counts
 from logstore.log.producers.transaction_index import ROW as ABORTED_ROW
 from logstore.log.producers.transaction_index import SUFFIX as ABORTED_SUFFIX
 from logstore.log.producers.transaction_index import AbortedTransaction, encode_rows, read_rows
@@ -32,7 +33,7 @@ from logstore.log.segments.growing_table import GrowingTable
 from logstore.log.segments.mapped_table import MappedTable
 from logstore.log.segments.offset_index import IndexRule, OffsetIndex
 from logstore.log.segments.time_index import TimeIndex
-from logstore.seams.fs import FileIdentity, exists, replace_file, write_all
+from logstore.seams.fs import FileIdentity, FileSystem, exists, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -226,6 +227,15 @@ class Segment:
                 self._aborted = rows
         return rows
 
+    @property
+    def fs(self) -> FileSystem:
+        return self._pool.fs
+
+    def believe_aborted(self, rows: list[AbortedTransaction]) -> None:
+        """What ``aborted`` gives from now on: its file has lost rows."""
+        if self.closed:
+            self._aborted = rows
+
     def _is_replaced(self) -> bool:
         """Whether the log of this name is not, or not any more, the one that this segment was listed with."""
         if self.retired or not exists(self._pool.fs, self.path()):
@@ -418,6 +428,7 @@ class Segment:
             with self._pool.pinned(self.path(ABORTED_SUFFIX), True) as file:
                 file.sync()
             self._pool.fs.sync_dir(self.directory)
+            note_counts(self._pool.fs, self.directory, {self.base_offset: len(self.aborted())})
             self._aborted_unsynced = False
 
     def sync(self) -> None:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
 from logstore.log.cleaning.retention import SegmentFacts
+from logstore.log.producers.lost_rows import rows_of, rows_of_all
+from logstore.log.producers.row_counts import read_counts
 from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.log.segments.segment import Chunk, Segment
 from logstore.types import Buffer, SegmentDescription
@@ -122,8 +124,8 @@ class SegmentList:
         """The aborted transactions that may have data in [start_offset, end_offset). OSError."""
         closed = self._aborted
         if closed is None:
-            closed = self._aborted = [row for segment in self.segments[:-1] for row in segment.aborted()]
-        newest = self.segments[-1].aborted() if self.segments else []
+            closed = self._aborted = rows_of_all(self.segments[:-1])
+        newest = self._newest_aborted() if self.segments else []
         if not closed and not newest:
             return []
         found = []
@@ -136,6 +138,12 @@ class SegmentList:
                 if row.last_stable_offset >= end_offset:
                     return found  # whatever ended later began later
         return found
+
+    def _newest_aborted(self) -> list[AbortedTransaction]:
+        newest = self.segments[-1]
+        if newest.rule is not None:
+            return newest.aborted()  # this process appends to it
+        return rows_of(self.segments, len(self.segments) - 1, read_counts(newest.fs, newest.directory))
 
     def max_record_timestamp(self, limit_offset: int) -> int:
         """As ``max_timestamp``, but of records that readers see, not of markers and of batches that have lost

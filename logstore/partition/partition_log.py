@@ -7,17 +7,13 @@ not here: only recovery and replication cut.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from logstore.arguments import INT64_MAX, shown, truth, whole
-from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptBatchError,
     InvalidArgumentError,
     InvalidRecordError,
-    LogStoreError,
-    OffsetMismatchError,
     RecordTypeError,
     from_os_error,
 )
@@ -25,18 +21,16 @@ from logstore.format.batch import decode_batches, encode_with_header, first_offs
 from logstore.format.rows import check_rows, check_sizes, cut, is_plain, row_sizes
 from logstore.log.append_validation import (
     CheckedBatch,
-    check_leader_append,
     codec_level,
     split_checked,
 )
 from logstore.log.log_offsets import Appended, LogOffsets
-from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.isolation import without_aborted
 from logstore.log.producers.producer_state import Marker
-from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.segments.position_check import check_position
 from logstore.log.segments.segment import Chunk
 from logstore.log.segments.segment_list import SegmentList
+from logstore.partition.partition import LogReader, Partition, result_of
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
 if TYPE_CHECKING:
@@ -49,25 +43,12 @@ _SCAN_BYTES = 1 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 
 
-class TopicAccess(Protocol):
-    """What the facade needs of its topic (``logstore.partition.topic.Topic``)."""
-
-    config: TopicConfig
-
-    def using(self) -> AbstractContextManager[object]: ...
-    def enter(self) -> None: ...
-    def leave(self) -> None: ...
-    def log(self, partition: int) -> OwnedLog: ...
-    def reader(self, partition: int) -> OwnedLog | ReadOnlyLog: ...
-
-
 class Access(Protocol):
-    """The store's side: time, shared syncs, and whether the store may be used at all."""
+    """The store's side: time, and whether the store may be used at all."""
 
     def check_usable(self) -> None: ...
     def check_writable(self) -> None: ...
     def now_ms(self) -> int: ...
-    def commit(self, wants: list[tuple[OwnedLog, int]]) -> None: ...
 
 
 class Fetched(NamedTuple):
@@ -85,12 +66,12 @@ class PartitionLog:
     ``ReadOnlyStoreError``, ``TopicLockedError``, ``DiskFullError``, ``PartitionPoisonedError``.
     """
 
-    def __init__(self, access: Access, topic: TopicAccess, name: str, partition: int) -> None:
+    def __init__(self, access: Access, held: Partition) -> None:
         self._access = access
-        self._topic = topic
-        self.topic = name
-        self.partition = partition
-        self.where = f"{name}-{partition}"
+        self._held = held
+        self.topic = held.topic
+        self.partition = held.partition
+        self.where = held.where
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic!r}, {self.partition})"
@@ -134,7 +115,7 @@ class PartitionLog:
 
     def _encoded(self, rows: Sequence[Row], now_ms: int) -> list[CheckedBatch]:
         """Rows as batches; nothing of what was made right here has to be read or proved again."""
-        config = self._topic.config
+        config = self._held.config
         codec, level = config.compression_type, None
         if codec == "producer":
             codec = "none"
@@ -187,35 +168,9 @@ class PartitionLog:
     ) -> tuple[Appended, int]:
         """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1). ``now_ms``: the time
         if it has been asked already."""
-        config = self._topic.config
-        if now_ms is None:
-            now_ms = self._access.now_ms()
-        checked = check_leader_append(batches, config, now_ms, self.where)
-        topic = self._topic
-        topic.enter()
-        try:
-            log = topic.log(self.partition)
-            try:
-                appended = log.append(checked, expected_offset)
-            except OffsetMismatchError as error:
-                self._show_winner(log, error)
-                raise
-            if acks == "all" or log.unsynced_records >= config.flush_messages:
-                self._access.commit([(log, appended.next_offset)])
-        finally:
-            topic.leave()
-        return appended, now_ms if config.timestamp_type == "LogAppendTime" else -1
-
-    def _show_winner(self, log: OwnedLog, error: OffsetMismatchError) -> None:
-        """Have readers see the records that a conditional append lost against: a caller that decides again at once
-        would otherwise meet the same end again and again, for as long as the winner's sync takes."""
-        if log.high_watermark >= error.end_offset:
-            return
-        try:
-            self._access.commit([(log, error.end_offset)])
-        except LogStoreError as failure:
-            # The winner's trouble; of this append nothing was written either way.
-            error.add_note(f"what was appended since is not visible: {failure.message}")
+        pending = self._held.append(batches, acks, expected_offset=expected_offset, now_ms=now_ms)
+        result_of(pending)
+        return Appended(pending.base_offset, pending.next_offset), pending.append_time_ms
 
     def end_transaction(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0
@@ -235,25 +190,20 @@ class PartitionLog:
             commit,
             self._access.now_ms(),
         )
-        with self._topic.using():
-            log = self._topic.log(self.partition)
-            appended = log.append_marker(marker)
-            self._access.commit([(log, appended.next_offset)])
-        return RecordMetadata(self.topic, self.partition, appended.base_offset, marker.timestamp_ms)
+        pending = result_of(self._held.append_marker(marker))
+        return RecordMetadata(self.topic, self.partition, pending.base_offset, marker.timestamp_ms)
 
     def flush(self) -> None:
         """Make everything this process has appended durable (and visible)."""
         self._access.check_usable()
-        reader = self._topic.reader(self.partition)
-        if isinstance(reader, OwnedLog):
-            self._access.commit([(reader, reader.log_end_offset)])
+        self._held.flush()
 
     # --- offsets ---
 
     def bounds(self) -> LogOffsets:
         """All offsets at one moment."""
         self._access.check_usable()
-        return self._topic.reader(self.partition).bounds()
+        return self._held.reader().bounds()
 
     @property
     def log_start_offset(self) -> int:
@@ -283,10 +233,9 @@ class PartitionLog:
     def describe(self) -> PartitionDescription:
         """Offsets, segments and size at one moment."""
         self._access.check_usable()
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         bounds = reader.bounds()
-        if isinstance(reader, ReadOnlyLog):
-            reader.refresh()
+        reader.refresh()
         segments = reader.segments
         return PartitionDescription(
             partition=self.partition,
@@ -302,10 +251,9 @@ class PartitionLog:
     def segments(self) -> list[SegmentDescription]:
         """In order, with their newest timestamps (from the indexes): what a filter on time can skip."""
         self._access.check_usable()
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         limit = reader.bounds().high_watermark
-        if isinstance(reader, ReadOnlyLog):
-            reader.refresh()
+        reader.refresh()
         try:
             return reader.look(lambda segments: segments.descriptions(limit))
         except OSError as error:
@@ -325,14 +273,13 @@ class PartitionLog:
             raise from_os_error(error, "read", self.where) from error
 
     def _first_at_or_after(self, timestamp_ms: int) -> Record | None:
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         bounds = reader.bounds()
-        if isinstance(reader, ReadOnlyLog):
-            reader.refresh()
+        reader.refresh()
         return reader.look(lambda segments: self._first_in(reader, segments, timestamp_ms, bounds))
 
     def _first_in(
-        self, reader: OwnedLog | ReadOnlyLog, segments: SegmentList, timestamp_ms: int, bounds: LogOffsets
+        self, reader: LogReader, segments: SegmentList, timestamp_ms: int, bounds: LogOffsets
     ) -> Record | None:
         for floor in segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
             base = floor.base_offset
@@ -350,7 +297,7 @@ class PartitionLog:
     def record_of_max_timestamp(self) -> Record | None:
         """The first of the newest records by timestamp; None in an empty log."""
         self._access.check_usable()
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         limit = reader.bounds().last_stable_offset
         try:
             newest = reader.look(lambda segments: segments.max_timestamp(limit))
@@ -389,7 +336,7 @@ class PartitionLog:
             offset, max_bytes = whole(offset, "offset", -INT64_MAX), whole(max_bytes, "max_bytes")
         if type(leader_epoch) is not int:
             leader_epoch = whole(leader_epoch, "leader_epoch", -1)
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         bounds = reader.bounds()
         check_position(self.where, reader.epoch_table, bounds, offset, leader_epoch)
         limit = limit_of(bounds, isolation)
@@ -413,10 +360,10 @@ class PartitionLog:
                 return Fetched(data, offset, bounds)
         return Fetched(b"", offset, bounds)
 
-    def _chunk(self, reader: OwnedLog | ReadOnlyLog, offset: int, max_bytes: int, limit: int) -> Chunk | None:
+    def _chunk(self, reader: LogReader, offset: int, max_bytes: int, limit: int) -> Chunk | None:
         """None: a broker's compaction has left nothing of [offset, limit)."""
         chunk = reader.read(offset, max_bytes, limit)
-        if not _is_gapless(reader):
+        if not reader.gapless:
             return chunk
         if chunk is None or not (base := first_offset(chunk.data)) <= offset < chunk.next_offset:
             found = "nothing" if chunk is None else f"offsets {base} to {chunk.next_offset - 1}"
@@ -455,7 +402,7 @@ class PartitionLog:
         behind it are the caller's to drop). ``next_offset``: the first offset they may hold, the next ``end``.
         Empty at the log's start. ``OffsetOutOfRangeError``: retention has passed ``start``."""
         self._access.check_usable()
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         bounds = reader.bounds()
         end = min(whole(end, "end"), limit_of(bounds, isolation))
         first = bounds.log_start_offset if start is None else max(start, bounds.log_start_offset)
@@ -465,7 +412,7 @@ class PartitionLog:
             return Fetched(b"", first, bounds)
         try:
             back = reader.read_back(end)
-            if _is_gapless(reader) and (back is None or back.next_offset < end):
+            if reader.gapless and (back is None or back.next_offset < end):
                 # retention may have come between
                 check_position(self.where, reader.epoch_table, reader.bounds(), first, -1)
                 found = "nothing" if back is None else f"offsets up to {back.next_offset - 1}"
@@ -491,7 +438,7 @@ class PartitionLog:
     def _range(self, start: int, end_exclusive: int | None, isolation: Isolation) -> tuple[int, int]:
         self._access.check_usable()
         start = whole(start, "start", -INT64_MAX)
-        reader = self._topic.reader(self.partition)
+        reader = self._held.reader()
         bounds = reader.bounds()
         check_position(self.where, reader.epoch_table, bounds, start, -1)
         limit = limit_of(bounds, isolation)
@@ -536,10 +483,6 @@ class PartitionLog:
         import pyarrow
 
         return pyarrow.concat_tables(tables)
-
-
-def _is_gapless(reader: OwnedLog | ReadOnlyLog) -> bool:
-    return not isinstance(reader, ReadOnlyLog) or reader.gapless
 
 
 def limit_of(bounds: LogOffsets, isolation: Isolation) -> int:

@@ -29,9 +29,9 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.format.batch import decode_batches, encode_batch
-from logstore.log.partition_log import PartitionLog
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import MemoryLocks
+from logstore.partition.partition_log import PartitionLog
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind
 from logstore.seams.memory_crash import Chooser, KeepAll, KeepNothing, RandomChooser

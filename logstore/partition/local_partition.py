@@ -1,0 +1,255 @@
+"""``LocalPartition``: a partition whose only copy is in this directory. What is durable here is committed.
+
+It takes its topic's ownership for every write and keeps it until the write is decided; the group commit (``Committer``)
+makes the appends of many threads durable together. Readers need no ownership.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from logstore.config import TopicConfig
+from logstore.errors import LogStoreError, OffsetMismatchError, ProducerFencedError, TopicLockedError
+from logstore.log.append_validation import CheckedBatch, check_leader_append
+from logstore.log.log_offsets import Appended
+from logstore.log.owned_log import OwnedLog
+from logstore.log.producers.producer_state import Marker, ProducerEntry
+from logstore.partition.context import StoreContext
+from logstore.partition.data_waiters import DataWaiters
+from logstore.partition.partition import Cancel, LogReader, PendingAppend, Told
+from logstore.types import Acks
+
+
+class TopicLease(Protocol):
+    """What a partition needs of its topic (``Topic``)."""
+
+    config: TopicConfig
+
+    @property
+    def name(self) -> str: ...
+    def using(self) -> AbstractContextManager[object]: ...
+    def enter(self) -> None: ...
+    def try_enter(self) -> bool: ...
+    def own_if_free(self) -> bool: ...
+    def leave(self) -> None: ...
+    def leave_later(self) -> Callable[[], None]: ...
+    def log(self, partition: int) -> OwnedLog: ...
+    def owned_log(self, partition: int) -> OwnedLog | None: ...
+    def reader(self, partition: int, *, looked: bool = False) -> LogReader: ...
+    def live_slot(self, partition: int) -> int: ...
+    def save_state(self) -> None: ...
+
+
+class LocalAppend:
+    """A ``PendingAppend`` that is decided by syncs of this process. ``must_sync``: it waits for one; ``promised``: its
+    failure is the append's (``acks="all"``), and not just the next one's."""
+
+    __slots__ = (
+        "_context",
+        "_log",
+        "_must_sync",
+        "_promised",
+        "_topic",
+        "append_time_ms",
+        "base_offset",
+        "done",
+        "error",
+        "next_offset",
+    )
+
+    def __init__(
+        self,
+        context: StoreContext,
+        topic: TopicLease,
+        log: OwnedLog,
+        appended: Appended,
+        append_time_ms: int,
+        must_sync: bool,
+        promised: bool,
+    ) -> None:
+        self._context = context
+        self._topic = topic
+        self._log = log
+        self.base_offset, self.next_offset = appended
+        self.append_time_ms = append_time_ms
+        self._must_sync = must_sync
+        self._promised = promised
+        self.done = False
+        self.error: LogStoreError | None = None
+
+    def wait_with(self, others: Sequence[PendingAppend]) -> None:
+        mine = [other for other in others if type(other) is LocalAppend and not other.done]
+        wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
+        failure: LogStoreError | None = None
+        try:
+            if wants:
+                self._context.commit(wants)
+        except LogStoreError as error:
+            failure = error
+        finally:
+            for one in mine:
+                one._decide(failure)
+                one._topic.leave()
+
+    def _decide(self, failure: LogStoreError | None) -> None:
+        if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:
+            self.error = failure
+        self.done = True
+
+    def then(self, tell: Told) -> None:
+        if not self.done and not self._must_sync:
+            self.done = True
+            self._topic.leave()
+        if self.done:
+            tell(self.error)
+            return
+        leave = self._topic.leave_later()  # by the thread that syncs
+
+        def decided(failure: LogStoreError | None) -> None:
+            self._decide(failure)
+            leave()
+            tell(self.error)
+
+        self._context.committer.commit_later([(self._log, self.next_offset)], decided)
+
+
+class LocalPartition:
+    """See ``Partition``."""
+
+    def __init__(self, context: StoreContext, topic: TopicLease, partition: int) -> None:
+        self._context = context
+        self._topic = topic
+        self.topic = topic.name
+        self.partition = partition
+        self.where = f"{topic.name}-{partition}"
+        self._waiters = DataWaiters()
+        self._waiting = threading.Lock()  # so that none unsubscribes what another one has just subscribed
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._topic.config
+
+    # --- write ---
+
+    def append(
+        self,
+        batches: Sequence[CheckedBatch],
+        acks: Acks = "all",
+        *,
+        expected_offset: int | None = None,
+        now_ms: int | None = None,
+    ) -> LocalAppend:
+        topic, context = self._topic, self._context
+        topic.enter()
+        try:
+            log = topic.log(self.partition)
+            config = topic.config
+            if now_ms is None:
+                now_ms = context.clock.wall_ms()
+            checked = check_leader_append(batches, config, now_ms, self.where)
+            try:
+                appended = log.append(checked, expected_offset)
+            except OffsetMismatchError as error:
+                self._show_winner(log, error)
+                raise
+        except BaseException:
+            topic.leave()
+            raise
+        promised = acks == "all"
+        return LocalAppend(
+            context,
+            topic,
+            log,
+            appended,
+            now_ms if config.timestamp_type == "LogAppendTime" else -1,
+            promised or log.unsynced_records >= config.flush_messages,
+            promised,
+        )
+
+    def _show_winner(self, log: OwnedLog, error: OffsetMismatchError) -> None:
+        """Have readers see the records that a conditional append lost against: a caller that decides again at once
+        would otherwise meet the same end again and again, for as long as the winner's sync takes."""
+        if log.high_watermark >= error.end_offset:
+            return
+        try:
+            self._context.commit([(log, error.end_offset)])
+        except (
+            LogStoreError
+        ) as failure:  # the winner's trouble; of this append nothing was written either way
+            error.add_note(f"what was appended since is not visible: {failure.message}")
+
+    def append_marker(
+        self, marker: Marker, *, once: bool = False, open_since: int = -1, wait: bool = True
+    ) -> LocalAppend:
+        topic = self._topic
+        if wait:
+            topic.enter()
+        elif not (topic.own_if_free() and topic.try_enter()):
+            raise TopicLockedError(f"topic {topic.name!r} is another process's")
+        try:
+            log = topic.log(self.partition)
+            try:
+                appended = log.append_marker(marker, once=once, open_since=open_since)
+            except ProducerFencedError:
+                if not once:
+                    raise
+                appended = None  # a newer epoch is there: the marker came before it
+            if appended is None or appended.base_offset == appended.next_offset:
+                appended = Appended(log.log_end_offset, log.log_end_offset)
+        except BaseException:
+            topic.leave()
+            raise
+        return LocalAppend(self._context, topic, log, appended, -1, True, True)
+
+    def flush(self) -> None:
+        log = self._topic.owned_log(self.partition)
+        if log is not None:
+            self._context.commit([(log, log.log_end_offset)])
+
+    def delete_records(self, before_offset: int) -> int:
+        with self._topic.using():
+            log = self._topic.log(self.partition)
+            # A start past the durable end would outlive the records it stands on.
+            self._context.commit([(log, log.log_end_offset)])
+            if log.raise_start(before_offset):
+                self._topic.save_state()
+                log.publish()
+            return log.log_start_offset
+
+    def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
+        with self._topic.using():
+            log = self._topic.log(self.partition)
+            self._context.commit([(log, log.log_end_offset)])
+            found = {producer_id: log.producers.entry(producer_id) for producer_id in producer_ids}
+        return {producer_id: entry for producer_id, entry in found.items() if entry is not None}
+
+    # --- read ---
+
+    def reader(self, *, looked: bool = False) -> LogReader:
+        return self._topic.reader(self.partition, looked=looked)
+
+    def when_more(self, tell: Callable[[], None], *, poll: bool = True) -> Cancel | None:
+        topic, waiters = self._topic, self._waiters
+        with self._waiting:
+            forget = waiters.add(tell)
+            log = topic.owned_log(self.partition)
+            if log is not None:
+                log.subscribe(waiters)
+                if topic.owned_log(self.partition) is not log:
+                    log = None  # given up before it knew of us: whoever has it now is looked at
+        if log is None and not poll:
+            forget()
+            return None
+        if log is None:
+            self._context.watch.watch(topic.live_slot(self.partition), waiters)
+
+        def cancel() -> None:
+            forget()
+            with self._waiting:
+                if log is not None and not waiters:
+                    log.unsubscribe(waiters)
+
+        return cancel
