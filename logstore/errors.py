@@ -475,6 +475,15 @@ class TopicLockedError(RetriableError):
     code = 10014
 
 
+class LockLostError(FatalError):
+    """The file of a lock that this store holds was removed or replaced: the lock keeps no other process out."""
+
+    code = 10051
+    hint = (
+        "close the store and open it again; leave the folder .locks alone while a process has the store open"
+    )
+
+
 class StoreClosedError(FatalError):
     code = 10015
     hint = "open the store again with logstore.open(path)"

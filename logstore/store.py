@@ -15,7 +15,13 @@ from logstore.client.store_client import StoreClient
 from logstore.directory import deletion
 from logstore.directory.backup import BackupReport
 from logstore.directory.catalogue import CatalogueFile, encode_uuid
-from logstore.directory.layout import DirectoryKind, classify_directory, make_root, missing_store
+from logstore.directory.layout import (
+    CATALOGUE_FILE,
+    DirectoryKind,
+    classify_directory,
+    make_root,
+    missing_store,
+)
 from logstore.embedded.backend import EmbeddedBackend
 from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
@@ -23,20 +29,21 @@ from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.cleaning.retirement import Retirement
 from logstore.log.recovery.recovery import RecoveredPartition
 from logstore.log.recovery.salvage import require_new, require_outside
-from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.file_pool import FilePool, default_capacity
 from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
 from logstore.ownership.live import LiveBoard, LiveFile, MemoryLive
 from logstore.ownership.lock import Locks
 from logstore.ownership.lock_view import LockView
 from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file_system
+from logstore.ownership.name_lock import sweep
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
 from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
-from logstore.seams.fs import FileSystem, OsFileSystem
+from logstore.seams.fs import Access, FileSystem, OsFileSystem, access_like
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Isolation, MaintenanceReport
 from logstore.upkeep.backups import back_up, check_backup
@@ -63,7 +70,9 @@ class LogStore(StoreClient):
     shown). ``lock_timeout_s``: longest wait for a lock of another process.
     ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
     ``retention_check_s``: how often retention looks at the topics. ``mode_bits``: permissions of new files, e.g.
-    0o660 for a group that shares. ``max_open_files``: descriptors that segments and mappings may take together.
+    0o660 for a group that shares; None: those that the store has, 0o600 for a new one.
+    ``max_open_files``: descriptors that segments and mappings may take together; None: 400, or fewer where the
+    process may not open as many.
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
     ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
@@ -85,8 +94,8 @@ class LogStore(StoreClient):
         lock_timeout_s: float = 30.0,
         lock_idle_release_s: float = 10.0,
         retention_check_s: float = 30.0,
-        mode_bits: int = 0o600,
-        max_open_files: int = 400,
+        mode_bits: int | None = None,
+        max_open_files: int | None = None,
         tail_cache_bytes: int = 32 << 20,
         cleaner_duty: float = DEFAULT_DUTY,
         cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
@@ -99,14 +108,12 @@ class LogStore(StoreClient):
         heartbeats: HeartbeatBoard | None = None,
         threads: bool = True,
     ) -> None:
-        if not isinstance(mode, str) or mode not in ("r", "rw"):
-            raise InvalidArgumentError(f"mode={arguments.shown(mode)} is not known", hint="use 'r' or 'rw'")
+        self.mode = _checked_mode(mode)
         path = arguments.directory(path)
         arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
         _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
-        self.mode: Mode = mode
         self._clock = clock or SystemClock()
         self.root = "/store" if path == MEMORY else os.path.realpath(path)
         if path == MEMORY or fs is not None:
@@ -114,7 +121,8 @@ class LogStore(StoreClient):
             fs, live = fs or MemoryFileSystem(), live or MemoryLive()
         else:
             refuse_network_file_system(self.root)
-        self.fs: FileSystem = OsFileSystem(mode_bits) if fs is None else fs
+            fs = OsFileSystem(self._file_access(mode_bits))
+        self.fs: FileSystem = fs
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
         self._close_lock = threading.Lock()
@@ -123,9 +131,9 @@ class LogStore(StoreClient):
             root=self.root,
             fs=self.fs,
             clock=self._clock,
-            locks=self._open_locks(locks, mode_bits),
+            locks=self._open_locks(locks),
             live=MemoryLive() if live is None else live,
-            pool=FilePool(self.fs, max_open_files),
+            pool=self._file_pool(max_open_files),
             tails=TailBudget(tail_cache_bytes),
             read_only=mode == "r",
             broker=self._broker,
@@ -138,7 +146,7 @@ class LogStore(StoreClient):
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
         )
-        self._registry = self._open_registry(live, mode_bits)
+        self._registry = self._open_registry(live)
         self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
         self._maintenance = self._make_maintenance(maintenance_s)
@@ -161,6 +169,7 @@ class LogStore(StoreClient):
             lambda: self._cleaning.cleaner,
             lambda: self._backend.transactions.keeper,
             lambda: self._backend.groups.expiry,
+            lambda: self._context.locks.any_wanted(),
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,
@@ -198,7 +207,19 @@ class LogStore(StoreClient):
         make_root(self.fs, self.root)
         return False
 
-    def _open_locks(self, locks: Locks | None, mode_bits: int) -> Locks:
+    def _file_pool(self, max_open_files: int | None) -> FilePool:
+        pool = FilePool(self.fs, default_capacity() if max_open_files is None else max_open_files)
+        if isinstance(self.fs, OsFileSystem):
+            self.fs.when_exhausted = pool.shrink
+        return pool
+
+    def _file_access(self, mode_bits: int | None) -> Access:
+        try:
+            return access_like(os.path.join(self.root, CATALOGUE_FILE), self.root, mode_bits)
+        except OSError as error:
+            raise from_os_error(error, "look at", self.root) from error
+
+    def _open_locks(self, locks: Locks | None) -> Locks:
         if locks is not None:
             return locks
         directory = f"{self.root}/.locks"
@@ -210,21 +231,20 @@ class LogStore(StoreClient):
             pass  # the usual case: the store was opened before
         except OSError as error:
             raise from_os_error(error, "create", directory) from error
-        return FileLocks(f"{directory}/topics", clock=self._clock, mode_bits=mode_bits)
+        sweep(directory, self._clock, self.fs.access)
+        return FileLocks(f"{directory}/topics", clock=self._clock, access=self.fs.access)
 
-    def _open_registry(self, live: LiveBoard | None, mode_bits: int) -> TopicRegistry:
+    def _open_registry(self, live: LiveBoard | None) -> TopicRegistry:
         file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
         try:
-            return self._open_catalogue(file, live, mode_bits)
+            return self._open_catalogue(file, live)
         except BaseException:
             file.close()
             self._context.live.close()
             self._context.locks.close()
             raise
 
-    def _open_catalogue(
-        self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None, mode_bits: int
-    ) -> TopicRegistry:
+    def _open_catalogue(self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None) -> TopicRegistry:
         """Load the catalogue, or make it, under its lock; finish what a crash left half deleted."""
         context = self._context
         if self.mode == "r" or isinstance(file, BrokerDirectory):
@@ -240,7 +260,7 @@ class LogStore(StoreClient):
                 catalogue = file.create(encode_uuid(os.urandom(16)))
             if live is None:
                 context.live = LiveFile(
-                    f"{self.root}/.live", self._clock.boot_id(), writable=True, mode_bits=mode_bits
+                    f"{self.root}/.live", self._clock.boot_id(), writable=True, access=self.fs.access
                 )
             deletion.resume(self.fs, self.root, catalogue)
         finally:
@@ -452,14 +472,22 @@ def restore(
         return store.backup(place, topics=topics, link=link, progress=progress)
 
 
+def _checked_mode(mode: Mode) -> Mode:
+    if not isinstance(mode, str) or mode not in ("r", "rw"):
+        raise InvalidArgumentError(f"mode={arguments.shown(mode)} is not known", hint="use 'r' or 'rw'")
+    return mode
+
+
 def _check_settings(
-    intervals_s: tuple[float, ...], mode_bits: int, max_open_files: int, tail_cache_bytes: int
+    intervals_s: tuple[float, ...], mode_bits: int | None, max_open_files: int | None, tail_cache_bytes: int
 ) -> None:
     """InvalidArgumentError names the setting."""
     for value, name in zip(intervals_s, _INTERVALS, strict=True):
         arguments.seconds(value, name)
-    arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
-    arguments.whole(max_open_files, "max_open_files", 1)
+    if mode_bits is not None:
+        arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
+    if max_open_files is not None:
+        arguments.whole(max_open_files, "max_open_files", 1)
     arguments.whole(tail_cache_bytes, "tail_cache_bytes")
 
 

@@ -135,7 +135,7 @@ def produce(
         "acks": _ACKS[acks],
         "compression": compression,
         "batch_bytes": batch_bytes,
-        "delivery_timeout_ms": _DELIVERY_TIMEOUT_MS,
+        "delivery_timeout_ms": target.patience_ms(_DELIVERY_TIMEOUT_MS),
     }
     with target.open(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():

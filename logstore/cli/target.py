@@ -1,6 +1,6 @@
 """Which store a command works on: a directory (--path) or brokers (--bootstrap-server), and how it answers.
 
-The three options stand on every command, before or after its name; the later one counts.
+The options stand on every command, before or after its name; the later one counts.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Target:
     path: str | None = None
     bootstrap_server: str | None = None
     as_json: bool = False
+    lock_timeout_s: float | None = None
+    mode_bits: int | None = None
 
     def directory(self) -> str:
         """The store's directory, for commands that work on files. UsageError if none was named."""
@@ -32,6 +34,14 @@ class Target:
         if self.bootstrap_server is not None:
             raise click.UsageError("this command works on a directory: name it with --path DIR")
         raise click.UsageError("which store? Say --path DIR, or set LOGSTORE_PATH.")
+
+    def patience_ms(self, default_ms: float) -> float:
+        """How long a record may take: no longer than its topic's lock may be waited for, where that was said."""
+        return (
+            default_ms
+            if self.lock_timeout_s is None
+            else max(min(self.lock_timeout_s * 1000, default_ms), 10)
+        )
 
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> LogStore:
         """The store, for a ``with``. ``write``: may change it; ``create``: make it if there is none;
@@ -53,6 +63,9 @@ class Target:
             kind = classify_directory(OsFileSystem(), path)
             if kind is not DirectoryKind.STORE and (write or kind is not DirectoryKind.KAFKA):
                 raise missing_store(kind, path)
+        settings.setdefault("mode_bits", self.mode_bits)
+        if self.lock_timeout_s is not None:
+            settings.setdefault("lock_timeout_s", self.lock_timeout_s)
         return logstore.open(path, mode="rw" if write or create else "r", **settings)
 
 
@@ -75,9 +88,51 @@ def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.ensure_object(Target).as_json = True
 
 
+def _set_once(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """--lock-timeout or --mode-bits: what the command line says counts, the environment where it says nothing."""
+    target, name = ctx.ensure_object(Target), param.name or ""
+    explicit = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    if value is not None and (explicit or getattr(target, name) is None):
+        setattr(target, name, value)
+
+
+class _OctalBits(click.ParamType):  # type: ignore[type-arg]  # generic in the newest click alone
+    name = "octal"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            bits = int(value, 8)
+        except ValueError:
+            bits = -1
+        if not 0o400 <= bits <= 0o777:
+            self.fail(f"{value!r} is no mode of files: three octal digits, as 660 or 600", param, ctx)
+        return bits
+
+
 def target_options(command: _Command) -> _Command:
-    """Give a command --path, --bootstrap-server and --json; ``click.pass_obj`` gives it the ``Target``."""
+    """Give a command --path, --bootstrap-server, --json and what every opening of a store takes; ``click.pass_obj``
+    gives it the ``Target``."""
     for option in (
+        click.option(
+            "--mode-bits",
+            metavar="OCTAL",
+            envvar="LOGSTORE_MODE_BITS",
+            type=_OctalBits(),
+            expose_value=False,
+            callback=_set_once,
+            help="Permissions of new files, as 660 for a group that shares; else the store's own, 600 for a new one "
+            "(also LOGSTORE_MODE_BITS).",
+        ),
+        click.option(
+            "--lock-timeout",
+            "lock_timeout_s",
+            metavar="SECONDS",
+            envvar="LOGSTORE_LOCK_TIMEOUT",
+            type=click.FloatRange(min=0),
+            expose_value=False,
+            callback=_set_once,
+            help="Longest wait for a lock of another process; 30 s if not given (also LOGSTORE_LOCK_TIMEOUT).",
+        ),
         click.option(
             "--json", is_flag=True, expose_value=False, callback=_set_json, help="Answer in JSON on stdout."
         ),

@@ -51,7 +51,7 @@ from logstore.format.json_document import (
 )
 from logstore.invariants import invariant
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
-from logstore.seams.fs import File, FileStat, FileSystem, replace_file
+from logstore.seams.fs import File, FileStat, FileSystem, read_whole, replace_file
 
 FORMAT_VERSION: Final = 2
 CATALOGUE_NAME: Final = "topics.json"
@@ -488,4 +488,4 @@ class CatalogueFile:
 
     def _read(self) -> bytes:
         file = self._look()
-        return file.pread(file.size(), 0)
+        return read_whole(file)

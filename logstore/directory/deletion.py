@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterable
 
 from logstore.directory import topic_state
-from logstore.directory.catalogue import Catalogue, TopicEntry, is_uuid
+from logstore.directory.catalogue import MAX_PARTITIONS, Catalogue, TopicEntry, is_uuid
 from logstore.directory.partition_folder import DELETION_NOTE, deletion_note_path, folder_is_mine
 from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
 from logstore.seams.fs import FileSystem, exists, read_file, remove_if_there, replace_file
@@ -126,6 +126,8 @@ def _read_note(fs: FileSystem, path: str) -> tuple[str, str, int]:
             isinstance(topic, str) and is_uuid(topic_id) and type(partitions) is int and "/" not in topic
         ):
             raise ValueError("fields of the wrong kind")
-    except (ValueError, KeyError, TypeError) as error:
+        if not 0 <= partitions <= MAX_PARTITIONS:
+            raise ValueError(f"no topic has {partitions} partitions")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is not a deletion note: {error}", path=path) from None
     return topic, topic_id, partitions

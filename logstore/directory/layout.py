@@ -16,7 +16,7 @@ from logstore.errors import (
 )
 from logstore.seams.fs import FileSystem
 
-_CATALOGUE: Final = "topics.json"
+CATALOGUE_FILE: Final = "topics.json"
 _KAFKA_MARK: Final = "meta.properties"
 # What a store's creation leaves behind when it is cut short, and what a new file system holds: still empty.
 _CREATION_LEAVES: Final = re.compile(r"\.locks.*|\.live(\.tmp)?|topics\.json\.tmp|\.state|lost\+found")
@@ -42,7 +42,7 @@ def classify_directory(fs: FileSystem, root: str) -> DirectoryKind:
         return DirectoryKind.FILE
     except OSError as error:
         raise from_os_error(error, "list", root) from error
-    if _CATALOGUE in names:
+    if CATALOGUE_FILE in names:
         return DirectoryKind.STORE
     if _KAFKA_MARK in names:
         return DirectoryKind.KAFKA
@@ -60,14 +60,14 @@ def missing_store(kind: DirectoryKind, root: str) -> LogStoreError:
         )
     if kind is DirectoryKind.HEADLESS:
         return DamagedStoreError(
-            f"{root} is a log store whose {_CATALOGUE} is gone",
-            hint=f"restore {_CATALOGUE} from a backup; `logstore log salvage` copies what is readable",
-            path=os.path.join(root, _CATALOGUE),
+            f"{root} is a log store whose {CATALOGUE_FILE} is gone",
+            hint=f"restore {CATALOGUE_FILE} from a backup; `logstore log salvage` copies what is readable",
+            path=os.path.join(root, CATALOGUE_FILE),
         )
     if kind is DirectoryKind.FILE:
         return ForeignDirectoryError(f"{root} is a file, a log store is a directory")
     if kind is DirectoryKind.FOREIGN:
-        return ForeignDirectoryError(f"{root} is not empty and holds no {_CATALOGUE}: it is no log store")
+        return ForeignDirectoryError(f"{root} is not empty and holds no {CATALOGUE_FILE}: it is no log store")
     found = "does not exist" if kind is DirectoryKind.MISSING else "is empty"
     return StoreNotFoundError(
         f"there is no log store at {root}: the directory {found}",

@@ -20,11 +20,11 @@ from logstore.api.records import (
     ProduceResult,
 )
 from logstore.api.topics import TopicMetadata
-from logstore.arguments import whole
 from logstore.config import parse_topic_config
 from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
+from logstore.embedded.appends import Appends
 from logstore.embedded.groups import EmbeddedGroups
 from logstore.embedded.operation import EmbeddedOperation
 from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
@@ -34,12 +34,11 @@ from logstore.errors import (
     LogStoreError,
     OffsetOutOfRangeError,
 )
-from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
-from logstore.partition.partition import Cancel, PendingAppend, wait_all
-from logstore.partition.partition_log import PartitionLog, check_acks, limit_of
+from logstore.partition.partition import Cancel
+from logstore.partition.partition_log import PartitionLog, limit_of
 from logstore.partition.topic import Topic
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import (
@@ -74,6 +73,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         cleaning: CleaningManager,
     ) -> None:
         self._cleaning = cleaning
+        self._appends = Appends(context, registry)
         self._context = context
         self._registry = registry
         self._partition = partition
@@ -214,46 +214,9 @@ class EmbeddedBackend(EmbeddedTransactions):
         self,
         items: Sequence[ProduceItem],
         acks: Acks,
-        timeout_s: float,  # noqa: ARG002 - the disk decides here
+        timeout_s: float,
     ) -> list[ProduceResult]:
-        check_acks(acks)
-        self._context.check_writable()
-        results: list[ProduceResult] = []
-        pending: list[tuple[int, PendingAppend]] = []  # with the numbers of their items
-        failed: dict[tuple[str, int], LogStoreError] = {}  # what is behind a failed batch is not tried
-        try:
-            for number, item in enumerate(items):
-                held_up = failed.get(item[:2])
-                if held_up is None:
-                    try:
-                        append = self._append(item, acks)
-                    except LogStoreError as error:
-                        held_up = failed[item[:2]] = error
-                    else:
-                        pending.append((number, append))
-                        results.append(ProduceResult(append.base_offset, append.append_time_ms))
-                        continue
-                results.append(ProduceResult(-1, -1, held_up))
-        finally:
-            wait_all([append for _, append in pending])
-        for number, append in pending:
-            if append.error is not None:
-                results[number] = ProduceResult(-1, -1, append.error)
-        if acks == 0:
-            return [result._replace(base_offset=-1) for result in results]
-        return results
-
-    def _append(self, item: ProduceItem, acks: Acks) -> PendingAppend:
-        """One batch into its partition."""
-        held = self._registry.get(item.topic).partition(item.partition)
-        header, expected = item.header, item.expected_offset
-        if expected is not None:
-            expected = whole(expected, "expected_offset")
-        if header is None:
-            batches = split_checked(item.batch, held.where)
-        else:
-            batches = [CheckedBatch(memoryview(item.batch), header)]
-        return held.append(batches, acks, expected_offset=expected)
+        return self._appends.produce(items, acks, timeout_s)
 
     # --- fetch ---
 

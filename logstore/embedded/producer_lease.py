@@ -14,7 +14,7 @@ from logstore.directory.named_producers import LAST_EPOCH, NamedProducer, valida
 from logstore.directory.producer_ids import ProducerIds
 from logstore.errors import InvalidArgumentError, ProducerBusyError
 from logstore.ownership.lock import LockHolder
-from logstore.ownership.name_lock import lock_of
+from logstore.ownership.name_lock import holder_of, lock_of
 from logstore.partition.context import StoreContext
 from logstore.partition.topic_registry import TopicRegistry
 
@@ -83,6 +83,7 @@ class NamedLease:
 
     def producer_id_of(self, era: int) -> int:
         """The id for records ``era`` << 31 and on; a new one is durable before it is given."""
+        self._hold.check()
         with self._guard:
             known = self._entry.id_of(era)
             if known is not None:
@@ -103,6 +104,7 @@ class NamedLease:
 
     def last_sequence(self, topic: str, partition: int) -> int:
         """How many records of the name are in the partition, durably. Takes the topic."""
+        self._hold.check()
         entry = self._entry
         ids = tuple(row.producer_id for row in entry.ids)
         return entry.records_in(self._last_sequences(topic, partition, ids))
@@ -130,6 +132,10 @@ class ProducerHold:
             who = "another producer" if holder is None else holder.describe()
             raise ProducerBusyError(f"producer {name!r} is open: {who}")
 
+    def check(self) -> None:
+        """LockLostError if another producer may have opened the name: the lock's file was removed."""
+        self._locks.check(now=True)
+
     def release(self) -> None:
         if self._held:
             self._held = False
@@ -139,8 +145,4 @@ class ProducerHold:
 
 def producer_holder(context: StoreContext, name: str) -> LockHolder | None:
     """Who has the name open now, None if nobody does."""
-    locks, slot, close = lock_of(context, "producer", name, _MEMORY_SLOTS)
-    try:
-        return locks.holder(slot)
-    finally:
-        close()
+    return holder_of(context, "producer", name, _MEMORY_SLOTS)

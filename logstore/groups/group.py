@@ -95,8 +95,9 @@ class Group:
         return True
 
     def records_to(self, new: Group, name: str) -> tuple[Change, ...]:
-        """What makes this state ``new``."""
-        records: list[Change] = []
+        """What makes this state ``new``, in an order that Kafka's coordinator takes when it loads the log: of members
+        that go the current assignment, the target and the member; whoever gives up a partition before its taker."""
+        records = self._leaving(new, name)
         value = GroupValue(new.epoch, new.empty_since_ms)
         if value != (self.epoch, self.empty_since_ms):
             records.append((layout.encode_key(layout.GROUP, name), layout.encode_group(value)))
@@ -109,19 +110,24 @@ class Group:
         records += _changes(
             layout.TARGET_MEMBER, name, self.targets, new.targets, layout.encode_target_member
         )
-        records += _changes(layout.CURRENT, name, self.current, new.current, layout.encode_current)
+        records += [
+            (layout.encode_key(layout.CURRENT, name, member_id), layout.encode_current(current))
+            for member_id, current in _moves(self.current, new.current)
+        ]
         return tuple(records)
 
     def tombstones(self, name: str) -> tuple[Change, ...]:
-        """What makes it gone."""
-        kinds = (layout.GROUP, layout.TOPICS, layout.TARGET)
+        """What makes it gone; the group itself last, as its members go before it."""
+        kinds = (layout.TARGET, layout.TOPICS, layout.GROUP)
         whole = [(layout.encode_key(kind, name), None) for kind in kinds] if self.epoch or self.topics else []
-        return (
-            *whole,
-            *_changes(layout.MEMBER, name, self.members, {}, layout.encode_member),
-            *_changes(layout.TARGET_MEMBER, name, self.targets, {}, layout.encode_target_member),
-            *_changes(layout.CURRENT, name, self.current, {}, layout.encode_current),
-        )
+        return (*self._leaving(Group(), name), *whole)
+
+    def _leaving(self, new: Group, name: str) -> list[Change]:
+        return [
+            *_tombstones(layout.CURRENT, name, self.current, new.current),
+            *_tombstones(layout.TARGET_MEMBER, name, self.targets, new.targets),
+            *_tombstones(layout.MEMBER, name, self.members, new.members),
+        ]
 
     # --- looks ---
 
@@ -254,6 +260,10 @@ def _put(table: dict[str, _Value], name: str, value: _Value | None) -> None:
         table[name] = value
 
 
+def _tombstones(kind: int, group: str, old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
+    return [(layout.encode_key(kind, group, name), None) for name in sorted(old.keys() - new.keys())]
+
+
 def _changes(
     kind: int,
     group: str,
@@ -261,8 +271,35 @@ def _changes(
     new: Mapping[str, _Value],
     encode: Callable[[_Value], bytes],
 ) -> list[Change]:
-    gone = sorted(old.keys() - new.keys())
-    changed = [name for name in sorted(new) if old.get(name) != new[name]]
-    return [(layout.encode_key(kind, group, name), None) for name in gone] + [
-        (layout.encode_key(kind, group, name), encode(new[name])) for name in changed
+    return [
+        (layout.encode_key(kind, group, name), encode(new[name]))
+        for name in sorted(new)
+        if old.get(name) != new[name]
     ]
+
+
+def _moves(old: Mapping[str, Current], new: Mapping[str, Current]) -> list[tuple[str, Current]]:
+    """The current assignments that change, each once nobody else has what it takes. Where some exchange partitions
+    all at once (static members that have left), one of them gives up what it had before it takes what it gets."""
+    owners = {place: name for name in old.keys() & new.keys() for place in _held(old[name])}
+    waiting = [name for name in sorted(new) if old.get(name) != new[name]]
+    from_whom = {name: {owners.get(place, name) for place in _held(new[name])} - {name} for name in waiting}
+    gave_up: set[str] = set()
+    moves: list[tuple[str, Current]] = []
+    while waiting:
+        free = [name for name in waiting if from_whom[name] <= gave_up]
+        moves += [(name, new[name]) for name in free]
+        waiting = [name for name in waiting if not from_whom[name] <= gave_up]
+        gave_up.update(free)
+        if not free:
+            stuck = [name for name in waiting if name not in gave_up]
+            invariant(bool(stuck), "who takes a partition is waiting for a member that changes, too")
+            name = stuck[0]
+            kept = {at: since for at, since in new[name].assigned.items() if owners.get(at) == name}
+            moves.append((name, new[name]._replace(state=layout.UNRELEASED, assigned=kept)))
+            gave_up.add(name)
+    return moves
+
+
+def _held(current: Current) -> set[TopicPartition]:
+    return {*current.assigned, *current.revoking}

@@ -178,6 +178,15 @@ class OwnedLog(SyncedLog):
                 newest_term=newest,
             )
 
+    def prepare(self) -> None:
+        """Have durably what the first append needs: an epoch, and a segment to append to. Errors as ``append``."""
+        with self._lock:
+            self._check_usable()
+            self._writing_epoch(LONE_TERM)
+            segment = self.segments.active
+            if segment is None or segment.closed:
+                self._roll(segment)
+
     def _writing_epoch(self, term: int) -> int:
         """The epoch for the next batches; a new one is durable before them."""
         epoch = max(self.epochs.latest, term, 0)

@@ -10,7 +10,7 @@ from typing import Final
 
 from logstore.ownership.lock import LockHolder, Locks
 from logstore.ownership.lock_space import LockSpace
-from logstore.ownership.name_lock import lock_of
+from logstore.ownership.name_lock import holder_of, lock_of
 
 _MEMORY_SLOTS: Final = 1 << 58  # beside those of groups and producers
 
@@ -32,6 +32,10 @@ class CleaningLease:
         give_back()
         return None
 
+    def check(self) -> None:
+        """LockLostError if the lock keeps no other cleaner out any more."""
+        self._locks.check(now=True)
+
     def release(self) -> None:
         self._locks.release(self._slot)
         self.give_back()
@@ -39,8 +43,4 @@ class CleaningLease:
 
 def cleaner_of(context: LockSpace, topic: str) -> LockHolder | None:
     """Who cleans the internal topic now."""
-    locks, slot, give_back = lock_of(context, "cleaner", topic, _MEMORY_SLOTS)
-    try:
-        return locks.holder(slot)
-    finally:
-        give_back()
+    return holder_of(context, "cleaner", topic, _MEMORY_SLOTS)

@@ -28,7 +28,7 @@ from crc32c import crc32c
 
 from logstore.errors import StorageError, StoreClosedError, from_os_error
 from logstore.invariants import invariant
-from logstore.seams.fs import open_regular
+from logstore.seams.fs import PRIVATE, Access, make_replacement, open_regular
 
 MAGIC: Final = b"LSBEAT\r\n"
 VERSION: Final = 1
@@ -73,7 +73,7 @@ class HeartbeatFile:
     not there, or of another boot, reads as empty, and is looked for again at each read.
     """
 
-    def __init__(self, path: str, boot_id: str, *, writable: bool, mode_bits: int = 0o600) -> None:
+    def __init__(self, path: str, boot_id: str, *, writable: bool, access: Access = PRIVATE) -> None:
         self.path = path
         self._writable = writable
         self._closed = False
@@ -84,7 +84,7 @@ class HeartbeatFile:
         try:
             self._fd = self._open_current()
             if self._fd < 0 and writable:
-                self._fd = self._replace(mode_bits)
+                self._fd = self._replace(access)
         except OSError as error:
             raise from_os_error(error, "open", path) from error
 
@@ -148,16 +148,11 @@ class HeartbeatFile:
             if fd >= 0:
                 os.close(fd)
 
-    def _replace(self, mode_bits: int) -> int:
+    def _replace(self, access: Access) -> int:
         """An empty file, renamed into place: nobody sees half a header."""
         temporary = self.path + ".tmp"
+        fd = make_replacement(self.path, temporary, access)
         try:
-            os.unlink(temporary)
-        except FileNotFoundError:
-            pass  # the usual case: no earlier attempt was cut short
-        fd = open_regular(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode_bits)
-        try:
-            os.fchmod(fd, mode_bits)  # the umask must not undo what the caller asked for
             if os.pwrite(fd, self._header, 0) != HEADER_BYTES:
                 raise StorageError(f"cannot write the header of {self.path}", hint="free space on the disk")
             os.rename(temporary, self.path)

@@ -35,7 +35,7 @@ from crc32c import crc32c
 
 from logstore.errors import StorageError, StoreClosedError, from_os_error
 from logstore.invariants import invariant
-from logstore.seams.fs import open_regular
+from logstore.seams.fs import PRIVATE, Access, make_replacement, open_regular
 
 MAGIC: Final = b"LSLIVE\r\n"
 VERSION: Final = 1
@@ -102,11 +102,11 @@ class LiveFile:
     writable: a missing or foreign file reads as empty, and is looked for again at every read, so that a
     reader started before the writer sees it.
 
-    Slots may be read from any thread, and published by one thread a slot at a time. ``mode_bits``:
-    permissions of a new file.
+    Slots may be read from any thread, and published by one thread a slot at a time. ``access``: permissions of
+    a new file.
     """
 
-    def __init__(self, path: str, boot_id: str, *, writable: bool, mode_bits: int = 0o600) -> None:
+    def __init__(self, path: str, boot_id: str, *, writable: bool, access: Access = PRIVATE) -> None:
         self.path = path
         self._boot_id = boot_id
         self._writable = writable
@@ -120,7 +120,7 @@ class LiveFile:
         try:
             self._fd = self._open_current(header)
             if self._fd < 0 and writable:
-                self._fd = _replace(path, header, mode_bits)
+                self._fd = _replace(path, header, access)
         except OSError as error:
             raise from_os_error(error, "open", path) from error
 
@@ -325,17 +325,12 @@ def _header(boot_id: str) -> bytes:
     return (_HEADER.pack(MAGIC, VERSION, len(boot)) + boot).ljust(HEADER_BYTES, b"\0")
 
 
-def _replace(path: str, header: bytes, mode_bits: int) -> int:
+def _replace(path: str, header: bytes, access: Access) -> int:
     """Put an empty file at ``path``; returns its descriptor. Renamed into place, so that no reader ever
     sees half a header, and a reader of the old file keeps its old inode until it looks again."""
     temporary = path + ".tmp"
+    fd = make_replacement(path, temporary, access)
     try:
-        os.unlink(temporary)
-    except FileNotFoundError:
-        pass  # the usual case: no earlier attempt was cut short
-    fd = open_regular(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode_bits)
-    try:
-        os.fchmod(fd, mode_bits)  # the umask must not undo what the caller asked for
         if os.pwrite(fd, header, 0) != HEADER_BYTES:
             raise StorageError(f"cannot write the header of {path}", hint="free space on the disk")
         os.rename(temporary, path)

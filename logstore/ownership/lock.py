@@ -13,6 +13,20 @@ from logstore.seams.clock import Clock
 CATALOGUE_SLOT: Final = 0
 
 
+class TurnPauses(NamedTuple):
+    """How often a process looks for a lock, in seconds. ``first``, ``longest``: when it is next in turn;
+    ``turn_first``, ``turn_longest``: when it waits for the turn."""
+
+    first_s: float
+    longest_s: float
+    turn_first_s: float
+    turn_longest_s: float
+
+
+MOMENTS: Final = TurnPauses(0.0001, 0.005, 0.0005, 0.02)  # for a lock that is held for one write
+TURNS: Final = TurnPauses(0.001, 0.01, 0.002, 0.02)  # for one that its holder gives up when it is asked to
+
+
 class LockHolder(NamedTuple):
     """Who holds a lock. ``since_ms``: ms since 1970 UTC."""
 
@@ -38,9 +52,9 @@ class Locks(Protocol):
         """Take the slot, waiting at most ``timeout_s``. ``what`` names it in the TopicLockedError."""
         ...
 
-    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
-        """As ``acquire``, for slots that are held for moments only: whoever waits is next, also where the
-        holder comes back at once (``lock_turns.py``)."""
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str, pauses: TurnPauses = MOMENTS) -> None:
+        """As ``acquire``, in the order in which processes came: the one that waits is next, also where the holder
+        comes back at once, and the holder can see that it is asked for (``wanted``, ``lock_turns.py``)."""
         ...
 
     def try_turn(self, slot: int) -> bool:
@@ -49,6 +63,19 @@ class Locks(Protocol):
 
     def end_turn(self, slot: int) -> None:
         """No longer be the next."""
+        ...
+
+    def wanted(self, slot: int) -> bool:
+        """Whether another waits in turn for the slot."""
+        ...
+
+    def any_wanted(self) -> bool:
+        """Whether another may wait in turn for any slot; False only if none does. One call for all slots."""
+        ...
+
+    def check(self, *, now: bool = False) -> None:
+        """LockLostError if the files of the locks that are held are no longer those that other processes lock.
+        Cheap enough for every append: looks once a millisecond at the most unless ``now``."""
         ...
 
     def release(self, slot: int) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError, from_os_error
-from logstore.ownership.lock import LockHolder
+from logstore.ownership.lock import MOMENTS, LockHolder, TurnPauses
 from logstore.ownership.lock_mechanism import LockMechanism, choose_view
 from logstore.ownership.locks import decode_holder
 
@@ -42,8 +42,19 @@ class LockView:
         del timeout_s
         raise ReadOnlyStoreError(f"{what} cannot be locked by a read-only store (lock slot {slot})")
 
-    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str, pauses: TurnPauses = MOMENTS) -> None:
+        del pauses
         self.acquire(slot, timeout_s, what)
+
+    def wanted(self, slot: int) -> bool:
+        del slot
+        return False
+
+    def any_wanted(self) -> bool:
+        return False
+
+    def check(self, *, now: bool = False) -> None:
+        """Nothing is held that could be lost."""
 
     def try_turn(self, slot: int) -> bool:
         return self.try_acquire(slot)

@@ -34,20 +34,25 @@ from typing import Final
 
 from logstore.errors import (
     ForkedStoreError,
+    LockLostError,
     StoreClosedError,
     UnsupportedPlatformError,
     from_os_error,
 )
 from logstore.invariants import invariant
-from logstore.ownership.lock import LockHolder, this_process
+from logstore.ownership.lock import MOMENTS, LockHolder, TurnPauses, this_process
 from logstore.ownership.lock_mechanism import SLOT_BYTES, LockMechanism, choose_mechanism
-from logstore.ownership.lock_turns import locked, wait, wait_in_turn
+from logstore.ownership.lock_turns import wait, wait_in_turn
 from logstore.seams.clock import Clock, SystemClock
+from logstore.seams.fs import PRIVATE, Access
 
 _HOLDER_HEAD = struct.Struct(">IHH")
 _HOLDER_TAIL = struct.Struct(">qI4x")
 _HOLDER_FIXED_BYTES: Final = SLOT_BYTES - _HOLDER_TAIL.size
 _LONGEST_HOST_BYTES: Final = 64
+CHECKED_FOR_S: Final = 0.001
+_SWEEP_TRIES: Final = 3
+_SWEEP_PAUSE_S: Final = 0.0005
 
 # --- the locks of a directory -----------------------------------------------------------------------
 
@@ -57,8 +62,9 @@ _instances: weakref.WeakSet[FileLocks] = weakref.WeakSet()
 class FileLocks:
     """``Locks`` on the file ``path``, shared by all processes that open the same store.
 
-    ``clock``, ``sleep``: time, for waiting and for the holder's record; ``mode_bits``: permissions of a new
-    file; ``mechanism`` makes the locks, for tests of the one that this platform does not choose.
+    ``clock``, ``sleep``: time, for waiting and for the holder's record; ``access``: permissions of a new file;
+    ``mechanism`` makes the locks, for tests of the one that this platform does not choose. ``disposable``: a file
+    with slot 0 alone, which its holder removes when it gives the slot up, and which is made again when needed.
     UnsupportedPlatformError on Windows; StorageError, PermissionDeniedError when the file cannot be opened.
     """
 
@@ -68,12 +74,17 @@ class FileLocks:
         *,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        mode_bits: int = 0o600,
-        mechanism: Callable[[str, int], LockMechanism] = choose_mechanism,
+        access: Access = PRIVATE,
+        mechanism: Callable[[str, Access], LockMechanism] = choose_mechanism,
+        disposable: bool = False,
     ) -> None:
         refuse_platform_without_locks()
         self.path = path
-        self.mode_bits = mode_bits
+        self.access = access
+        self._make = mechanism
+        self._disposable = disposable
+        self._checked_until_s = 0.0
+        self._lost = False
         self._clock = SystemClock() if clock is None else clock
         self._sleep = sleep
         self._pid = os.getpid()
@@ -84,7 +95,7 @@ class FileLocks:
         self._record = _encode_holder(self._me)
         self._record_crc = zlib.crc32(self._record)
         try:
-            self._mechanism: LockMechanism | None = mechanism(path, mode_bits)
+            self._mechanism: LockMechanism | None = mechanism(path, access)
         except OSError as error:
             raise from_os_error(error, "open the locks", path) from error
         _instances.add(self)
@@ -107,8 +118,16 @@ class FileLocks:
             if slot in self._held:
                 return False
             try:
-                if not mechanism.lock(slot):
+                if self._disposable:
+                    taken = self._lock_disposable(slot)
+                    mechanism = self._usable()  # perhaps another one: of a file made anew
+                else:
+                    taken = mechanism.lock(slot)
+                if not taken:
                     return False
+                if not mechanism.is_in_place():
+                    mechanism.unlock(slot)
+                    raise self._lost_error()
                 since_ms = self._clock.wall_ms()
                 crc = zlib.crc32(since_ms.to_bytes(8, "big"), self._record_crc)
                 mechanism.write_record(slot, self._record + _HOLDER_TAIL.pack(since_ms, crc))
@@ -118,10 +137,59 @@ class FileLocks:
             self._held[slot] = since_ms
             return True
 
+    def _lock_disposable(self, slot: int) -> bool:
+        """The guard is held. Lock the file that has the path now: one that its holder removed meanwhile is made
+        anew. A sweep (``name_lock.py``) holds such a file for a moment, so a refusal is not believed at once."""
+        refusals = 0
+        while True:
+            mechanism = self._usable()
+            if not mechanism.lock(slot):
+                refusals += 1
+                if refusals > _SWEEP_TRIES:
+                    return False
+                self._sleep(_SWEEP_PAUSE_S)
+                continue
+            if mechanism.is_in_place():
+                return True
+            mechanism.unlock(slot)
+            mechanism.close()
+            self._mechanism = self._make(self.path, self.access)
+
+    def check(self, *, now: bool = False) -> None:
+        """LockLostError if the file of the locks that are held was removed or replaced: another process may hold
+        the same by a new one. Looks at the file at most once a millisecond unless ``now``: a process that opens
+        the store anew takes longer until its first write."""
+        if not now:
+            now_s = self._clock.monotonic_s()
+            if now_s < self._checked_until_s and not self._lost:
+                return
+            self._checked_until_s = now_s + CHECKED_FOR_S
+        if self._lost or not self._usable().is_in_place():
+            raise self._lost_error()
+
+    def _lost_error(self) -> LockLostError:
+        self._lost = not self._disposable  # a file of its own is made again; what is known of topics is stale
+        return LockLostError(
+            f"the lock file {self.path} was removed or replaced while process {os.getpid()} had it open: another "
+            "process may write the same store, so this one writes nothing more"
+        )
+
+    def wanted(self, slot: int) -> bool:
+        try:
+            return self._usable().turn_taken(slot)
+        except OSError as error:
+            raise from_os_error(error, f"look at the turn of lock slot {slot} of", self.path) from error
+
+    def any_wanted(self) -> bool:
+        try:
+            return self._usable().any_turn_taken()
+        except OSError as error:
+            raise from_os_error(error, "look at the turns of", self.path) from error
+
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
         wait(self, slot, timeout_s, what, self._clock, self._sleep)
 
-    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str, pauses: TurnPauses = MOMENTS) -> None:
         mechanism = self._usable()
         try:
             free = not mechanism.turn_taken(slot)
@@ -129,9 +197,7 @@ class FileLocks:
             raise from_os_error(error, f"look at the turn of lock slot {slot} of", self.path) from error
         if free and self.try_acquire(slot):
             return
-        started_s = self._clock.monotonic_s()
-        if not wait_in_turn(self, slot, timeout_s, self._clock, self._sleep):
-            raise locked(self, slot, what, self._clock.monotonic_s() - started_s)
+        wait_in_turn(self, slot, timeout_s, what, self._clock, self._sleep, pauses)
 
     def try_turn(self, slot: int) -> bool:
         mechanism = self._usable()
@@ -162,6 +228,8 @@ class FileLocks:
         with self._guard:
             invariant(self._held.pop(slot, None) is not None, f"lock slot {slot} is released by its holder")
             try:
+                if self._disposable and mechanism.is_in_place():
+                    mechanism.remove(slot)
                 mechanism.unlock(slot)
             except OSError as error:
                 raise from_os_error(error, f"unlock slot {slot} of", self.path) from error
@@ -197,6 +265,7 @@ class FileLocks:
             if mechanism is None:
                 return
             try:
+                self._remove_unused(mechanism)
                 for slot in self._held:
                     mechanism.unlock(slot)
                 for slot in self._turns:
@@ -208,7 +277,15 @@ class FileLocks:
                 self._turns.clear()
                 mechanism.close()
 
+    def _remove_unused(self, mechanism: LockMechanism) -> None:
+        """A file of its own goes with its last user."""
+        if self._disposable and (self._held or mechanism.lock(0)):
+            self._held[0] = 0
+            if mechanism.is_in_place():
+                mechanism.remove(0)
+
     def abandon(self) -> None:
+        self._disposable = False  # a killed process removes nothing
         self.close()
 
     def _usable(self) -> LockMechanism:
@@ -318,12 +395,19 @@ class MemoryLocks:
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
         wait(self, slot, timeout_s, what, self._clock, self._sleep)
 
-    def acquire_in_turn(self, slot: int, timeout_s: float, what: str) -> None:
+    def check(self, *, now: bool = False) -> None:
+        """Memory is not removed."""
+
+    def wanted(self, slot: int) -> bool:
+        return self._table.turns.get(slot, self) is not self
+
+    def any_wanted(self) -> bool:
+        return any(view is not self for view in tuple(self._table.turns.values()))
+
+    def acquire_in_turn(self, slot: int, timeout_s: float, what: str, pauses: TurnPauses = MOMENTS) -> None:
         if slot not in self._table.turns and self.try_acquire(slot):
             return
-        started_s = self._clock.monotonic_s()
-        if not wait_in_turn(self, slot, timeout_s, self._clock, self._sleep):
-            raise locked(self, slot, what, self._clock.monotonic_s() - started_s)
+        wait_in_turn(self, slot, timeout_s, what, self._clock, self._sleep, pauses)
 
     def try_turn(self, slot: int) -> bool:
         self._check_usable()

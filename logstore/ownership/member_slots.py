@@ -47,7 +47,10 @@ class MemberSlots:
         locks.release(base + slot)
 
     def beat(self, slot: int, member_id: str) -> None:
-        self._open()[2].beat(slot, member_id, self.now_ms())
+        """LockLostError if other processes do not see the slot's lock any more: the member is dead to them."""
+        locks, _, board = self._open()
+        locks.check(now=True)
+        board.beat(slot, member_id, self.now_ms())
 
     def last_beat(self, slot: int) -> Beat | None:
         return self._open()[2].read(slot)
@@ -80,13 +83,13 @@ class MemberSlots:
             if board is None:
                 board = HeartbeatFile(beats, context.clock.boot_id(), writable=False)
         elif isinstance(context.locks, FileLocks):
-            mode_bits = context.locks.mode_bits
-            made = FileLocks(path, clock=context.clock, mode_bits=mode_bits)
+            access = context.locks.access
+            made = FileLocks(path, clock=context.clock, access=access)
             self._owned.append(made)
             if board is None:
                 made.acquire(BOARD_SLOT, context.lock_timeout_s, f"the heartbeats {beats}")
                 try:
-                    board = HeartbeatFile(beats, context.clock.boot_id(), writable=True, mode_bits=mode_bits)
+                    board = HeartbeatFile(beats, context.clock.boot_id(), writable=True, access=access)
                 finally:
                     made.release(BOARD_SLOT)
         else:

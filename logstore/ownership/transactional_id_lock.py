@@ -11,7 +11,7 @@ from typing import Final
 from logstore.errors import ProducerBusyError, TopicLockedError
 from logstore.ownership.lock import LockHolder
 from logstore.ownership.lock_space import LockSpace
-from logstore.ownership.name_lock import lock_of
+from logstore.ownership.name_lock import holder_of, lock_of
 
 _MEMORY_SLOTS: Final = 3 << 60  # beside those of groups and of named producers
 
@@ -57,8 +57,4 @@ class TransactionalIdLock:
 
 def transaction_holder(context: LockSpace, transactional_id: str) -> LockHolder | None:
     """Who has the id open now, None if nobody does."""
-    locks, slot, close = lock_of(context, "transaction", transactional_id, _MEMORY_SLOTS)
-    try:
-        return locks.holder(slot)
-    finally:
-        close()
+    return holder_of(context, "transaction", transactional_id, _MEMORY_SLOTS)

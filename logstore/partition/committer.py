@@ -15,11 +15,13 @@ from typing import TypeAlias
 
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
+from logstore.partition.fan_out import MANY, fan_out
 from logstore.seams.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 _CROWD_MEMORY_S = 0.003
+_MOST_SYNCS = 16  # at a time, of one call with many partitions
 
 Tell: TypeAlias = Callable[[LogStoreError | None], None]
 
@@ -66,7 +68,7 @@ class Committer:
         Errors: ``OutcomeUnknownError`` (a sync failed), ``PartitionPoisonedError`` (one had failed before).
         """
         if not self._threads:
-            _sync_all(wants)
+            _sync_all(wants, 1)
             return
         with self._mutex:
             alone = self._inside == 0 and self._clock.monotonic_s() >= self._crowded_until_s
@@ -79,7 +81,7 @@ class Committer:
                 self._wake.notify()
         try:
             if ticket is None:
-                _sync_all(wants)
+                _sync_all(wants, _MOST_SYNCS)
             else:
                 ticket.lock.acquire()
                 if ticket.error is not None:
@@ -139,16 +141,24 @@ class Committer:
                     ticket.release()
 
 
-def _sync_all(wants: Sequence[tuple[OwnedLog, int]]) -> None:
+def _sync_all(wants: Sequence[tuple[OwnedLog, int]], threads: int) -> None:
+    if threads > 1 and len(wants) >= MANY:
+        fan_out(_sync_up_to, wants, threads)
+        return
     first: LogStoreError | None = None
     for log, target in wants:
         try:
-            if log.flushed_offset < target:
-                log.sync()
+            _sync_up_to((log, target))
         except LogStoreError as error:
             first = first or error
     if first is not None:
         raise first
+
+
+def _sync_up_to(want: tuple[OwnedLog, int]) -> None:
+    log, target = want
+    if log.flushed_offset < target:
+        log.sync()
 
 
 def _sync_group(group: Sequence[_Ticket]) -> None:

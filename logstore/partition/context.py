@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -24,6 +25,9 @@ from logstore.seams.fs import FileSystem
 
 if TYPE_CHECKING:
     from logstore.partition.coordinator_log import CoordinatorLog
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,13 +75,39 @@ class StoreContext:
 
     def check_writable(self) -> None:
         if not (self.forked or self.closed or self.read_only):
+            self.locks.check()
             return
         self.check_usable()
         if self.read_only:
             raise ReadOnlyStoreError(f"the store at {self.root} was opened read-only")
 
+    def note_taken(self, topic: str, clean: bool) -> None:
+        """The topic is owned from now on. ``clean``: nothing is to be recovered."""
+        how = (
+            "its former owner gave it up in order"
+            if clean
+            else "its former owner did not give it up in order"
+        )
+        logger.info("topic %s is taken over: %s", topic, how)
+
+    def note_recovered(self, report: RecoveredPartition) -> None:
+        """A partition that was not closed in order was recovered."""
+        self.recovered.append(report)
+        logger.log(
+            logging.WARNING if report.cut_bytes else logging.INFO,
+            "recovered %s-%d up to offset %d: %d bytes scanned, %d cut%s",
+            report.topic,
+            report.partition,
+            report.end_offset,
+            report.scanned_bytes,
+            report.cut_bytes,
+            f" ({report.cut_reason})" if report.cut_reason else "",
+        )
+
     def show(self, slot: int, log: OwnedLog) -> None:
-        """Publish what a log has now, for readers in other processes and for its next owner."""
+        """Publish what a log has now, for readers in other processes and for its next owner. LockLostError where
+        the slot may be another process's."""
+        self.locks.check()
         bounds = log.bounds()
         base, position = log.end_position
         self.live.publish(

@@ -22,7 +22,7 @@ from logstore.directory import topic_state
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.partition_folder import ensure_folder
 from logstore.directory.topic_state import PartitionState, TopicState
-from logstore.errors import CorruptBatchError, LogStoreError, TopicLockedError, from_os_error
+from logstore.errors import CorruptBatchError, LogStoreError, from_os_error
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, load
@@ -30,6 +30,7 @@ from logstore.log.segments.segment import LOG_SUFFIX, Chunk
 from logstore.log.segments.tail_cache import TailCache
 from logstore.ownership.cleaning_lease import cleaner_of
 from logstore.ownership.live import LiveSlot
+from logstore.ownership.lock_turns import acquire_in_process
 from logstore.partition.context import StoreContext
 
 logger = logging.getLogger(__name__)
@@ -73,11 +74,7 @@ class CoordinatorLog:
         context, slot = self._context, self.entry.lock_slot
         started_s = context.clock.monotonic_s()
         what = f"internal topic {self.where!r}"
-        if not self._holding.acquire(timeout=max(min(timeout_s, threading.TIMEOUT_MAX), 0)):
-            raise TopicLockedError(
-                f"{what} is locked by another thread of this process; waited {timeout_s:.1f} s for it",
-                hint="raise lock_timeout_s",
-            )
+        acquire_in_process(self._holding, timeout_s, what, context.locks, slot)
         try:
             left_s = timeout_s - (context.clock.monotonic_s() - started_s)
             context.locks.acquire_in_turn(slot, left_s, what)
@@ -170,7 +167,7 @@ class CoordinatorLog:
         """``slot``: the log's if the log agrees with it, else None."""
         context = self._context
         state = self._state()
-        same_boot = state is not None and state.boot_id == context.clock.boot_id()
+        same_boot = state is not None and state.boot_of(0) == context.clock.boot_id()
         # A process whose sync failed has taken its boot out of the state.
         clean = slot is not None and same_boot
         row = _NEW if state is None else state.partitions.get(0, _NEW)
@@ -200,7 +197,7 @@ class CoordinatorLog:
         except OSError as error:
             raise from_os_error(error, "open", self.directory) from error
         if not clean and loaded.log_end_offset > 0:
-            context.recovered.append(loaded.report)
+            context.note_recovered(loaded.report)
         log = self._made(loaded)
         if log.segments.active is not None:
             log.segments.active.forget_aborted()  # what another process put there may be in memory alone
@@ -301,16 +298,17 @@ class CoordinatorLog:
             if log is None:
                 return
             context = self._context
-            if not log.poisoned and context.locks.try_acquire(self.entry.lock_slot):
-                try:
-                    slot = context.live.read(self._slot)
-                    if slot is not None and _is_at(log, slot) and self._agrees(slot):
-                        log.checkpoint()
-                        self.save_state(log)
-                except LogStoreError as error:
-                    logger.warning("no recovery point left for %s: %s", self.where, error)
-                finally:
-                    context.locks.release(self.entry.lock_slot)
+            try:
+                if not log.poisoned and context.locks.try_acquire(self.entry.lock_slot):
+                    try:
+                        slot = context.live.read(self._slot)
+                        if slot is not None and _is_at(log, slot) and self._agrees(slot):
+                            log.checkpoint()
+                            self.save_state(log)
+                    finally:
+                        context.locks.release(self.entry.lock_slot)
+            except LogStoreError as error:
+                logger.warning("no recovery point left for %s: %s", self.where, error)
             self._drop()
 
 

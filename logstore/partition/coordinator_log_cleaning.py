@@ -16,7 +16,7 @@ from typing import Final
 
 from logstore.config import CleanupPolicy
 from logstore.directory.catalogue import TopicEntry
-from logstore.errors import TopicLockedError, UnknownPartitionError
+from logstore.errors import LogStoreError, TopicLockedError, UnknownPartitionError
 from logstore.invariants import invariant
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
@@ -97,9 +97,14 @@ class SharedCleaning:
         # A cleaning begins with the segments as they are now, whoever has put them there.
         log = stack.enter_context(self._shared_log.held(timeout_s, fresh=self.guest is None))
         self._inside, self._entered = stack, log
-        if not self.owned:  # given back meanwhile, by who ended the cleaning that it was held for
+        lease = self._hold
+        try:
+            if lease is None:  # given back meanwhile, when the cleaning that it was held for was ended
+                raise TopicLockedError(f"internal topic {self.name!r} is not ours to clean any more")
+            lease.check()
+        except LogStoreError:
             self._leave()
-            raise TopicLockedError(f"internal topic {self.name!r} is not ours to clean any more")
+            raise
 
     def leave(self, counts_as_use: bool = True) -> None:
         del counts_as_use

@@ -31,7 +31,7 @@ class TopicLease(Protocol):
     @property
     def name(self) -> str: ...
     def using(self) -> AbstractContextManager[object]: ...
-    def enter(self) -> None: ...
+    def enter(self, until_s: float | None = None) -> None: ...
     def try_enter(self) -> bool: ...
     def own_if_free(self) -> bool: ...
     def leave(self) -> None: ...
@@ -141,9 +141,10 @@ class LocalPartition:
         *,
         expected_offset: int | None = None,
         now_ms: int | None = None,
+        until_s: float | None = None,
     ) -> LocalAppend:
         topic, context = self._topic, self._context
-        topic.enter()
+        topic.enter(until_s)
         try:
             log = topic.log(self.partition)
             config = topic.config
@@ -165,7 +166,7 @@ class LocalPartition:
             log,
             appended,
             now_ms if config.timestamp_type == "LogAppendTime" else -1,
-            promised or log.unsynced_records >= config.flush_messages,
+            promised or context.pool.crowded or log.unsynced_records >= config.flush_messages,
             promised,
         )
 
@@ -208,6 +209,8 @@ class LocalPartition:
         log = self._topic.owned_log(self.partition)
         if log is not None:
             self._context.commit([(log, log.log_end_offset)])
+        else:
+            self._topic.reader(self.partition)  # nothing to flush: but a deleted topic is told
 
     def delete_records(self, before_offset: int) -> int:
         with self._topic.using():

@@ -101,9 +101,11 @@ class Partition(Protocol):
         *,
         expected_offset: int | None = None,
         now_ms: int | None = None,
+        until_s: float | None = None,
     ) -> PendingAppend:
         """As leader, under the term in which this node leads: check, give offsets, write. ``acks``: "all" is decided
         when the records are committed, 1 and 0 at once. ``expected_offset``: only if the log ends there.
+        ``until_s``: of the monotonic clock, how long a topic that another process owns is waited for at the most.
 
         Errors of the checks and of ``OwnedLog.append``; ``TopicLockedError`` where another process owns the topic,
         ``FencedLeaderEpochError`` where another node leads. Nothing is appended then.

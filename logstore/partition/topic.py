@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import zlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
 from functools import partial
 
 from logstore.config import TopicConfig, parse_topic_config
@@ -22,6 +21,7 @@ from logstore.directory.partition_folder import ensure_folder, folder_is_another
 from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.errors import (
     DamagedStoreError,
+    LockLostError,
     LogStoreError,
     TopicLockedError,
     UnknownTopicError,
@@ -31,11 +31,16 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, load
 from logstore.log.segments.tail_cache import TailCache
+from logstore.ownership.lock import TURNS
+from logstore.ownership.lock_turns import acquire_in_process
+from logstore.ownership.topic_turn import DRAIN_S, TopicTurn
 from logstore.ownership.topic_use import Guest, Unshared, Using, inside
 from logstore.partition.broker_logs import broker_log
 from logstore.partition.context import StoreContext
+from logstore.partition.fan_out import fan_out
 from logstore.partition.local_partition import LocalPartition
 from logstore.partition.partition import Partition
+from logstore.partition.state_rows import refuse_lost, row_of
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +76,10 @@ class Topic(Unshared):
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
         self._saved: TopicState | None = None  # as this process last wrote it
-        self._lease_clean = False  # whether the rows above describe cleanly closed partitions
+        self._found: TopicState | None = None  # as this owner found it: which partitions were closed in order
         self.owned = False
         self.pinned = False
+        self._turn = TopicTurn()
         self.last_used_s = 0.0
         self.last_checkpoint_s = 0.0
 
@@ -95,8 +101,9 @@ class Topic(Unshared):
         """``counts_as_use=False``: the housekeeper's own visits must not keep an idle topic."""
         return Using(self, counts_as_use)
 
-    def enter(self) -> None:
-        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError``."""
+    def enter(self, until_s: float | None = None) -> None:
+        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError`` after the
+        store's ``lock_timeout_s``, or at ``until_s`` of the monotonic clock."""
         depth = getattr(inside, "topics", 0)
         while True:
             self._context.check_writable()
@@ -105,7 +112,9 @@ class Topic(Unshared):
                     self._users += 1
                     inside.topics = depth + 1
                     return
-            self._own()
+            now_s = self._context.clock.monotonic_s()
+            until_s = now_s + self._context.lock_timeout_s if until_s is None else until_s
+            self._own(max(until_s - now_s, 0.0))
 
     def try_enter(self) -> bool:
         """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
@@ -148,19 +157,14 @@ class Topic(Unshared):
             if self._users == 0 and self._draining:
                 self._unused.notify_all()
 
-    def _own(self) -> None:
-        """Take the topic, unless another thread just did. ``lock_timeout_s`` bounds the whole wait."""
-        context = self._context
+    def _own(self, timeout_s: float) -> None:
+        """Take the topic, unless another thread just did. ``timeout_s`` bounds the whole wait."""
+        context, slot = self._context, self.entry.lock_slot
         started_s = context.clock.monotonic_s()
-        if not self._owning.acquire(timeout=min(context.lock_timeout_s, threading.TIMEOUT_MAX)):
-            raise TopicLockedError(
-                f"topic {self.name!r} is being taken or released by another thread of this process; waited "
-                f"{context.lock_timeout_s:.1f} s for it",
-                hint="raise lock_timeout_s",
-            )
+        acquire_in_process(self._owning, timeout_s, f"topic {self.name!r}", context.locks, slot)
         try:
             if not self.owned:
-                self._acquire(context.lock_timeout_s - (context.clock.monotonic_s() - started_s))
+                self._acquire(max(timeout_s - (context.clock.monotonic_s() - started_s), 0.0))
         finally:
             self._owning.release()
 
@@ -179,13 +183,15 @@ class Topic(Unshared):
     def _acquire(self, timeout_s: float) -> None:
         self.entry.refuse_internal()
         context = self._context
-        context.locks.acquire(self.entry.lock_slot, timeout_s, f"topic {self.name!r}")
+        context.locks.acquire_in_turn(self.entry.lock_slot, timeout_s, f"topic {self.name!r}", TURNS)
+        started_s = context.clock.monotonic_s()
         try:
             self._take_over()
         except BaseException:
             context.locks.release(self.entry.lock_slot)
             raise
-        self.last_used_s = self.last_checkpoint_s = context.clock.monotonic_s()
+        self.last_used_s = self.last_checkpoint_s = now_s = context.clock.monotonic_s()
+        self._turn.begin(now_s, now_s - started_s)
         self.owned = True
         context.note_owned()
 
@@ -198,9 +204,11 @@ class Topic(Unshared):
             state = None  # an earlier topic of this name
         if state is None or state != self._saved:
             self._forget_logs()
+        clean = state is not None and all(map(state.is_clean, (-1, *state.partitions)))
+        context.note_taken(self.name, state is None or clean)
         self._rows = dict(state.partitions) if state is not None else {}
-        self._lease_clean = state is not None and state.clean
-        if not self._lease_clean:
+        self._found = state
+        if not clean:
             self._recover_all(state)
         self.save_state(clean=False)
 
@@ -215,36 +223,21 @@ class Topic(Unshared):
         return entry
 
     def _recover_all(self, state: TopicState | None) -> None:
-        """Every partition that has a folder. Many at a time where threads are allowed: each waits for a few
-        syncs, and the file system commits those of all together."""
+        """Every partition that has a folder and was not closed in order. Many at a time where threads are allowed:
+        each waits for a few syncs, and the file system commits those of all together."""
         context = self._context
-        same_boot = state is not None and state.boot_id == context.clock.boot_id()
 
         def recover(partition: int) -> None:
+            if state is not None and state.is_clean(partition):
+                return
             directory = context.partition_directory(self.name, partition)
+            same_boot = state is not None and state.boot_of(partition) == context.clock.boot_id()
             if partition in self._rows or folder_is_mine(context.fs, directory, self.entry.topic_id):
                 self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
             elif state is None:
-                self._refuse_lost(partition, directory)
+                refuse_lost(context.live.read(self.entry.live_slot(partition)), self.name, directory)
 
-        partitions = range(self.entry.partitions)
-        if context.recovery_threads <= 1 or len(partitions) == 1:
-            for partition in partitions:
-                recover(partition)
-            return
-        with ThreadPoolExecutor(context.recovery_threads, "logstore-recovery") as workers:
-            for _ in workers.map(recover, partitions):
-                pass  # the first failure is raised here, when all under way are done
-
-    def _refuse_lost(self, partition: int, directory: str) -> None:
-        """``DamagedStoreError`` if the running boot knows of records that neither a state nor a folder shows."""
-        slot = self._context.live.read(self.entry.live_slot(partition))
-        if slot is not None and slot.log_end_offset > slot.log_start_offset:
-            raise DamagedStoreError(
-                f"{directory} and the state of topic {self.name!r} are gone, with the records up to offset "
-                f"{slot.log_end_offset}",
-                path=directory,
-            )
+        fan_out(recover, range(self.entry.partitions), context.recovery_threads)
 
     def release(self) -> None:
         """Close in order: everything durable, the state marked clean, the lock given up. Waits for appends
@@ -260,8 +253,7 @@ class Topic(Unshared):
                         return
                     self.pinned = False
                     self._draining = True
-                    while self._users > 0:
-                        self._unused.wait()
+                    self._unused.wait_for(lambda: self._users == 0)
                     self._leaving = True
                 self._give_up()
             finally:
@@ -269,9 +261,14 @@ class Topic(Unshared):
 
     def _give_up(self) -> None:
         """``_owning`` is held, and nobody is inside or can come in."""
-        self.evict_guest()
         try:
+            self._context.locks.check(now=True)
+            self.evict_guest()
             self._close_in_order()
+        except LockLostError:
+            self.guest = None
+            self._forget_logs()  # nothing is written: the topic may have another owner
+            raise
         finally:
             self.owned = False
             self._context.locks.release(self.entry.lock_slot)
@@ -337,24 +334,45 @@ class Topic(Unshared):
 
     def idle_release(self, idle_s: float) -> bool:
         """Release if nobody used the topic for ``idle_s`` and it is not pinned; True if it was released."""
+        clock = self._context.clock
+        return self._give_up_if(
+            lambda: (
+                self.guest is None and self._users == 0 and clock.monotonic_s() - self.last_used_s >= idle_s
+            )
+        )
+
+    def pass_on(self) -> bool:
+        """Give the topic up to a process that waits for it, once this one's turn is over and those inside have
+        left; a pinned topic stays, and so does one under work that takes long. True if it was given up."""
+        context = self._context
+        now_s = context.clock.monotonic_s()
+        if not self.owned or self.pinned or not self._turn.is_over(now_s, self.last_used_s):
+            return False
+        if not context.locks.wanted(self.entry.lock_slot):
+            return False
+
+        def drained() -> bool:
+            self._draining = True
+            if self._unused.wait_for(lambda: self._users == 0, DRAIN_S):
+                return True
+            self._turn.put_off(now_s)
+            return False
+
+        return self._give_up_if(drained)
+
+    def _give_up_if(self, condition: Callable[[], bool]) -> bool:
+        """Give the topic up if it is owned, not pinned, and ``condition`` holds under the lock."""
         if not self._owning.acquire(blocking=False):
             return False  # it is being taken or given up
         try:
             with self._lock:
-                idle = self._context.clock.monotonic_s() - self.last_used_s
-                if (
-                    not self.owned
-                    or self.pinned
-                    or self.guest is not None
-                    or self._users > 0
-                    or idle < idle_s
-                ):
+                if not (self.owned and condition()) or self.pinned:
                     return False
                 self._leaving = True
             self._give_up()
             return True
         finally:
-            self._leaving = False
+            self._draining = self._leaving = False
             self._owning.release()
 
     # --- state ---
@@ -386,22 +404,11 @@ class Topic(Unshared):
             if self._deleted:
                 return
             context = self._context
+            context.locks.check(now=True)
             rows = dict(self._rows)
-            poisoned = False
             for partition, log in tuple(self._logs.items()):
-                poisoned = poisoned or log.poisoned
-                rows[partition] = PartitionState(
-                    recovery_point=log.recovery_point,
-                    log_start_offset=log.log_start_offset,
-                    high_watermark=log.flushed_offset,
-                    log_end_offset=log.flushed_offset,
-                    no_producers_at=log.producers.no_producers_at,
-                    cleaner_point=log.cleaner_point,
-                )
-            # After a failed sync the page cache may show what no disk holds: recovery must not trust it,
-            # so the state names no boot, which is how a power loss looks.
-            boot_id = "" if poisoned else context.clock.boot_id()
-            state = TopicState(self.entry.topic_id, boot_id, clean and not poisoned, rows)
+                rows[partition] = row_of(log)
+            state = TopicState(self.entry.topic_id, context.clock.boot_id(), clean, rows)
             topic_state.save(context.fs, context.root, self.name, state)
             self._saved = state
 
@@ -436,8 +443,14 @@ class Topic(Unshared):
             log = self._logs.get(partition)
             if log is None:
                 self._newest_entry()
-                log = self._open(partition, clean=True, same_boot=True, known=True)
+                log = self._open(partition)
             return log
+
+    def open_many(self, partitions: Collection[int]) -> None:
+        """What ``log`` does, for many partitions at a time, each made ready for its first append."""
+        with self._opening:
+            fresh = [partition for partition in partitions if partition not in self._logs]
+            fan_out(lambda partition: self._open(partition).prepare(), fresh, self._context.recovery_threads)
 
     def open_logs(self) -> list[OwnedLog]:
         """The partitions open for writing in this process."""
@@ -476,12 +489,15 @@ class Topic(Unshared):
             return None
         return state.partitions.get(partition)
 
-    def _open(self, partition: int, *, clean: bool, same_boot: bool, known: bool) -> OwnedLog:
+    def _open(
+        self, partition: int, *, clean: bool = True, same_boot: bool = True, known: bool = True
+    ) -> OwnedLog:
         context = self._context
         self.entry.live_slot(partition)  # refuses a partition that the topic does not have
         directory = context.partition_directory(self.name, partition)
         row = self._rows.get(partition, _NEW)
-        clean = clean and self._lease_clean and partition in self._rows
+        found = self._found
+        clean = clean and found is not None and found.is_clean(partition) and partition in self._rows
         rules = LoadRules(
             recovery_point=(row.log_end_offset if clean else row.recovery_point) if known else None,
             log_start_offset=row.log_start_offset,
@@ -502,7 +518,7 @@ class Topic(Unshared):
         except OSError as error:
             raise from_os_error(error, "open", directory) from error
         if not clean and loaded.log_end_offset > 0:
-            context.recovered.append(loaded.report)
+            context.note_recovered(loaded.report)
         log = self._make_log(partition, directory, loaded, row)
         self._logs[partition] = log
         log.configure(self.config)  # the settings may have changed since it was made

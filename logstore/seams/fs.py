@@ -15,15 +15,19 @@ All methods raise ``OSError``; callers translate with ``errors.from_os_error``. 
 from __future__ import annotations
 
 import errno
+import logging
 import mmap
 import os
 import stat as stat_module
 import sys
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from logstore.types import Buffer
 
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 OpenMode = Literal["r", "rw", "create"]  # read only; read-write, must exist; read-write, must not exist
 
 _IOV_MAX = 1024
@@ -52,6 +56,54 @@ class FileStat(NamedTuple):
     @property
     def identity(self) -> FileIdentity:
         return FileIdentity(self.inode, self.mtime_ns)
+
+
+class Access(NamedTuple):
+    """Who may use the files that a store makes. ``file_bits``: their permission bits; ``owner``: user and group id
+    that they get, None: those of the process that makes them."""
+
+    file_bits: int = 0o600
+    owner: tuple[int, int] | None = None
+
+    @property
+    def directory_bits(self) -> int:
+        """Of folders: whoever may read files may also search for them."""
+        return self.file_bits | ((self.file_bits & 0o444) >> 2)
+
+    def give(self, fd: int) -> None:
+        """To a file just made: the umask must not undo what the caller asked for. ``OSError``."""
+        if self.owner is not None:
+            os.fchown(fd, *self.owner)
+        os.fchmod(fd, self.file_bits)
+
+    def give_directory(self, path: str) -> None:
+        """To a folder just made. It keeps the setgid bit and the group that it has from its parent: files of a
+        store that a group shares belong to that group, whoever makes them. ``OSError``."""
+        made = os.stat(path, follow_symlinks=False)
+        if self.owner is not None:
+            group = -1 if made.st_mode & stat_module.S_ISGID else self.owner[1]
+            os.chown(path, self.owner[0], group, follow_symlinks=False)
+        bits = self.directory_bits | (made.st_mode & stat_module.S_ISGID)
+        if stat_module.S_IMODE(made.st_mode) != bits or self.owner is not None:
+            os.chmod(path, bits)
+
+
+PRIVATE = Access()
+
+
+def access_like(path: str, directory: str, file_bits: int | None) -> Access:
+    """For files beside ``path``: with its permissions unless ``file_bits`` says otherwise, and made by root for the
+    owner of ``directory``. Where there is neither: ``PRIVATE``. ``OSError``."""
+    owner = None
+    try:
+        if os.geteuid() == 0:
+            folder = os.stat(directory)
+            owner = (folder.st_uid, folder.st_gid)
+        if file_bits is None:
+            file_bits = stat_module.S_IMODE(os.stat(path, follow_symlinks=False).st_mode) & 0o777
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # a store to be made: its files are its maker's
+    return Access(0o600 if file_bits is None else file_bits, owner)
 
 
 class File(Protocol):
@@ -89,6 +141,11 @@ class File(Protocol):
 
 
 class FileSystem(Protocol):
+    @property
+    def access(self) -> Access:
+        """Of the files and folders that it makes."""
+        ...
+
     def open(self, path: str, mode: OpenMode) -> File: ...
     def stat(self, path: str) -> FileStat:
         """Never follows a symbolic link: a link raises ``OSError`` (ELOOP)."""
@@ -99,6 +156,11 @@ class FileSystem(Protocol):
     def rename(self, source: str, target: str) -> None: ...
     def link(self, source: str, target: str) -> None:
         """A hard link; ``OSError`` (EXDEV, EPERM, ENOTSUP) where the file system cannot."""
+        ...
+
+    def keep_access(self, replaced: str, replacement: str) -> None:
+        """Give the file ``replacement``, which is about to take the name of ``replaced``, that one's owner, group
+        and permissions, as far as this process may; nothing where there is no ``replaced``."""
         ...
 
     def remove(self, path: str) -> None: ...
@@ -144,12 +206,17 @@ def read_file(fs: FileSystem, path: str) -> bytes:
     """The whole of a small file: an index, a checkpoint, a document."""
     file = fs.open(path, "r")
     try:
-        size = file.size()
-        if size > _LARGEST_WHOLE_BYTES:
-            raise OSError(errno.EFBIG, f"{size} bytes are more than such a file can have", path)
-        return file.pread(size, 0)
+        return read_whole(file)
     finally:
         file.close()
+
+
+def read_whole(file: File) -> bytes:
+    """As ``read_file``, of an open file: ``OSError`` (EFBIG) past 256 MiB."""
+    size = file.size()
+    if size > _LARGEST_WHOLE_BYTES:
+        raise OSError(errno.EFBIG, f"{size} bytes are more than such a file can have", file.path)
+    return file.pread(size, 0)
 
 
 def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
@@ -162,6 +229,7 @@ def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
     file = fs.open(temporary, "create")
     try:
         write_all(file, [content], 0)
+        fs.keep_access(path, temporary)
         file.sync()
     finally:
         file.close()
@@ -182,6 +250,45 @@ def open_regular(path: str, flags: int, mode_bits: int = 0o600) -> int:
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no regular file", path)
     return fd
+
+
+def make_replacement(path: str, temporary: str, access: Access) -> int:
+    """A descriptor of a new empty file at ``temporary`` that may be renamed to ``path``, with the permissions of the
+    file that is there, else those of ``access``. ``OSError``."""
+    try:
+        os.unlink(temporary)
+    except FileNotFoundError:
+        pass  # the usual case: no earlier attempt was cut short
+    fd = open_regular(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, access.file_bits)
+    try:
+        access.give(fd)
+        _keep_access(path, fd)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _keep_access(replaced: str, fd: int) -> None:
+    """Owner, group and permissions of the file ``replaced`` for the one that ``fd`` has open."""
+    try:
+        old = os.stat(replaced, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    new = os.fstat(fd)
+    if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+        try:
+            os.fchown(fd, old.st_uid if os.geteuid() == 0 else -1, old.st_gid)
+        except PermissionError:
+            logger.warning(
+                "%s is replaced by a file of group %d: user %d is not in its group %d, and cannot keep it",
+                replaced,
+                new.st_gid,
+                os.geteuid(),
+                old.st_gid,
+            )
+    if stat_module.S_IMODE(old.st_mode) != stat_module.S_IMODE(new.st_mode):
+        os.fchmod(fd, stat_module.S_IMODE(old.st_mode))
 
 
 def _no_link(path: str) -> OSError:
@@ -255,24 +362,38 @@ class OsFile:
             os.close(fd)
 
 
+def _no_room() -> bool:
+    return False
+
+
 class OsFileSystem:
-    """``FileSystem`` of the operating system. Folders are made 0700 and files 0600 unless told otherwise.
+    """``FileSystem`` of the operating system. Folders are made 0700 and files 0600 unless ``access`` says
+    otherwise."""
 
-    ``mode_bits``: permission bits of files, e.g. 0o660 for a group that shares; folders get the matching
-    search bits.
-    """
+    def __init__(self, access: Access = PRIVATE) -> None:
+        self.access = access
+        self.when_exhausted: Callable[[], bool] = _no_room  # closes files of this store; False: it could not
 
-    def __init__(self, mode_bits: int = 0o600) -> None:
-        self._file_bits = mode_bits
-        self._dir_bits = mode_bits | ((mode_bits & 0o444) >> 2)
+    def _with_descriptor(self, call: Callable[[], _Result]) -> _Result:
+        """What opens a file, tried again as long as room can be made where the process has no descriptor left."""
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self.when_exhausted():
+                    raise
 
     def open(self, path: str, mode: OpenMode) -> OsFile:
         flags = os.O_RDONLY if mode == "r" else os.O_RDWR
         if mode == "create":
             flags |= os.O_CREAT | os.O_EXCL
-        fd = open_regular(path, flags, self._file_bits)
+        fd = self._with_descriptor(lambda: open_regular(path, flags, self.access.file_bits))
         if mode == "create":
-            os.fchmod(fd, self._file_bits)  # the umask must not undo what the caller asked for
+            try:
+                self.access.give(fd)
+            except OSError:
+                os.close(fd)
+                raise
         return OsFile(fd, path)
 
     def stat(self, path: str) -> FileStat:
@@ -282,17 +403,24 @@ class OsFileSystem:
         return FileStat(found.st_size, found.st_mtime_ns, found.st_ino, stat_module.S_ISDIR(found.st_mode))
 
     def listdir(self, path: str) -> list[str]:
-        return os.listdir(path)
+        return self._with_descriptor(lambda: os.listdir(path))
 
     def mkdir(self, path: str) -> None:
-        os.mkdir(path, self._dir_bits)
-        os.chmod(path, self._dir_bits)
+        os.mkdir(path, self.access.directory_bits)
+        self.access.give_directory(path)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 
     def link(self, source: str, target: str) -> None:
         os.link(source, target, follow_symlinks=False)
+
+    def keep_access(self, replaced: str, replacement: str) -> None:
+        fd = self._with_descriptor(lambda: open_regular(replacement, os.O_RDWR))
+        try:
+            _keep_access(replaced, fd)
+        finally:
+            os.close(fd)
 
     def remove(self, path: str) -> None:
         os.unlink(path)
@@ -301,7 +429,7 @@ class OsFileSystem:
         os.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._with_descriptor(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         try:
             os.fsync(fd)
         finally:

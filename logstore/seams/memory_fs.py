@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from logstore.seams.faults import FaultKind, Faults, SimulatedCrash
-from logstore.seams.fs import FileIdentity, FileStat, OpenMode
+from logstore.seams.fs import PRIVATE, Access, FileIdentity, FileStat, OpenMode
 from logstore.seams.memory_crash import Chooser, cloned_tree, crash_trees, fingerprint, surviving_tree
 from logstore.seams.memory_inode import DirectoryInode, FileInode, Node
 from logstore.types import Buffer
@@ -283,6 +283,14 @@ class MemoryFileSystem:
                 raise _error(errno.EPERM, source)
             node.links += 1
             parent.change(self._tick(), None, name, node)
+
+    @property
+    def access(self) -> Access:
+        return PRIVATE
+
+    def keep_access(self, replaced: str, replacement: str) -> None:
+        """Files in memory are everybody's: a power loss has nothing to take from them."""
+        del replaced, replacement
 
     def remove(self, path: str) -> None:
         with self._lock:

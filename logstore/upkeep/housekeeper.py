@@ -15,6 +15,7 @@ from typing import Protocol
 
 from logstore.errors import LogStoreError, StoreClosedError
 from logstore.log.owned_log import OwnedLog
+from logstore.ownership.topic_turn import LOOK_S as TURN_LOOK_S
 from logstore.partition.topic import Topic
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import Complaints, StepThread
@@ -44,7 +45,7 @@ class TransactionChores(Chore, Protocol):
 class Housekeeper:
     """``topics``: the store's open topics; ``retained``: all topics whose settings let segments go, whoever owns
     them; ``look_for_changes``: of the catalogue; ``idle_release_s``: after how long an unused topic is given up;
-    ``retention_check_s``: how often retention looks."""
+    ``any_wanted``: whether a process may wait for any topic; ``retention_check_s``: how often retention looks."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Housekeeper:
         cleaner: Callable[[], Cleaner],
         transactions: Callable[[], TransactionChores],
         offsets: Callable[[], Chore],
+        any_wanted: Callable[[], bool],
         *,
         threads: bool,
         idle_release_s: float,
@@ -66,6 +68,9 @@ class Housekeeper:
         self._cleaner = cleaner
         self._transactions = transactions
         self._offsets = offsets
+        self._any_wanted = any_wanted
+        self._can_pass_on = False  # whether a topic is owned that may be given up to a process that waits
+        self._next_turn_s = 0.0
         self._retention_check_s = retention_check_s
         self._next_retention_s = 0.0
         self._clock = clock
@@ -104,23 +109,42 @@ class Housekeeper:
         left_s = self._next_pass_s - now_s
         if self._asked or left_s <= 0:
             return self.step()
+        turn = self._pass_on(now_s)
         cleaning = self._clean(left_s)
         left_s = self._until_pass(left_s, cleaning)
         self._next_pass_s = now_s + left_s
-        return _soonest([cleaning, None if left_s == math.inf else left_s])
+        return _soonest([cleaning, turn, None if left_s == math.inf else left_s])
 
     def step(self) -> float | None:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
         self._next_pass_s = math.inf  # a log that becomes dirty from here on may not be seen by this step
         self._asked = False
         now_s = self._clock.monotonic_s()
+        self._next_turn_s = now_s
+        turn = self._pass_on(now_s)
         due = [self._flush_due(now_s), self._look_after_topics(now_s), self._retain(now_s)]
         due += [self._end_transactions(), self._expire_offsets()]
         left_s = _soonest(due)
         cleaning = self._clean(due[0])
         left_s = self._until_pass(math.inf if left_s is None else left_s, cleaning)
         self._next_pass_s = now_s + left_s
-        return _soonest([cleaning, None if left_s == math.inf else left_s])
+        if self._can_pass_on and turn is None:
+            turn = TURN_LOOK_S
+        return _soonest([cleaning, turn, None if left_s == math.inf else left_s])
+
+    def _pass_on(self, now_s: float) -> float | None:
+        """Give topics up that other processes wait for; seconds until the next look, None: none is needed. One
+        question for all topics, many times a second: a process that waits has no other way to be heard."""
+        if not self._can_pass_on:
+            return None
+        if now_s < self._next_turn_s:
+            return self._next_turn_s - now_s
+        self._next_turn_s = now_s + TURN_LOOK_S
+        if self._guarded("the locks", self._any_wanted):
+            for topic in self._topics():
+                if topic.owned:
+                    self._guarded(topic.name, topic.pass_on)
+        return TURN_LOOK_S
 
     @staticmethod
     def _until_pass(left_s: float, cleaning: float | None) -> float:
@@ -150,6 +174,7 @@ class Housekeeper:
 
     def _look_after_topics(self, now_s: float) -> float | None:
         topics = [topic for topic in self._topics() if topic.owned]
+        self._can_pass_on = any(not topic.pinned for topic in topics)
         if not topics:
             return None
         if now_s - self._last_look_s >= LOOK_S:

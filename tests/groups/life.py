@@ -10,6 +10,7 @@ from logstore.api.groups import Assignor, MemberView
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.machine import Decision
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.groups.kafka_loading import KafkaLoading
 
 Reply = TypeVar("Reply")
 
@@ -31,6 +32,7 @@ class Log:
         self.entries: list[Entry] = []
         self.states: list[dict[str, Any]] = []  # after each
         self.machine = GroupCoordinator()
+        self.kafka = KafkaLoading()
 
     def append(self, decision: Decision[Reply]) -> Reply:
         """Make a decision durable; its reply may be given after that."""
@@ -46,6 +48,9 @@ class Log:
     def _add(self, entry: Entry) -> None:
         self.entries.append(entry)
         play(self.machine, entry)
+        if entry.producer_id < 0:
+            for key, value in entry.records:
+                self.kafka.replay(key, value)
         self.states.append(state_of(self.machine))
 
     def rebuilt(self, upto: int | None = None) -> GroupCoordinator:
@@ -77,13 +82,15 @@ class Log:
             for at, record in enumerate(entry.records)
             if entry.producer_id < 0
         }
-        machine = GroupCoordinator()
+        machine, kafka = GroupCoordinator(), KafkaLoading(compacted=True)
         for number, entry in enumerate(settled):
             if entry.producer_id < 0:
                 keep = tuple(
                     record for at, record in enumerate(entry.records) if last[record[0]] == (number, at)
                 )
                 entry = Entry(keep)
+                for key, value in keep:
+                    kafka.replay(key, value)
             play(machine, entry)
         return machine
 

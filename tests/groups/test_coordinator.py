@@ -24,6 +24,7 @@ from logstore.groups.group_records import Current
 from logstore.groups.views import MemberSlot
 from logstore.machine import Decision, StateMachine, TransactionalWriter
 from logstore.types import TopicPartition
+from tests.groups.kafka_loading import KafkaLoading, KafkaRefusesError
 from tests.groups.life import Log, Person, at, join, state_of
 
 FLIGHTS = {"flights": 4}
@@ -184,7 +185,7 @@ def test_only_what_changed_is_written() -> None:
     log.append(given)
     gone = log.machine.decide_expire("g", ["b"], 5)
     assert [row for row in kinds(gone) if row[2]] == [
-        (kind, "b", True) for kind in (layout.MEMBER, layout.TARGET_MEMBER, layout.CURRENT)
+        (kind, "b", True) for kind in (layout.CURRENT, layout.TARGET_MEMBER, layout.MEMBER)
     ]
 
 
@@ -310,3 +311,52 @@ def test_replaying_again_right_away_changes_nothing() -> None:
     for key, value in log.entries[-1].records:
         log.machine.replay(key, value)
     assert state_of(log.machine) == state
+
+
+def test_static_members_that_have_left_exchange_partitions_in_an_order_that_kafka_loads() -> None:
+    """Nobody gives up first of his own: the records make one of them do so."""
+    old = {
+        name: Current(3, 2, layout.STABLE, {TopicPartition("t", at): 1}, {}) for at, name in enumerate("abc")
+    }
+    new = {
+        name: Current(4, 3, layout.STABLE, {TopicPartition("t", (at + 1) % 3): 4}, {})
+        for at, name in enumerate("abc")
+    }
+    before, after = Group(), Group()
+    before.current, after.current = old, new
+    kafka, group = KafkaLoading(), before.copy()
+    for name in "abc":
+        kafka.replay(layout.encode_key(layout.MEMBER, "g", name), b"a member")
+        kafka.replay(layout.encode_key(layout.CURRENT, "g", name), layout.encode_current(old[name]))
+    records = before.records_to(after, "g")
+    assert len(records) == 4
+    for key, value in records:
+        kafka.replay(key, value)
+        decoded = layout.decode_key(key)
+        assert decoded is not None
+        group.replay(decoded, value)
+    assert group == after
+
+
+def test_a_group_that_is_deleted_goes_after_its_members() -> None:
+    log = Log()
+    join(log, person("a"), FLIGHTS)
+    group = log.machine._groups["g"]
+    assert [kinds(Decision((record,), None))[0][0] for record in group.tombstones("g")] == [8, 7, 5, 6, 4, 3]
+    for key, value in group.tombstones("g"):
+        log.kafka.replay(key, value)
+
+
+@pytest.mark.parametrize(
+    "kinds_in_order", [(layout.MEMBER, layout.TARGET_MEMBER, layout.CURRENT), (layout.CURRENT, layout.MEMBER)]
+)
+def test_the_model_of_kafkas_loading_refuses_other_orders(kinds_in_order: tuple[int, ...]) -> None:
+    log = Log()
+    join(log, person("a"), FLIGHTS)
+
+    def replay() -> None:
+        for kind in kinds_in_order:
+            log.kafka.replay(layout.encode_key(kind, "g", "a"), None)
+
+    with pytest.raises(KafkaRefusesError):
+        replay()

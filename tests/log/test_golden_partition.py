@@ -11,7 +11,7 @@ from pathlib import Path
 from logstore.format.batch import decode_batches, iter_headers
 from logstore.log.checkpoints import decode_metadata, decode_pairs
 from logstore.seams.clock import ManualClock
-from logstore.seams.fs import OsFileSystem, read_file
+from logstore.seams.fs import Access, OsFileSystem, read_file
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import Row
@@ -92,7 +92,7 @@ def test_what_the_files_say() -> None:
 
 
 def write(folder: Path) -> None:
-    fs = OsFileSystem(0o644)
+    fs = OsFileSystem(Access(0o644))
     for path in folder.iterdir():
         fs.remove(str(path))
     for name, content in make().items():

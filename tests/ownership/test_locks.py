@@ -36,6 +36,7 @@ from logstore.ownership.locks import (
     refuse_network_file_system,
 )
 from logstore.seams.clock import ManualClock
+from logstore.seams.fs import PRIVATE, Access
 
 # From 3.12 on Python warns of a fork beside threads (the test runner has some); forks are the subject here.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
@@ -375,7 +376,7 @@ def test_memory_locks_do_not_cross_a_fork() -> None:
 
 def test_the_holders_record(path: str) -> None:
     clock = ManualClock(wall_ms=1_700_000_000_123)
-    mine = FileLocks(path, clock=clock, mode_bits=0o640, mechanism=RangeLocks)
+    mine = FileLocks(path, clock=clock, access=Access(0o640), mechanism=RangeLocks)
     assert mine.try_acquire(2)
     expected = this_process(clock)
     assert mine.holder(2) == expected
@@ -533,8 +534,8 @@ def test_windows_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch, pat
 
 
 def test_the_mechanism_is_the_platforms_own(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    best = lock_mechanism.choose_mechanism(path, 0o600)
+    best = lock_mechanism.choose_mechanism(path, PRIVATE)
     assert type(best) is RangeLocks
     best.close()
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert type(lock_mechanism.choose_mechanism(path, 0o600)) is WholeFileLocks
+    assert type(lock_mechanism.choose_mechanism(path, PRIVATE)) is WholeFileLocks

@@ -91,7 +91,9 @@ class ReplicatedPartition:
         *,
         expected_offset: int | None = None,
         now_ms: int | None = None,
+        until_s: float | None = None,
     ) -> ReplicatedAppend:
+        del until_s  # no lock of another process is waited for
         context, config = self._of._context, self.config
         context.check_writable()
         self._of.entry.live_slot(self.partition)

@@ -12,7 +12,16 @@ from typing import cast
 import pytest
 
 from logstore.seams.faults import FaultKind, SimulatedCrash
-from logstore.seams.fs import File, FileSystem, OsFileSystem, exists, read_file, replace_file, write_all
+from logstore.seams.fs import (
+    Access,
+    File,
+    FileSystem,
+    OsFileSystem,
+    exists,
+    read_file,
+    replace_file,
+    write_all,
+)
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Buffer
 
@@ -140,7 +149,7 @@ def test_symbolic_links_are_refused(tmp_path: Path) -> None:
 def test_mode_bits_whatever_the_umask(
     tmp_path: Path, mode_bits: int, file_bits: int, folder_bits: int
 ) -> None:
-    fs = OsFileSystem(mode_bits)
+    fs = OsFileSystem(Access(mode_bits))
     before = os.umask(0o077)
     try:
         made(fs, f"{tmp_path}/a").close()

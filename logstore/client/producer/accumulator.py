@@ -340,6 +340,9 @@ class Accumulator:
                 again.append(batch)
                 held_up = True
             else:
+                if error.retriable and now_s >= batch.deadline_s:
+                    batch.refusal = error
+                    error = timeout_error(queue, batch, self.settings, flying=False)
                 self.fail(batch, error)
                 done.append(batch)
                 held_up = True

@@ -7,10 +7,10 @@ record whose batch is still open sends that batch now.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 
 from logstore.arguments import function_or_none, seconds_or_none
 from logstore.client.producer.pending import PendingBatch
@@ -66,6 +66,16 @@ class Delivery:
 
         if driver is None or not driver.attach(self._batch, self._index, call):
             call()
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """``await delivery`` in a coroutine of asyncio: as ``result``, without holding up the event loop.
+
+        A task that is cancelled meanwhile gives up waiting and nothing else: the record stays on its way, the
+        delivery may be awaited or asked again.
+        """
+        while not self.done():
+            yield from _next_outcome(*self._batch.locate(self._index))
+        return self.result(0)
 
     def _outcome(self, timeout_s: float | None) -> tuple[PendingBatch, int]:
         batch, index = self._batch.locate(self._index)
@@ -132,6 +142,16 @@ class DeliveryGroup:
             raise error
         return list(_ranges(leaves))
 
+    def __await__(self) -> Generator[Any, None, list[OffsetRange]]:
+        """``await producer.send_many(...)``: as ``result``, see ``Delivery.__await__``."""
+        batches = {id(piece.batch): piece.batch for piece in self._pieces}.values()
+        for batch in batches:
+            if not batch.done and batch.driver is not None:
+                batch.driver.hurry(batch)  # all of them, so that they share calls of the backend
+        while waiting := [piece for piece in self._leaves() if not piece.batch.done]:
+            yield from _next_outcome(waiting[0].batch, waiting[0].start)
+        return self.result(0)
+
     def landed(self) -> list[OffsetRange]:
         """The ranges of those records that are in by now; also where others failed. Never waits."""
         return list(
@@ -181,6 +201,32 @@ def _ranges(pieces: list[Piece]) -> Iterator[OffsetRange]:
                 start = at
             end = at + piece.count
         yield OffsetRange(topic, partition, start, end)
+
+
+def _next_outcome(batch: PendingBatch, index: int) -> Generator[Any, None, None]:
+    """Wait in asyncio's event loop until the row at ``index`` has an outcome, or its batch was cut in two."""
+    import asyncio  # by then the caller has
+
+    driver = batch.driver
+    if batch.done or driver is None:
+        return
+    loop = asyncio.get_running_loop()
+    arrived = loop.create_future()
+
+    def tell() -> None:
+        try:
+            loop.call_soon_threadsafe(_settle, arrived)
+        except RuntimeError:
+            pass  # the loop was closed meanwhile: no task waits any more
+
+    if driver.attach(batch, index, tell):
+        driver.hurry(batch)
+        yield from arrived
+
+
+def _settle(arrived: Any) -> None:
+    if not arrived.done():  # else its task was cancelled
+        arrived.set_result(None)
 
 
 def raisable(batch: PendingBatch) -> LogStoreError:

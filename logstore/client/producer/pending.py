@@ -41,6 +41,10 @@ class Driver(Protocol):
         """The same for several batches at once, with shared calls of the backend. False: time is over."""
         ...
 
+    def hurry(self, batch: PendingBatch) -> None:
+        """Have the batch sent by the producer's thread, without lingering. Never waits."""
+        ...
+
     def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
         """Have ``callback`` called when the row's batch is done. False: it is done already."""
         ...

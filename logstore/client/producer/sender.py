@@ -347,6 +347,16 @@ class Sender:
                 return False
         return True
 
+    def hurry(self, batch: PendingBatch) -> None:
+        """See ``Driver``. ForkedStoreError in a forked child."""
+        self.check_process()
+        with self._accumulator.lock:
+            for leaf in batch.leaves():
+                leaf.wanted = True
+            if self._thread is None:
+                self._start()
+        self.wake()
+
     def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
         """See ``Driver``."""
         with self._accumulator.lock:

@@ -255,7 +255,7 @@ def partition_facts(
     gaps_allowed = "compact" in entry.config.get("cleanup.policy", "delete")
     if state is None:
         return PartitionFacts(topic_id=entry.topic_id, gaps_allowed=gaps_allowed)
-    same_boot = state.boot_id == boot_id
+    same_boot = state.boot_of(partition) == boot_id
     row = state.partitions.get(partition)
     if row is None:  # first opened by an owner that wrote no state since
         return PartitionFacts(
@@ -263,7 +263,7 @@ def partition_facts(
         )
     return PartitionFacts(
         topic_id=entry.topic_id,
-        clean=state.clean,
+        clean=state.is_clean(partition),
         same_boot=same_boot,
         recovery_point=row.recovery_point,
         log_start_offset=row.log_start_offset,

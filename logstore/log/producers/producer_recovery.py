@@ -5,6 +5,7 @@ The rows of the transaction indexes that reach past the durable recovery point a
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -40,6 +41,10 @@ def newest_snapshot(
         except FileNotFoundError:
             continue  # a checkpoint of its writer removed it since the listing
         except CorruptBatchError as error:
+            logger.warning("a producer snapshot is left aside: %s", error)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
             logger.warning("a producer snapshot is left aside: %s", error)
     return None
 

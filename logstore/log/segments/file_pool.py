@@ -10,14 +10,34 @@ counts; when every place is taken by such entries, ``mapping`` answers None and 
 from __future__ import annotations
 
 import errno
+import logging
+import resource
 import threading
 from collections import OrderedDict
 from types import TracebackType
+from typing import Final
 
 from logstore.invariants import invariant
 from logstore.seams.fs import File, FileIdentity, FileSystem
 
+logger = logging.getLogger(__name__)
+
 _Key = tuple[str, str]  # (path, "r" | "rw" | "map")
+
+_MOST: Final = 400
+_SMALLEST: Final = 4
+_FOR_OTHERS: Final = (
+    64  # descriptors of the process that are not the store's: streams, sockets, modules being imported
+)
+
+
+def default_capacity() -> int:
+    """How many files a store may hold open in this process: 400, or half of what the process may open beside what
+    others need."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST
+    return max(min(_MOST, (soft - _FOR_OTHERS) // 2), _SMALLEST)
 
 
 class _Entry:
@@ -60,7 +80,10 @@ class FilePool:
     def __init__(self, fs: FileSystem, capacity: int = 400) -> None:
         self._fs = fs
         self._capacity = capacity
-        self._lock = threading.Lock()
+        self._pinned = 0
+        self._lock = (
+            threading.RLock()
+        )  # taken again where the file system asks for room while a file is opened
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._doomed: list[_Entry] = []  # forgotten while pinned: closed by their last unpin, never given out
         self._closed = False
@@ -86,6 +109,8 @@ class FilePool:
                 self._entries[key] = entry
             else:
                 self._entries.move_to_end(key)
+            if entry.pins == 0:
+                self._pinned += 1
             entry.pins += 1
             invariant(entry.file is not None, "a pooled file is open")
             return entry.file  # type: ignore[return-value]
@@ -96,11 +121,13 @@ class FilePool:
             entry = self._entries.get((file.path, "rw" if writable else "r"))
             if entry is not None and entry.file is file:
                 entry.pins -= 1
+                self._pinned -= entry.pins == 0
                 return
             for doomed in self._doomed:
                 if doomed.file is file:
                     doomed.pins -= 1
                     if doomed.pins == 0:
+                        self._pinned -= 1
                         self._doomed.remove(doomed)
                         self._close(doomed)
                     return
@@ -161,6 +188,31 @@ class FilePool:
             for key in [(path, "r"), (path, "rw"), (path, "map")]:
                 if key in self._entries:
                     self._drop(key)
+
+    @property
+    def capacity(self) -> int:
+        return self._capacity
+
+    @property
+    def crowded(self) -> bool:
+        """Whether most places are taken by files in use, unsynced ones above all: to sync them makes room."""
+        return 4 * self._pinned >= 3 * self._capacity
+
+    def shrink(self) -> bool:
+        """The process, or the machine, has no descriptor left: hold a quarter less from now on. False if nothing
+        could be closed."""
+        with self._lock:
+            before = len(self)
+            self._capacity = max(min(self._capacity, 3 * before // 4), _SMALLEST)
+            self._make_room()
+            if len(self) == before:
+                return False
+        logger.warning(
+            "no descriptors are left (ulimit -n): the store holds at most %d open files from now on, %d before",
+            self._capacity,
+            before,
+        )
+        return True
 
     def _check_open(self, path: str) -> None:
         if self._closed:

@@ -33,7 +33,7 @@ from logstore.log.segments.growing_table import GrowingTable
 from logstore.log.segments.mapped_table import MappedTable
 from logstore.log.segments.offset_index import IndexRule, OffsetIndex
 from logstore.log.segments.time_index import TimeIndex
-from logstore.seams.fs import FileIdentity, FileSystem, exists, replace_file, write_all
+from logstore.seams.fs import FileIdentity, FileSystem, exists, read_whole, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -281,9 +281,13 @@ class Segment:
             view = self._pool.mapping(self.path(suffix)) if self.closed else None
             if view is None:
                 with self._pool.pinned(self.path(suffix)) as file:
-                    view = memoryview(file.pread(file.size(), 0))
+                    view = memoryview(read_whole(file))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            return None  # no index is so large: it is made anew, in memory
         return MappedTable(view, row)
 
     def _plausible(self, offsets: MappedTable, times: MappedTable) -> bool:

@@ -1,0 +1,125 @@
+"""Batches of producers into the logs of this store: topics taken in turn, appends, one commit for all of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from logstore.api.records import ProduceItem, ProduceResult
+from logstore.arguments import whole
+from logstore.errors import LogStoreError, TopicLockedError
+from logstore.log.append_validation import CheckedBatch, split_checked
+from logstore.partition.context import StoreContext
+from logstore.partition.fan_out import MANY
+from logstore.partition.partition import PendingAppend, wait_all
+from logstore.partition.partition_log import check_acks
+from logstore.partition.topic_registry import TopicRegistry
+from logstore.types import Acks
+
+_Failed = dict[tuple[str, int], LogStoreError]  # by topic and partition
+_SHORT_WAIT_S: Final = 1.0  # more than a topic takes to be passed on
+
+
+class Appends:
+    """Thread-safe."""
+
+    def __init__(self, context: StoreContext, registry: TopicRegistry) -> None:
+        self._context = context
+        self._registry = registry
+
+    def produce(
+        self,
+        items: Sequence[ProduceItem],
+        acks: Acks,
+        timeout_s: float,
+    ) -> list[ProduceResult]:
+        """``timeout_s`` bounds the wait for topics that other processes hold (so does ``lock_timeout_s``); the disk
+        takes its time. With batches of several topics no topic is held while another is waited for, and what can
+        be written at once is; the wait for each of the rest is short, as the caller tries again."""
+        check_acks(acks)
+        self._context.check_writable()
+        until_s = self._context.clock.monotonic_s() + min(timeout_s, self._context.lock_timeout_s)
+        if all(item.topic == items[0].topic for item in items):
+            return self._produce(items, acks, until_s)
+        results = self._produce(items, acks, 0.0)
+        locked: dict[str, list[int]] = {}
+        for number, result in enumerate(results):
+            if isinstance(result.error, TopicLockedError):
+                locked.setdefault(items[number].topic, []).append(number)
+        for numbers in locked.values():
+            once_s = min(until_s, self._context.clock.monotonic_s() + _SHORT_WAIT_S)
+            again = self._produce([items[number] for number in numbers], acks, once_s)
+            for number, result in zip(numbers, again, strict=True):
+                results[number] = result
+        return results
+
+    def _produce(self, items: Sequence[ProduceItem], acks: Acks, until_s: float) -> list[ProduceResult]:
+        """``until_s``: how long topics may be waited for. An unsynced partition keeps a file open: hence chunks."""
+        failed: _Failed = {}  # what is behind a failed batch is not tried
+        most = max(self._context.pool.capacity // 2, 1)
+        if len(items) < min(MANY, most):
+            return self._append_all(items, acks, until_s, failed)
+        results: list[ProduceResult] = []
+        for start in range(0, len(items), most):
+            chunk = items[start : start + most]
+            self._open_ahead(chunk, until_s)
+            results += self._append_all(chunk, acks, until_s, failed)
+        return results
+
+    def _open_ahead(self, items: Sequence[ProduceItem], until_s: float) -> None:
+        """Partitions written for the first time are made side by side: their syncs share journal commits."""
+        wanted: dict[str, dict[int, None]] = {}
+        for item in items:
+            wanted.setdefault(item.topic, {})[item.partition] = None
+        for name, partitions in wanted.items():
+            try:
+                topic = self._registry.get(name)
+                fresh = [partition for partition in partitions if topic.owned_log(partition) is None]
+                if len(fresh) < MANY:
+                    continue
+                topic.enter(until_s)
+                try:
+                    topic.open_many(fresh)
+                finally:
+                    topic.leave()
+            except LogStoreError:
+                continue  # the append that comes next meets the same, and its result tells
+
+    def _append_all(
+        self, items: Sequence[ProduceItem], acks: Acks, until_s: float, failed: _Failed
+    ) -> list[ProduceResult]:
+        results: list[ProduceResult] = []
+        pending: list[tuple[int, PendingAppend]] = []  # with the numbers of their items
+        try:
+            for number, item in enumerate(items):
+                held_up = failed.get(item[:2])
+                if held_up is None:
+                    try:
+                        append = self._append(item, acks, until_s)
+                    except LogStoreError as error:
+                        held_up = failed[item[:2]] = error
+                    else:
+                        pending.append((number, append))
+                        results.append(ProduceResult(append.base_offset, append.append_time_ms))
+                        continue
+                results.append(ProduceResult(-1, -1, held_up))
+        finally:
+            wait_all([append for _, append in pending])
+        for number, append in pending:
+            if append.error is not None:
+                results[number] = ProduceResult(-1, -1, append.error)
+        if acks == 0:
+            return [result._replace(base_offset=-1) for result in results]
+        return results
+
+    def _append(self, item: ProduceItem, acks: Acks, until_s: float) -> PendingAppend:
+        """One batch into its partition."""
+        held = self._registry.get(item.topic).partition(item.partition)
+        header, expected = item.header, item.expected_offset
+        if expected is not None:
+            expected = whole(expected, "expected_offset")
+        if header is None:
+            batches = split_checked(item.batch, held.where)
+        else:
+            batches = [CheckedBatch(memoryview(item.batch), header)]
+        return held.append(batches, acks, expected_offset=expected, until_s=until_s)

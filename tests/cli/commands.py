@@ -1,0 +1,82 @@
+"""The command tree as data: every command, and a call of each that does something.
+
+What a call needs is read off the command's own parameters, so that a command that is added later is called, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from logstore.cli.main import cli
+
+# A parameter's value in a call that succeeds, over the store of the fixture ``filled``; {tmp}: a folder of the test's.
+VALUES = {
+    "directory": "{tmp}/made",
+    "new_store": "{tmp}/made",
+    "topic": "t",
+    "topics": "t",
+    "source": "{store}",
+    "what": "t",
+    "transactional_id": "x",
+    "key": "k1",
+    "keys": "k1",
+}
+NAMES = {"group": "g", "producer": "p", "topic": "t", "log": "c"}
+"""What an argument ``name`` or ``names`` means in each group of commands."""
+TOPIC = {"create": "made", "delete": "d", "get": "c", "erase-key": "c"}  # topics of their own
+MORE = {
+    "consume": ("-e",),
+    "demo": ("--dir", "{tmp}/made"),
+    "group seek": ("--to-earliest",),
+    "perf consume": ("-n", "10"),
+    "perf end-to-end": ("-n", "10"),
+    "perf produce": ("-n", "10"),
+    "topic add-partitions": ("-t", "5", "--allow-keyed"),
+    "topic alter": ("-c", "retention.ms=7000"),
+    "topic delete": ("--yes",),
+    "topic erase-key": ("--yes",),
+    "topic trim": ("--before-offset", "1"),
+}
+
+
+def leaves(
+    group: click.Group = cli, path: tuple[str, ...] = (), parent: click.Context | None = None
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """(words, command) of every command that is no group."""
+    context = click.Context(group, parent=parent)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name), context)
+        else:
+            yield (*path, name), command
+
+
+COMMANDS: dict[str, click.Command] = {" ".join(words): command for words, command in leaves()}
+
+
+def arguments(command: click.Command) -> list[click.Argument]:
+    return [param for param in command.params if isinstance(param, click.Argument)]
+
+
+def good_call(name: str, tmp: Path, store: Path) -> list[str]:
+    """Words of a call that succeeds."""
+    words = name.split()
+    given = [
+        _value(argument, words).format(tmp=tmp, store=store)
+        for argument in arguments(COMMANDS[name])
+        if argument.required or argument.name in VALUES
+    ]
+    return [*words, *given, *(word.format(tmp=tmp) for word in MORE.get(name, ()))]
+
+
+def _value(argument: click.Argument, words: list[str]) -> str:
+    if argument.name in VALUES:
+        return VALUES[argument.name]
+    if words[0] == "topic":
+        return TOPIC.get(words[1], "t")
+    return NAMES[words[0]]

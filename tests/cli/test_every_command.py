@@ -1,0 +1,61 @@
+"""Every command of the tree, also one that is added later: its help, a wrong option, a call that succeeds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+import logstore
+from logstore.cli.main import cli
+from tests.cli.commands import (
+    COMMANDS,
+    good_call,
+)
+from tests.cli.conftest import Shell
+
+every_command = pytest.mark.parametrize("name", COMMANDS)
+
+
+def tried(shell: Shell, *words: str) -> Result:
+    """The result of a call, whatever it is: an exception that is not an exit fails the test."""
+    result = shell._runner.invoke(cli, ["--path", str(shell.store), *words], input="")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def stocked(filled: Shell) -> Shell:
+    """What ``good_call`` wants: a group, a producer's name, a transactional id, a compacted topic, one to delete."""
+    with logstore.open(str(filled.store)) as store:
+        store.create_topic("c", config={"cleanup.policy": "compact"})
+        store.create_topic("d")
+        store.partition("c", 0).append([(b"k1", b"v")])
+        with store.producer(name="p") as producer:
+            producer.send("t", b"v")
+        with store.producer(transactional_id="x") as producer, producer.transaction() as tx:
+            tx.send("t", b"v")
+        with store.consumer("t", group="g", until_end=True) as consumer:
+            consumer.poll(timeout_s=5)
+            consumer.commit()
+    return filled
+
+
+@every_command
+def test_help_and_unknown_options(shell: Shell, name: str) -> None:
+    assert "Usage: " in shell.bare(*name.split(), "--help").stdout
+    assert "No such option" in shell.bare(*name.split(), "--no-such", code=2).stderr
+    told = json.loads(shell.bare("--json", *name.split(), "--no-such", code=2).stderr)
+    assert (told["error"]["name"], "no-such" in told["error"]["message"]) == ("UsageError", True)
+
+
+@every_command
+def test_a_good_call_succeeds(
+    stocked: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = tried(stocked, *good_call(name, tmp_path, stocked.store))
+    assert result.exit_code == 0, result.output
