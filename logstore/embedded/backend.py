@@ -130,9 +130,10 @@ class EmbeddedBackend(EmbeddedTransactions):
             place: self._start_target(TopicPartition(*place), offset) for place, offset in offsets.items()
         }
         starts: dict[TopicPartition, int] = {}
-        for (name, partition), target in targets.items():
-            held = self._registry.get(name).partition(partition)
-            starts[TopicPartition(name, partition)] = held.delete_records(target)
+        with self._context.reserve.opened():
+            for (name, partition), target in targets.items():
+                held = self._registry.get(name).partition(partition)
+                starts[TopicPartition(name, partition)] = held.delete_records(target)
         return starts
 
     def _start_target(self, place: TopicPartition, offset: int) -> int:
