@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from logstore.directory.reserve import Reserve
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.owned_log import OwnedLog
@@ -35,7 +36,7 @@ class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
     ``commit``: make logs durable up to their ends, sharing syncs;
     ``note_dirty``: a log has unsynced records from now on; ``note_owned``: some topic was taken (the housekeeper has
-    work)."""
+    work); ``reserve``: room for what frees more of it on a full disk."""
 
     root: str
     fs: FileSystem
@@ -50,6 +51,7 @@ class StoreContext:
     committer: Committer
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
+    reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
