@@ -15,7 +15,7 @@ import logging
 from typing import Protocol
 
 import logstore
-from logstore.errors import RetriableError
+from logstore.errors import DamagedStoreError, RetriableError
 from logstore.types import OffsetAndMetadata
 from spark_connector.offsets import StreamOffset
 
@@ -35,11 +35,15 @@ class SourceOffsets(Protocol):
 
 def source_metrics(source: SourceOffsets) -> dict[str, str]:
     """``minOffsetsBehindLatest``, ``max...`` and ``avg...`` over the source's partitions, as texts: what Spark's Kafka
-    source shows as ``metrics`` of its progress. Empty while the progress has no offsets."""
-    end, latest = (
-        None if text is None else StreamOffset.from_json(json.loads(text))
-        for text in (source.endOffset, source.latestOffset)
-    )
+    source shows as ``metrics`` of its progress. Empty while the progress has no offsets, and for a source of another
+    kind: a listener hears of all."""
+    try:
+        end, latest = (
+            None if text is None else StreamOffset.from_json(json.loads(text))
+            for text in (source.endOffset, source.latestOffset)
+        )
+    except DamagedStoreError:
+        return {}
     if end is None or latest is None or not latest.places:
         return {}
     behind = [

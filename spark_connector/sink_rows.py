@@ -142,7 +142,8 @@ def _bytes(column: pa.Array) -> list[Any]:
 
 
 def _times_ms(column: pa.Array) -> list[Any]:
-    found: list[Any] = pc.cast(column, pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64()).to_pylist()
+    floored = pc.floor_temporal(column, unit="millisecond")  # a cast would cut times before 1970 towards it
+    found: list[Any] = floored.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
     return found
 
 

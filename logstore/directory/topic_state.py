@@ -10,8 +10,14 @@ cache survived whatever happened. Partitions are rows of ``columns`` numbers:
                  "no_producers_at", "cleaner_point"],
      "partitions": {"0": [12, 0, 12, 12, 12, 0], ...}}
 
-Version 1 had the first four columns: no producer had state then, and nothing had been cleaned. It is read as
-it is, and written as version 2 when the topic's next owner saves it.
+A partition whose last stop was another than its topic's has it for itself, in version 3: `"apart": {"0": ["", false]}`
+says that partition 0 is not clean and that no boot's page cache speaks for it (its sync had failed), whatever is true
+of the others. The rows are independent: ``save_row`` writes one without knowing of the others, which is what a replica
+needs, whose neighbours stop at other times and in other ways. They share a file so that a topic of 10,000 partitions
+is taken and opened with one read and one durable write; a file for each would cost thousands of syncs.
+
+Version 2 has no rows apart, and is what is written where there are none. Version 1 had the first four columns: no
+producer had state then, and nothing had been cleaned. Both are read as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from crc32c import crc32c
@@ -37,13 +43,16 @@ from logstore.format.json_document import (
 from logstore.invariants import invariant
 from logstore.seams.fs import FileSystem, read_file, replace_file
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+_PLAIN_VERSION: Final = 2
 DIRECTORY: Final = ".state"
 MAX_PARTITION: Final = 2**31 - 1
 _COLUMNS_1: Final = ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset"]
 _COLUMNS: Final = [*_COLUMNS_1, "no_producers_at", "cleaner_point"]
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_KEYS: Final = frozenset({"topic_id", "boot_id", "clean", "columns", "partitions"})
+_PLAIN_KEYS: Final = frozenset({"topic_id", "boot_id", "clean", "columns", "partitions"})
+_KEYS: Final = _PLAIN_KEYS | {"apart"}
+_OLDER: Final = {1: _PLAIN_KEYS, _PLAIN_VERSION: _PLAIN_KEYS}
 _LONGEST_PLAIN_NAME: Final = 246  # with ".json.tmp" behind it a file name of 255 bytes, the most there is
 
 
@@ -53,7 +62,7 @@ class PartitionState:
 
     ``no_producers_at``: an offset at which no producer had state (whatever has to be known of producers comes
     from batches behind it, or from a newer snapshot); ``cleaner_point``: compaction has been through all
-    before it.
+    before it. ``boot_id``, ``clean``: how this partition was stopped; None: as its topic was.
     """
 
     recovery_point: int
@@ -62,16 +71,29 @@ class PartitionState:
     log_end_offset: int
     no_producers_at: int = 0
     cleaner_point: int = 0
+    boot_id: str | None = None
+    clean: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """``topic_id`` tells a topic from an earlier one of the same name, whose state must not be believed."""
+    """``topic_id`` tells a topic from an earlier one of the same name, whose state must not be believed. ``boot_id``,
+    ``clean``: of the partitions that do not say it for themselves."""
 
     topic_id: str
     boot_id: str
     clean: bool
     partitions: Mapping[int, PartitionState]
+
+    def is_clean(self, partition: int) -> bool:
+        """Whether the partition was closed in order after its last append."""
+        row = self.partitions.get(partition)
+        return self.clean if row is None or row.clean is None else row.clean
+
+    def boot_of(self, partition: int) -> str:
+        """The boot whose page cache speaks for the partition; "": none does."""
+        row = self.partitions.get(partition)
+        return self.boot_id if row is None or row.boot_id is None else row.boot_id
 
 
 def state_path(root: str, topic: str) -> str:
@@ -97,19 +119,27 @@ def encode(state: TopicState) -> bytes:
         all(min(row) >= 0 for row in rows.values()) and all(number >= 0 for number in state.partitions),
         "offsets and partition numbers in a topic's state are not negative",
     )
-    fields = {
+    apart = {
+        str(number): [state.boot_of(number), state.is_clean(number)]
+        for number, row in sorted(state.partitions.items())
+        if (row.boot_id is not None and row.boot_id != state.boot_id)
+        or (row.clean is not None and row.clean != state.clean)
+    }
+    fields: dict[str, object] = {
         "topic_id": state.topic_id,
         "boot_id": state.boot_id,
         "clean": state.clean,
         "columns": _COLUMNS,
         "partitions": rows,
     }
-    return encode_document(FORMAT_VERSION, fields)
+    if apart:
+        return encode_document(FORMAT_VERSION, fields | {"apart": apart})
+    return encode_document(_PLAIN_VERSION, fields)
 
 
 def decode(data: bytes, path: str) -> TopicState:
     """DamagedStoreError with ``path`` if malformed; UnsupportedStoreVersionError if newer than this code."""
-    fields = decode_document(data, FORMAT_VERSION, _KEYS, path)
+    fields = decode_document(data, FORMAT_VERSION, _KEYS, path, older=_OLDER)
     columns = fields["columns"]
     if columns != _COLUMNS and columns != _COLUMNS_1:
         raise damaged(path, f"its columns are {fields['columns']!r}")
@@ -128,6 +158,11 @@ def decode(data: bytes, path: str) -> TopicState:
             if len(row) == len(_COLUMNS)
             else PartitionState(row[0], row[1], row[2], row[3], row[0])
         )
+    for key, stop in table(fields.get("apart", {}), "apart", path).items():
+        number = int(key) if _PARTITION_NUMBER.fullmatch(key) else -1
+        if number not in partitions or type(stop) is not list or list(map(type, stop)) != [str, bool]:
+            raise damaged(path, f"partition {key} has {stop!r} apart, not a boot and whether it is clean")
+        partitions[number] = replace(partitions[number], boot_id=stop[0], clean=stop[1])
     return TopicState(
         text(fields["topic_id"], "topic_id", path),
         text(fields["boot_id"], "boot_id", path),
@@ -160,6 +195,21 @@ def save(fs: FileSystem, root: str, topic: str, state: TopicState) -> None:
             replace_file(fs, path, data)
     except OSError as error:
         raise from_os_error(error, "write", path) from error
+
+
+def save_row(
+    fs: FileSystem, root: str, topic: str, topic_id: str, partition: int, row: PartitionState
+) -> None:
+    """Put one partition's row in place, durable when it returns; ``row`` has a boot and whether it is clean. Rows of
+    other partitions stay as they are in the file; the caller sees to it that one row is written at a time. Errors as
+    ``load`` and ``save``."""
+    invariant(
+        row.boot_id is not None and row.clean is not None, "a partition's own row says how it was stopped"
+    )
+    known = load(fs, root, topic)
+    if known is None or known.topic_id != topic_id:
+        known = TopicState(topic_id, row.boot_id or "", False, {})
+    save(fs, root, topic, replace(known, partitions={**known.partitions, partition: row}))
 
 
 def remove(fs: FileSystem, root: str, topic: str) -> None:

@@ -23,6 +23,7 @@ from logstore.log.producers.producer_recovery import RecoveredProducers, recover
 from logstore.log.producers.producer_snapshot import SUFFIX as SNAPSHOT_SUFFIX
 from logstore.log.producers.producer_snapshot import decode_snapshot, encode_snapshot
 from logstore.log.producers.producer_state import ProducerEntry, ProducerStates
+from logstore.log.producers.row_counts import note_counts
 from logstore.log.recovery import snapshot_install
 from logstore.log.recovery.snapshot_install import LogSnapshot
 from logstore.log.segments.listing import Listing
@@ -111,6 +112,8 @@ class ReplicaLog(OwnedLog):
         """``offset`` is a batch's first."""
         self._reads.forget()
         self._held.let_go()
+        cut = [one.base_offset for one in self.segments.segments if one.next_offset > offset]
+        note_counts(self._pool.fs, self.directory, {}, gone=cut)  # else rows that go would be missed
         self.segments = truncated(self._pool, self.directory, self.segments, offset)
         self.log_end_offset = self.flushed_offset = offset
         self.unsynced_records = 0

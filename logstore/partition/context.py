@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from logstore.directory.reserve import Reserve
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.owned_log import OwnedLog
@@ -30,7 +31,7 @@ class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
     ``commit``: make logs durable up to their ends, sharing syncs;
     ``note_dirty``: a log has unsynced records from now on; ``note_owned``: some topic was taken (the housekeeper has
-    work)."""
+    work); ``reserve``: room for what frees more of it on a full disk."""
 
     root: str
     fs: FileSystem
@@ -45,6 +46,7 @@ class StoreContext:
     committer: Committer
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
+    reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own

@@ -167,7 +167,7 @@ class CoordinatorLog:
         """``slot``: the log's if the log agrees with it, else None."""
         context = self._context
         state = self._state()
-        same_boot = state is not None and state.boot_id == context.clock.boot_id()
+        same_boot = state is not None and state.boot_of(0) == context.clock.boot_id()
         # A process whose sync failed has taken its boot out of the state.
         clean = slot is not None and same_boot
         row = _NEW if state is None else state.partitions.get(0, _NEW)

@@ -9,14 +9,18 @@ from logstore.ownership.live import LiveSlot
 
 
 def row_of(log: OwnedLog) -> PartitionState:
-    """The row of an open log, as it is now."""
+    """The row of an open log, as it is now: what is committed is said as far as it is durable here."""
     return PartitionState(
         recovery_point=log.recovery_point,
         log_start_offset=log.log_start_offset,
-        high_watermark=log.flushed_offset,
+        high_watermark=min(log.high_watermark, log.flushed_offset),
         log_end_offset=log.flushed_offset,
         no_producers_at=log.producers.no_producers_at,
         cleaner_point=log.cleaner_point,
+        # After a failed sync the page cache may show what no disk holds: recovery must not trust it, so the row names
+        # no boot, which is how a power loss looks.
+        boot_id="" if log.poisoned else None,
+        clean=False if log.poisoned else None,
     )
 
 

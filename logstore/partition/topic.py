@@ -76,7 +76,7 @@ class Topic(Unshared):
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
         self._saved: TopicState | None = None  # as this process last wrote it
-        self._lease_clean = False  # whether the rows above describe cleanly closed partitions
+        self._found: TopicState | None = None  # as this owner found it: which partitions were closed in order
         self.owned = False
         self.pinned = False
         self._turn = TopicTurn()
@@ -204,10 +204,11 @@ class Topic(Unshared):
             state = None  # an earlier topic of this name
         if state is None or state != self._saved:
             self._forget_logs()
-        context.note_taken(self.name, state is None or state.clean)
+        clean = state is not None and all(map(state.is_clean, (-1, *state.partitions)))
+        context.note_taken(self.name, state is None or clean)
         self._rows = dict(state.partitions) if state is not None else {}
-        self._lease_clean = state is not None and state.clean
-        if not self._lease_clean:
+        self._found = state
+        if not clean:
             self._recover_all(state)
         self.save_state(clean=False)
 
@@ -222,13 +223,15 @@ class Topic(Unshared):
         return entry
 
     def _recover_all(self, state: TopicState | None) -> None:
-        """Every partition that has a folder. Many at a time where threads are allowed: each waits for a few
-        syncs, and the file system commits those of all together."""
+        """Every partition that has a folder and was not closed in order. Many at a time where threads are allowed:
+        each waits for a few syncs, and the file system commits those of all together."""
         context = self._context
-        same_boot = state is not None and state.boot_id == context.clock.boot_id()
 
         def recover(partition: int) -> None:
+            if state is not None and state.is_clean(partition):
+                return
             directory = context.partition_directory(self.name, partition)
+            same_boot = state is not None and state.boot_of(partition) == context.clock.boot_id()
             if partition in self._rows or folder_is_mine(context.fs, directory, self.entry.topic_id):
                 self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
             elif state is None:
@@ -403,14 +406,9 @@ class Topic(Unshared):
             context = self._context
             context.locks.check(now=True)
             rows = dict(self._rows)
-            poisoned = False
             for partition, log in tuple(self._logs.items()):
-                poisoned = poisoned or log.poisoned
                 rows[partition] = row_of(log)
-            # After a failed sync the page cache may show what no disk holds: recovery must not trust it,
-            # so the state names no boot, which is how a power loss looks.
-            boot_id = "" if poisoned else context.clock.boot_id()
-            state = TopicState(self.entry.topic_id, boot_id, clean and not poisoned, rows)
+            state = TopicState(self.entry.topic_id, context.clock.boot_id(), clean, rows)
             topic_state.save(context.fs, context.root, self.name, state)
             self._saved = state
 
@@ -498,7 +496,8 @@ class Topic(Unshared):
         self.entry.live_slot(partition)  # refuses a partition that the topic does not have
         directory = context.partition_directory(self.name, partition)
         row = self._rows.get(partition, _NEW)
-        clean = clean and self._lease_clean and partition in self._rows
+        found = self._found
+        clean = clean and found is not None and found.is_clean(partition) and partition in self._rows
         rules = LoadRules(
             recovery_point=(row.log_end_offset if clean else row.recovery_point) if known else None,
             log_start_offset=row.log_start_offset,

@@ -279,11 +279,13 @@ class TopicRegistry:
 
     def alter(self, name: str, change: Mapping[str, str | None]) -> None:
         self.entry(name).refuse_internal()
-        self._change(
-            lambda catalogue: catalogue.with_config(
-                name, changed_config(catalogue.topic(name).config, change)
+        self._context.check_writable()
+        with self._context.reserve.opened():
+            self._change(
+                lambda catalogue: catalogue.with_config(
+                    name, changed_config(catalogue.topic(name).config, change)
+                )
             )
-        )
 
     def delete(self, name: str) -> TopicEntry:
         """Own the topic, forget it durably, then remove its files. ``TopicLockedError`` names an owner."""
@@ -294,7 +296,8 @@ class TopicRegistry:
                 f"{name!r} is internal and cannot be deleted",
                 hint="groups can be deleted, and unused ids are",
             )
-        with topic.using():
+        context.check_writable()
+        with context.reserve.opened(), topic.using():
             entry = topic.entry
 
             def forget(catalogue: Catalogue) -> Catalogue:
@@ -314,6 +317,7 @@ class TopicRegistry:
             except LogStoreError as error:
                 logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
         topic.give_up_lock()
+        logger.info("topic %s is deleted, with %d partitions", name, entry.partitions)
         return entry
 
     # --- producers ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from logstore.directory.topic_state import (
     load,
     remove,
     save,
+    save_row,
     state_path,
 )
 from logstore.errors import (
@@ -36,12 +38,21 @@ from logstore.seams.memory_crash import RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem
 
 OFFSET = st.integers(0, 2**63 - 1)
+ROWS = st.builds(
+    PartitionState,
+    OFFSET,
+    OFFSET,
+    OFFSET,
+    OFFSET,
+    boot_id=st.none() | st.text(max_size=36),
+    clean=st.none() | st.booleans(),
+)
 STATES = st.builds(
     TopicState,
     st.text(max_size=22),
     st.text(max_size=36),
     st.booleans(),
-    st.dictionaries(st.integers(0, 2**31 - 1), st.builds(PartitionState, OFFSET, OFFSET, OFFSET, OFFSET)),
+    st.dictionaries(st.integers(0, 2**31 - 1), ROWS),
 )
 
 
@@ -61,7 +72,66 @@ def store() -> MemoryFileSystem:
 @settings(derandomize=True, deadline=None)
 @given(STATES)
 def test_round_trip(value: TopicState) -> None:
-    assert decode(encode(value), "p") == value
+    read = decode(encode(value), "p")
+    assert (read.topic_id, read.boot_id, read.clean) == (value.topic_id, value.boot_id, value.clean)
+    assert read.partitions.keys() == value.partitions.keys()
+    for number, row in value.partitions.items():
+        kept = read.partitions[number]
+        assert replace(kept, boot_id=None, clean=None) == replace(row, boot_id=None, clean=None)
+        assert (read.boot_of(number), read.is_clean(number)) == (
+            value.boot_of(number),
+            value.is_clean(number),
+        )
+
+
+def test_a_partition_that_stopped_in_another_way_says_so_itself() -> None:
+    value = state(7)
+    value = replace(
+        value, partitions={**value.partitions, 1: PartitionState(3, 0, 3, 3, boot_id="", clean=False)}
+    )
+    data = encode(value)
+    assert b'"format_version": 3,' in data
+    assert data.endswith(b', "apart": {"1": ["", false]}}\n')
+    read = decode(data, "p")
+    assert read == value
+    assert [(read.is_clean(number), read.boot_of(number)) for number in (0, 1, 2)] == [
+        (True, "boot"),
+        (False, ""),
+        (True, "boot"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "apart", [[], {"0": ["b", 1]}, {"0": ["b"]}, {"0": [None, True]}, {"9": ["b", True]}, {"00": ["b", True]}]
+)
+def test_malformed_rows_apart_are_damage(apart: object) -> None:
+    columns = ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset", "no_producers_at"]
+    fields = {"topic_id": "i", "boot_id": "b", "clean": True, "columns": [*columns, "cleaner_point"]}
+    rows = {"partitions": {"0": [1, 1, 1, 1, 1, 1]}, "apart": apart}
+    with pytest.raises(DamagedStoreError):
+        decode(encode_document(3, fields | rows), "p")
+
+
+def test_a_row_is_written_without_knowing_of_the_others() -> None:
+    fs = store()
+    mine, other = (
+        PartitionState(5, 0, 4, 5, boot_id="a", clean=False),
+        PartitionState(9, 1, 9, 9, boot_id="b", clean=True),
+    )
+    save_row(fs, "/s", "t", "id", 3, mine)
+    save_row(fs, "/s", "t", "id", 1, other)
+    save_row(fs, "/s", "t", "id", 3, replace(mine, recovery_point=6))
+    read = load(fs, "/s", "t")
+    assert read is not None
+    assert read.partitions[3].recovery_point == 6
+    assert [(read.boot_of(number), read.is_clean(number)) for number in (1, 3)] == [("b", True), ("a", False)]
+    assert read.partitions[1] == other
+    save_row(fs, "/s", "t", "another", 3, mine)
+    read = load(fs, "/s", "t")
+    assert read is not None
+    assert set(read.partitions) == {3}, "rows of an earlier topic of that name are not taken over"
+    with pytest.raises(InvariantError):
+        save_row(fs, "/s", "t", "id", 3, PartitionState(1, 1, 1, 1))
 
 
 def test_golden() -> None:
@@ -122,7 +192,7 @@ def test_malformed_fields_are_damage(change: dict[str, object]) -> None:
 
 def test_a_newer_version_is_refused() -> None:
     with pytest.raises(UnsupportedStoreVersionError):
-        decode(encode_document(3, {"clean": True}), "p")
+        decode(encode_document(4, {"clean": True}), "p")
 
 
 def test_negative_offsets_are_never_written() -> None:

@@ -398,7 +398,7 @@ TestPositionsMachine.settings = CALM
 @pytest.mark.long
 def test_the_machine_at_length() -> None:
     run_state_machine_as_test(
-        PositionsMachine, settings=settings(CALM, max_examples=3_000, stateful_step_count=80)
+        PositionsMachine, settings=settings(CALM, max_examples=800, stateful_step_count=60)
     )
 
 

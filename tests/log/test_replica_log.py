@@ -15,6 +15,7 @@ from logstore.format.batch import encode_batch, iter_headers
 from logstore.format.control import decode_control_batch
 from logstore.log.log_offsets import TermEnd
 from logstore.log.producers.producer_state import Marker, ProducerEntry
+from logstore.log.producers.row_counts import read_counts
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import exists
@@ -255,6 +256,24 @@ def test_cut_into_the_middle_of_a_batch_the_aborted_transactions_behind_it_go_to
     assert len(log.aborted(0, 9)) == 1
     log.truncate_to(2)
     assert (log.log_end_offset, log.aborted(0, 9)) == (1, [])
+
+
+def test_rows_of_the_transaction_index_that_were_cut_are_not_missed() -> None:
+    desk = ReplicaDesk()
+    log = desk.start()
+    followed(log, b"a")
+    log.advance_high_watermark(1)
+    transaction(log, b"1")
+    ended(log, False)
+    log.roll_idle()
+    assert read_counts(desk.fs, FOLDER) == {0: 1}
+    log.truncate_to(1)
+    assert read_counts(desk.fs, FOLDER) == {}
+    followed(log, b"b")
+    log.roll_idle()
+    assert log.aborted(0, 9) == []
+    again = ReplicaDesk(desk.fs.crash(KeepNothing()), boot="boot-1").start()
+    assert (again.aborted(0, 9), values(again)) == ([], [b"a", b"b"])
 
 
 def test_a_truncated_log_is_clean_no_further_than_it_goes() -> None:

@@ -83,6 +83,7 @@ class LogMachine(RuleBasedStateMachine):
         self, segment: int, interval: int, tail: int, visible: str, messages: int, codec: str, kind: str
     ) -> None:
         self.visible_after, self.flush_messages, self.kind = visible, messages, kind
+        self.segment_bytes = segment
         self.store = self.open("rw")
         self.store.create_topic(
             "t",
@@ -143,7 +144,11 @@ class LogMachine(RuleBasedStateMachine):
     def append_batches(self, parts: list[list[Row]], acks: Acks, codec: str) -> None:
         now_ms = self.clock.wall_ms()
         buffer = b"".join(encode_batch(rows, now_ms=now_ms, codec=codec) for rows in parts)
-        placed = self.log.append_batch(buffer, acks=acks)
+        try:
+            placed = self.log.append_batch(buffer, acks=acks)
+        except RecordTooLargeError:
+            assert max(len(encode_batch(rows, now_ms=now_ms)) for rows in parts) > self.segment_bytes
+            return
         self.note([row for rows in parts for row in rows], acks, placed.offset)
 
     @rule()

@@ -185,7 +185,7 @@ def test_a_failure_while_taking_over_frees_the_lock() -> None:
     assert other.partition("t", 0).append([(None, b"a")]).offset == 0
 
 
-def test_a_poisoned_topic_is_left_as_after_a_power_loss() -> None:
+def test_a_poisoned_partition_is_left_as_after_a_power_loss_and_no_other() -> None:
     world = World()
     store = world.store()
     store.create_topic("t", partitions=2)
@@ -202,11 +202,16 @@ def test_a_poisoned_topic_is_left_as_after_a_power_loss() -> None:
     assert [record.value for record in log.records(0)] == [b"durable"]
     assert store.partition("t", 1).append([(None, b"goes on")]).offset == 1
     store.close()
-    assert (world.state().clean, world.state().boot_id) == (False, "")
+    state = world.state()
+    assert [(state.is_clean(number), state.boot_of(number)) for number in (0, 1)] == [
+        (False, ""),
+        (True, "boot-0"),
+    ]
     world.fs = world.fs.crash(KeepNothing())
     store = world.store()
     log = store.partition("t", 0)
     assert log.append([(None, b"again")]).offset in (1, 2)
+    assert [one.partition for one in store.recovery_report] == [0]
     assert log.leader_epoch == 1
     assert [r.value for r in store.partition("t", 1).records(0)] == [b"fine", b"goes on"]
 

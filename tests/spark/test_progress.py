@@ -36,6 +36,11 @@ def test_a_log_that_became_shorter_is_not_behind() -> None:
     assert source_metrics(Source(offset(p0=5), offset(p0=3)))["maxOffsetsBehindLatest"] == "0"
 
 
+def test_another_kind_of_source_has_none() -> None:
+    assert source_metrics(Source("5", None)) == {}  # of the rate source
+    assert source_metrics(Source('{"t": {"0": 5}}', '{"t": {"0": 9}}')) == {}  # of the Kafka source
+
+
 def test_without_offsets_there_are_none() -> None:
     assert source_metrics(Source(None, offset(p0=1))) == {}
     assert source_metrics(Source(offset(p0=1), None)) == {}

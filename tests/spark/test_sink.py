@@ -138,6 +138,32 @@ def test_a_task_that_fails_leaves_no_file(
     assert staged(root) == []
 
 
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "row"),
+    [
+        (rows("v"), (None, b"v")),
+        (rows("v" * (2 << 20), key=[b"k"]), (b"k", b"v" * (2 << 20))),
+        (
+            rows("v", key=[b"k"], headers=pa.array([[{"key": None, "value": b"1"}]], HEADERS)),
+            (b"k", b"v", [(None, b"1")]),
+        ),
+    ],
+    ids=["no key", "size", "header without a name"],
+)
+def test_the_sink_refuses_what_a_producer_refuses(root: Path, bad: pa.RecordBatch, row: Any) -> None:
+    with logstore.open(root) as store:
+        store.create_topic("compacted", config={"cleanup.policy": "compact"})
+        with store.producer() as producer, pytest.raises(logstore.LogStoreError) as theirs:
+            producer.send_many("compacted", [row])
+    with pytest.raises(logstore.LogStoreError) as ours:
+        TaskSink(options(root, topic="compacted")).stage([bad], Attempt(QUERY, 0, 0, 0))
+    assert (type(ours.value), str(ours.value)) == (type(theirs.value), str(theirs.value))
+    assert staged(root) == []
+
+
 def test_a_task_without_rows_has_a_message_and_no_file(root: Path) -> None:
     made = TaskSink(options(root)).stage([], Attempt(QUERY, 0, 0, 0))
     assert made == Staged(QUERY, None)

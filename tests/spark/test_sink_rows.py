@@ -108,6 +108,13 @@ def test_all_fields() -> None:
     assert rows_of(found.slice(1, 3)) == expected[1:]
 
 
+def test_times_are_cut_to_the_millisecond_before_them() -> None:
+    """As Spark's Kafka sink cuts them, before 1970 too."""
+    times = pa.array([1_500, 500, 0, -1, -500, -1_000, -1_001], pa.timestamp("us", tz="UTC"))
+    found = pa.record_batch({"value": pa.array([b"v"] * 7), "timestamp": times})
+    assert [row[3] for row in rows_of(found)] == [1, 0, 0, -1, -1, -1, -2]
+
+
 def test_the_fewest_fields() -> None:
     assert rows_of(batch("value BINARY", [{"value": b"1"}, {"value": None}])) == [(None, b"1"), (None, None)]
     headed = batch("value STRING, headers HEADERS", [{"value": "1", "headers": []}])

@@ -35,7 +35,7 @@ from logstore.seams.fs import FileSystem, exists
 logger = logging.getLogger(__name__)
 
 _ROOT_NAMES = re.compile(
-    r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.locks.*|lost\+found"
+    r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.reserve|\.locks.*|lost\+found"
     r"|\.cache|\.staging"  # what layers above keep beside the logs: may go at any time, is no part of a backup
 )
 _LOOKS = 3  # at what seems wrong while somebody is at work
@@ -255,7 +255,7 @@ def partition_facts(
     gaps_allowed = "compact" in entry.config.get("cleanup.policy", "delete")
     if state is None:
         return PartitionFacts(topic_id=entry.topic_id, gaps_allowed=gaps_allowed)
-    same_boot = state.boot_id == boot_id
+    same_boot = state.boot_of(partition) == boot_id
     row = state.partitions.get(partition)
     if row is None:  # first opened by an owner that wrote no state since
         return PartitionFacts(
@@ -263,7 +263,7 @@ def partition_facts(
         )
     return PartitionFacts(
         topic_id=entry.topic_id,
-        clean=state.clean,
+        clean=state.is_clean(partition),
         same_boot=same_boot,
         recovery_point=row.recovery_point,
         log_start_offset=row.log_start_offset,

@@ -255,7 +255,7 @@ class _Salvage:
         rows: dict[int, PartitionState] = {}
         for partition in range(topic.partitions):
             known = state.partitions.get(partition) if state is not None else None
-            clean = state is not None and state.clean
+            clean = state is not None and state.is_clean(partition)
             rows[partition] = self._copy_partition(topic, partition, known, clean)
             self.report.partitions += 1
         copied = TopicState(topic.topic_id, self._clock.boot_id(), True, rows)

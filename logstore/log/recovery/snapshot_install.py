@@ -20,6 +20,7 @@ from logstore.errors import CorruptBatchError
 from logstore.log.checkpoints import encode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.producers.producer_snapshot import SUFFIX, decode_snapshot
+from logstore.log.producers.row_counts import note_counts, read_counts
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.listing import Listing
 from logstore.log.segments.segment import LOG_SUFFIX, file_name
@@ -84,6 +85,7 @@ def carry_out(pool: FilePool, directory: str, snapshot: LogSnapshot) -> None:
     fs = pool.fs
     pool.forget(directory)
     listing = Listing.of(fs.listdir(directory), directory)
+    note_counts(fs, directory, {}, gone=read_counts(fs, directory))
     for base in reversed(listing.bases):
         fs.remove(f"{directory}/{file_name(base, LOG_SUFFIX)}")
     for base, suffix in sorted(listing.indexes):
