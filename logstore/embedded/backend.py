@@ -178,7 +178,7 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     def _with_names(self, steps: Steps[list[CompactedPartition]]) -> Steps[list[CompactedPartition]]:
         done = yield from steps
-        return [self.transactions.office.with_names(row) for row in done]
+        return [self.transactions.admin.with_names(row) for row in done]
 
     def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
         self._context.check_writable()
