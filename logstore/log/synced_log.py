@@ -281,6 +281,7 @@ class SyncedLog:
             failure = from_os_error(error, "sync the indexes of", segment.path())
             self._poison(failure)
             raise PartitionPoisonedError(f"{self.where} accepts nothing more: {failure.message}") from error
+        segment.count_aborted()
 
     def _sync_segment(self, segment: Segment) -> None:
         try:
