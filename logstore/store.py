@@ -172,7 +172,7 @@ class LogStore(StoreClient):
             lambda: self._registry.look_for_changes(),
             lambda: self._keeper,
             lambda: self._cleaning.cleaner,
-            lambda: self._backend.transactions.keeper,
+            lambda: self._backend.transactions.reaper,
             lambda: self._backend.groups.expiry,
             lambda: self._context.locks.any_wanted(),
             threads=threads,
@@ -195,7 +195,7 @@ class LogStore(StoreClient):
             self._registry,
             self._keeper,
             self._cleaning.kit,
-            self._backend.transactions.keeper.step,
+            self._backend.transactions.reaper.step,
             self._backend.groups.expiry,
             before_close_s=arguments.seconds(before_close_s, "maintenance_s"),
         )

@@ -325,7 +325,7 @@ class Admin:
             for at in partitions
         ]
         if not dry_run and after:
-            # Refused by the coordinator, too, should somebody join at this very moment.
+            # Refused by the coordinator, too, should a member join at this very moment.
             offsets = {where: OffsetAndMetadata(offset) for where, offset in after.items()}
             self._backend.commit_offsets(group, offsets)
         return moves

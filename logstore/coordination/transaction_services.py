@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.coordinator import Coordinator, Coordinators
 from logstore.coordination.transaction_admin import TransactionAdmin
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
@@ -16,23 +16,24 @@ from logstore.partition.topic_registry import TopicRegistry
 
 
 class TransactionServices:
-    """``room``: open ids; ``keeper``: the housekeeper's part; ``office``: the administrator's."""
+    """``manager``: open ids; ``reaper``: the housekeeper's part; ``admin``: the administrator's."""
 
     def __init__(
         self,
         context: StoreContext,
         registry: TopicRegistry,
         producer_ids: ProducerIds,
-        offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
+        offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
         ends: EndOffsetCache,
+        coordinators: Coordinators,
     ) -> None:
-        self.room = TransactionManager(context, registry, producer_ids, offsets, ends)
-        self.keeper = TransactionReaper(self.room)
-        self.office = TransactionAdmin(context, registry, self.room, offsets)
+        self.manager = TransactionManager(context, registry, producer_ids, offsets, ends, coordinators)
+        self.reaper = TransactionReaper(self.manager)
+        self.admin = TransactionAdmin(context, registry, self.manager, offsets)
 
     def abandon(self) -> None:
         """As if the process had been killed: its ids are free for others."""
-        self.room.let_go()
+        self.manager.let_go()
 
     def close(self) -> None:
-        self.room.close()
+        self.manager.close()

@@ -21,6 +21,7 @@ from logstore.api.records import (
 )
 from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
+from logstore.coordination.embedded_coordinators import EmbeddedCoordinators
 from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
@@ -78,7 +79,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._registry = registry
         self._partition = partition
         ends = EndOffsetCache(registry, partition)
-        self.groups = EmbeddedGroups(context, registry, partition, ends)
+        coordinators = EmbeddedCoordinators(context, registry)
+        self.groups = EmbeddedGroups(context, registry, partition, ends, coordinators)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self.transactions = TransactionServices(
             context,
@@ -86,6 +88,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             self._producer_ids,
             lambda create: self.groups.topic(create=create),
             ends,
+            coordinators,
         )
 
     # --- metadata and admin ---
@@ -175,7 +178,7 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     def _with_names(self, steps: Steps[list[CompactedPartition]]) -> Steps[list[CompactedPartition]]:
         done = yield from steps
-        return [self.transactions.office.with_names(row) for row in done]
+        return [self.transactions.admin.with_names(row) for row in done]
 
     def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
         self._context.check_writable()

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, checked_offsets, validate_group
+from logstore.coordination.coordinator import Coordinators
 from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask
 from logstore.coordination.offset_expiry import OffsetExpiry
-from logstore.coordination.runtime import CoordinatorRuntime
-from logstore.errors import TopicExistsError, UnknownGroupError
+from logstore.errors import UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.groups import BrokerGroups
 from logstore.machine import Decision
@@ -34,34 +34,36 @@ class EmbeddedGroups:
         registry: TopicRegistry,
         partition: Callable[[str, int], PartitionLog],
         ends: EndOffsetCache,
+        coordinators: Coordinators,
     ) -> None:
         self._context = context
+        self._coordinators = coordinators
         self._registry = registry
         self._topic_id = ends.topic_id
         self._guard = threading.Lock()
         self._topic: GroupTopic | None = None
         broker = context.broker
         self._broker = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
-        self._keeper = MembershipTask(lambda: self._room, threads=context.threads)
-        self._room = GroupManager(
+        self._task = MembershipTask(lambda: self._manager, threads=context.threads)
+        self._manager = GroupManager(
             context,
             lambda create: self.topic(create=create),
             self._partition_counts,
             ends,
-            self._keeper.note_member,
+            self._task.note_member,
         )
         self.expiry = self._make_expiry(context)
 
     def _make_expiry(self, context: StoreContext) -> OffsetExpiry:
         def fresh() -> GroupTopic:
-            return CoordinatorRuntime(context, self._registry.entry(OFFSETS_TOPIC), GroupCoordinator)
+            return self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
 
         return OffsetExpiry(
             context,
             lambda: self._registry.has_seen(OFFSETS_TOPIC),
             lambda: self._topic,
             fresh,
-            lambda: bool(self._room.members()),
+            lambda: bool(self._manager.members()),
             self._topic_id,
         )
 
@@ -70,16 +72,11 @@ class EmbeddedGroups:
         with self._guard:
             if self._topic is not None:
                 return self._topic
-            entry = self._registry.catalogue.topics.get(OFFSETS_TOPIC)
-            if entry is None:
-                if not create:
-                    return None
-                try:
-                    entry = self._registry.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG, internal=True)
-                except TopicExistsError:
-                    entry = self._registry.entry(OFFSETS_TOPIC)  # another process was first
-            self._topic = CoordinatorRuntime(self._context, entry, GroupCoordinator)
-            return self._topic
+            found = self._coordinators.existing(OFFSETS_TOPIC, GroupCoordinator)
+            if found is None and create:
+                found = self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
+            self._topic = found
+            return found
 
     def _partition_counts(self) -> Mapping[str, int]:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}
@@ -87,11 +84,11 @@ class EmbeddedGroups:
     # --- members ---
 
     def join(self, group: str, request: JoinRequest) -> GroupMember:
-        return self._room.join(group, request)
+        return self._manager.join(group, request)
 
     def step(self) -> float | None:
         """What is due for the members here; seconds until more will be."""
-        return self._keeper.step()
+        return self._task.step()
 
     # --- offsets ---
 
@@ -103,7 +100,7 @@ class EmbeddedGroups:
     ) -> None:
         self._context.check_writable()
         member_id, epoch = (None, None) if member is None else member
-        self._room.commit(group, checked_offsets(offsets), member_id, epoch)
+        self._manager.commit(group, checked_offsets(offsets), member_id, epoch)
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         if self._broker is not None:
@@ -130,7 +127,7 @@ class EmbeddedGroups:
 
         if topic is not None and topic.look(lambda machine: decide(machine).records):
             topic.decide(decide)
-            self._room.refresh()
+            self._manager.refresh()
 
     # --- groups ---
 
@@ -146,7 +143,7 @@ class EmbeddedGroups:
                 (machine.describe(name), machine.committed(name, self._topic_id)) for name in machine.groups()
             ]
         )
-        dead = self._room.find_dead(topic, {one.group for one, _ in found if one.members})
+        dead = self._manager.find_dead(topic, {one.group for one, _ in found if one.members})
         summaries = []
         for one, offsets in found:
             gone = dead.get(one.group, ())  # whoever acts on the group next takes them out
@@ -161,16 +158,16 @@ class EmbeddedGroups:
         topic = self.topic(create=False)
         if topic is None:
             raise UnknownGroupError(f"group {group!r} has no committed offsets to delete")
-        self._room.without_dead(
+        self._manager.without_dead(
             group, lambda: topic.decide(lambda machine: machine.decide_delete_group(group))
         )
 
     # --- ending ---
 
     def close(self) -> None:
-        self._keeper.close()
+        self._task.close()
         self.expiry.close()
-        self._room.close()
+        self._manager.close()
         with self._guard:
             topic = self._topic
         if topic is not None:
@@ -179,4 +176,4 @@ class EmbeddedGroups:
     def abandon(self) -> None:
         """As if the process had been killed: the members' locks are free."""
         self.expiry.close()
-        self._room.close()
+        self._manager.close()

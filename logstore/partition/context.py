@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from logstore.directory.reserve import Reserve
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
@@ -23,10 +22,6 @@ from logstore.partition.data_waiters import LiveWatch
 from logstore.partition.partition import Partition
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
-
-if TYPE_CHECKING:
-    from logstore.partition.coordinator_log import CoordinatorLog
-
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +53,6 @@ class StoreContext:
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
     offsets_retention_s: float = 7 * 86_400.0  # of groups without members; Kafka's offsets.retention.minutes
     recovered: list[RecoveredPartition] = field(default_factory=list)
-    shared_logs: dict[str, CoordinatorLog] = field(default_factory=dict)  # of internal topics, by topic id
-    shared_logs_lock: Lock = field(default_factory=Lock)
     closed: bool = False
     forked: bool = False
     commit: Callable[[list[tuple[OwnedLog, int]]], None] = field(init=False)
