@@ -121,7 +121,9 @@ class TransactionAdmin:
         names = sorted(catalogue.topics) if topics is None else [*topics]
         found = []
         for name in names:
-            for partition in range(catalogue.topic(name).partitions):
+            broker = self._context.broker
+            count = catalogue.topic(name).partitions
+            for partition in range(count) if broker is None else broker.partitions(name):
                 hanging = self._look_at(TopicPartition(name, partition))
                 if hanging is not None:
                     found.append(hanging)
