@@ -274,6 +274,7 @@ class LogStore(StoreClient):
                 )
             context.reserve.keep()
             deletion.resume(self.fs, self.root, catalogue)
+            deletion.sweep_temporaries(self.fs, self.root, catalogue.topics)
         finally:
             context.locks.release(CATALOGUE_SLOT)
         return TopicRegistry(context, file, catalogue)
