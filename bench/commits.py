@@ -18,7 +18,6 @@ from logstore.format.batch import encode_batch
 from logstore.groups.offset_values import OffsetValue, encode_value
 from logstore.groups.offsets import OffsetStore, encode_key
 from logstore.log.append_validation import own_batch
-from logstore.partition.coordinator_log import shared_log
 from logstore.seams.fs import OsFile
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -154,7 +153,7 @@ def _load(bench: Bench) -> Iterator[Row]:
 
 
 def _fill(store: Any, records: int, batch: int, keys: int) -> None:
-    log = shared_log(store._context, store._registry.entry(OFFSETS))
+    log = store._registry.coordinator_logs.of(store._registry.entry(OFFSETS))
     encoded = [encode_key(f"group-{number // 1000}", ours.TOPIC, number % 1000) for number in range(keys)]
     with log.held(30) as held:
         ready = []

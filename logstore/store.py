@@ -22,6 +22,7 @@ from logstore.directory.layout import (
     make_root,
     missing_store,
 )
+from logstore.directory.reserve import Reserve, reserve_size
 from logstore.embedded.backend import EmbeddedBackend
 from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
@@ -77,6 +78,8 @@ class LogStore(StoreClient):
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
     ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
     ``maintenance_s``: how long ``close`` may go on with retention and compaction that is due; 0: not at all.
+    ``reserve_bytes``: room that is kept on the disk for deleting and retaining once it is full; 0 keeps none. None:
+    128 KiB, none in memory.
 
     ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
     ``threads=False`` nothing runs in the background, and ``step()`` does what is due.
@@ -101,6 +104,7 @@ class LogStore(StoreClient):
         cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
         offsets_retention_s: float = 7 * 86_400.0,
         maintenance_s: float = 0.5,
+        reserve_bytes: int | None = None,
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         locks: Locks | None = None,
@@ -142,6 +146,7 @@ class LogStore(StoreClient):
             committer=self._committer,
             note_dirty=self._housekeeper.note_dirty,
             note_owned=self._housekeeper.note_owned,
+            reserve=Reserve(self.fs, self.root, reserve_size(reserve_bytes, on_disk=locks is None)),
             threads=threads,
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
@@ -262,6 +267,7 @@ class LogStore(StoreClient):
                 context.live = LiveFile(
                     f"{self.root}/.live", self._clock.boot_id(), writable=True, access=self.fs.access
                 )
+            context.reserve.keep()
             deletion.resume(self.fs, self.root, catalogue)
         finally:
             context.locks.release(CATALOGUE_SLOT)

@@ -86,7 +86,8 @@ class SharedWorld(Generic[Machine]):
             lock_timeout_s=0.1,
             **self.settings,
         )
-        return store, CoordinatorRuntime(store._context, self.entry(store), self.make)
+        log = store._registry.coordinator_logs.of(self.entry(store))
+        return store, CoordinatorRuntime(store._context, log, self.make)
 
     def entry(self, store: LogStore) -> TopicEntry:
         topics = store._registry.catalogue.topics

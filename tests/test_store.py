@@ -168,7 +168,7 @@ def test_open_makes_a_store_and_finds_it_again(tmp_path: Path) -> None:
     assert repr(store) == f"LogStore({str(path)!r}, closed)"
     with logstore.open(str(path), "r") as store:
         assert values(store) == [b"a"]
-    assert {"topics.json", ".state", ".live", ".locks", "t-0"} == set(os.listdir(path))
+    assert {"topics.json", ".state", ".live", ".locks", ".reserve", "t-0"} == set(os.listdir(path))
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from logstore.api.records import (
 )
 from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import TransactionLease
-from logstore.types import Acks, Isolation, OffsetAndMetadata, TopicPartition
+from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 
 
 class DataPlane(Protocol):
@@ -73,6 +73,12 @@ class DataPlane(Protocol):
     ) -> dict[TopicPartition, ListedOffset]:
         """earliest: log start offset; latest: high watermark, or last stable offset for read_committed;
         a timestamp: the first offset whose record is at least that new."""
+        ...
+
+    def describe_partitions(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionDescription]:
+        """All offsets of each log at one moment, its segments and its size."""
         ...
 
     # --- producers and transactions ---

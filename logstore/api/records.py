@@ -11,12 +11,14 @@ from logstore.types import Buffer
 
 class ProduceItem(NamedTuple):
     """One encoded batch (record batch v2, base offset ignored) for one partition. ``header``: the batch's, of
-    who encoded it right here, so that a backend in this process need not parse and prove it; None: unknown."""
+    who encoded it right here, so that a backend in this process need not parse and prove it; None: unknown.
+    ``expected_offset``: append only if the log ends there, else OffsetMismatchError."""
 
     topic: str
     partition: int
     batch: bytes
     header: BatchHeader | None = None
+    expected_offset: int | None = None
 
 
 class ProduceResult(NamedTuple):
@@ -31,13 +33,17 @@ class ProduceResult(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """Read from ``offset``; ``leader_epoch`` is that of the last record read before it (-1: unknown)."""
+    """Read from ``offset``; ``leader_epoch`` is that of the last record read before it (-1: unknown).
+
+    ``reverse``: read the records before ``offset`` instead, the newest first batch by batch; answered at once.
+    """
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     max_bytes: int
+    reverse: bool = False
 
 
 class FetchResult(NamedTuple):
@@ -45,6 +51,10 @@ class FetchResult(NamedTuple):
 
     ``batches`` is empty when there is nothing new. A first batch larger than the limits is returned whole.
     ``next_offset``: where to read on after these batches; it passes compaction gaps and markers.
+
+    Of a reverse request: whole batches, in the log's order, that hold the records before the offset; those at or
+    behind it are to be dropped. ``next_offset`` is the first offset that they may hold, for the next request; at
+    the log's start there are no batches.
     """
 
     topic: str

@@ -35,7 +35,8 @@ def maintain(target: Target, /, names: tuple[str, ...], time_limit_s: float | No
 
     Exit codes: 0 all that was due is done, 1 something failed, 3 the time was up before all was done.
     """
-    with target.open(write=True, maintenance_s=0) as store:
+    # Without threads: what the background did meanwhile would be missing from the report.
+    with target.open(write=True, maintenance_s=0, threads=False) as store:
         report = store.maintain(names or None, time_limit_s=time_limit_s)
     if target.as_json:
         for row in report.topics:

@@ -33,6 +33,7 @@ _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the produce
 MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
 _ACKS: dict[str, Acks] = {"0": 0, "1": 1, "all": "all"}
 _DELIVERY_TIMEOUT_MS = 40_000  # a person waits: longer than for a lock, not much longer
+_DISK_FULL_TIMEOUT_MS = 2_000  # and a full disk is one to be told of
 _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a send_many that it refuses
 
 
@@ -136,6 +137,7 @@ def produce(
         "compression": compression,
         "batch_bytes": batch_bytes,
         "delivery_timeout_ms": target.patience_ms(_DELIVERY_TIMEOUT_MS),
+        "disk_full_timeout_ms": _DISK_FULL_TIMEOUT_MS,
     }
     with target.open(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():

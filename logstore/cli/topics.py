@@ -240,6 +240,7 @@ def delete(target: Target, /, name: str, yes: bool) -> None:
 @click.option("-p", "--partition", type=int, help="Only this partition.  [default: all]")
 @click.option("--before-offset", type=int, help="Delete records before this offset; -1: all that is visible.")
 @click.option("--before-timestamp", help="Delete records before this time (ISO 8601, or ms since 1970).")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask, on a terminal.")
 @target_options
 @click.pass_obj
 def trim(
@@ -249,10 +250,12 @@ def trim(
     partition: int | None,
     before_offset: int | None,
     before_timestamp: str | None,
+    yes: bool,
 ) -> None:
     """Delete the oldest records of the topic NAME: its partitions then start later.
 
-    Readers see the new start at once, also after a restart; the files go with the next retention pass.
+    Readers see the new start at once, also after a restart; the files go when file.delete.delay.ms is over, on a
+    full disk at once.
     """
     if (before_offset is None) == (before_timestamp is None):
         raise click.UsageError("give one of --before-offset and --before-timestamp")
@@ -270,6 +273,8 @@ def trim(
             before = {place: -1 if offset is None else offset for place, offset in found.items()}
         else:
             before = dict.fromkeys(places, before_offset if before_offset is not None else -1)
+        if not yes and sys.stdin.isatty():
+            click.confirm(f"Delete the oldest records of {name!r}?", abort=True, err=True)
         moved = store.admin.delete_records(name, before)
     rows = [
         {"topic": place.topic, "partition": place.partition, "log_start_offset": start}

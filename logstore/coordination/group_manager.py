@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from logstore.api.groups import validate_group
+from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.offset_expiry import expire_offsets
-from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import (
     GroupBusyError,
     LogStoreError,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GroupTopic: TypeAlias = CoordinatorRuntime[GroupCoordinator]
+GroupTopic: TypeAlias = Coordinator[GroupCoordinator]
 
 
 class _News:

@@ -3,31 +3,61 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
 
 from logstore.api.cancellation import CancelHandle
-from logstore.api.groups import MemberView
+from logstore.api.groups import JoinRequest, MemberView
 from logstore.errors import LogStoreError, UnknownMemberError
+from logstore.groups.coordinator import GroupCoordinator
+from logstore.machine import Decision
+from logstore.seams.clock import Clock
 from logstore.types import OffsetAndMetadata, TopicPartition
 
-if TYPE_CHECKING:
-    from logstore.api.groups import JoinRequest
-    from logstore.coordination.group_manager import GroupManager
+
+class MembershipOperations(Protocol):
+    """What a member asks for: see ``GroupManager``."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def partition_counts(self) -> Callable[[], Mapping[str, int]]: ...
+
+    def act(self, decide: Callable[[GroupCoordinator, int], Decision[Any]]) -> None: ...
+
+    def commit(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member_id: str | None = None,
+        epoch: int | None = None,
+    ) -> None: ...
+
+    def is_settled(self, group: str, member_id: str) -> bool: ...
+
+    def leave(self, member: GroupMember, ended_by: LogStoreError | None = None) -> None: ...
 
 
 class GroupMember:
-    """A ``GroupMembership``. The room refreshes ``view`` after every change of the group; the keeper beats.
+    """A ``GroupMembership``. The manager refreshes ``view`` after every change of the group; the task
+    beats.
 
     ``polled_s``: when the consumer last asked for records; ``next_beat_s``: monotonic times; ``abandoned``: its
     consumer was dropped.
     """
 
     def __init__(
-        self, room: GroupManager, group: str, request: JoinRequest, member_id: str, slot: int, now_s: float
+        self,
+        manager: MembershipOperations,
+        group: str,
+        request: JoinRequest,
+        member_id: str,
+        slot: int,
+        now_s: float,
     ) -> None:
-        self._room = room
-        self._monotonic_s = room.clock.monotonic_s
+        self._manager = manager
+        self._monotonic_s = manager.clock.monotonic_s
         self.group = group
         self.request = request
         self.member_id = member_id
@@ -47,7 +77,7 @@ class GroupMember:
         return self._ended_by
 
     def show(self, view: MemberView | None, ended_by: LogStoreError | None = None) -> bool:
-        """Called by the room. Whether this is news."""
+        """Called by the manager. Whether this is news."""
         if self._ended_by is not None or view == self._view:
             return False
         self._view = view
@@ -56,17 +86,17 @@ class GroupMember:
         return True
 
     def is_settled(self) -> bool:
-        return self._view is None or self._room.is_settled(self.group, self.member_id)
+        return self._view is None or self._manager.is_settled(self.group, self.member_id)
 
     def sync(self, owned: Collection[TopicPartition], epoch: int) -> None:
-        self._room.act(
+        self._manager.act(
             lambda machine, now_ms: machine.decide_sync(self.group, self.member_id, epoch, owned, now_ms)
         )
 
     def update(self, topics: Collection[str]) -> None:
-        view, facts = self._view, self._room.partition_counts()
+        view, facts = self._view, self._manager.partition_counts()
         if view is not None:
-            self._room.act(
+            self._manager.act(
                 lambda machine, now_ms: machine.decide_update(
                     self.group, self.member_id, view.epoch, topics, facts, now_ms
                 )
@@ -75,7 +105,7 @@ class GroupMember:
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], epoch: int) -> None:
         if self._ended_by is not None:
             raise self._ended_by
-        self._room.commit(self.group, offsets, self.member_id, epoch)
+        self._manager.commit(self.group, offsets, self.member_id, epoch)
 
     def polled(self) -> None:
         self.polled_s = self._monotonic_s()
@@ -95,7 +125,7 @@ class GroupMember:
             handle.cancel()
 
     def leave(self) -> None:
-        self._room.leave(self)
+        self._manager.leave(self)
 
     def abandon(self) -> None:
-        self.abandoned = True  # the keeper sees it at its next step
+        self.abandoned = True  # the task sees it at its next step

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.coordinator import Coordinator
 from logstore.errors import LogStoreError, TopicLockedError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offset_values import TopicIds
@@ -22,7 +22,7 @@ from logstore.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-GroupTopic: TypeAlias = CoordinatorRuntime[GroupCoordinator]
+GroupTopic: TypeAlias = Coordinator[GroupCoordinator]
 
 # Between two looks; as Kafka's offsets.retention.check.interval.ms.
 EXPIRY_S: Final = 600.0
@@ -35,7 +35,7 @@ def expire_offsets(
     topic: GroupTopic, context: StoreContext, topic_ids: TopicIds, patience_s: float | None = None
 ) -> int:
     """Forget what has expired, and what is of topics that are gone; how many offsets expired. ``patience_s``: as
-    ``CoordinatorRuntime.decide``; and its errors."""
+    ``Coordinator.decide``; and its errors."""
     retention_ms = int(context.offsets_retention_s * 1000)
 
     def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:

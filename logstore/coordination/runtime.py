@@ -17,7 +17,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from logstore.coordination.commit_queue import CommitQueue, Request
 from logstore.coordination.followed_machine import FollowedMachine
-from logstore.directory.catalogue import TopicEntry
 from logstore.errors import CorruptBatchError, LogStoreError, OutcomeUnknownError, StorageError, from_os_error
 from logstore.format.batch import encode_batch
 from logstore.format.varint import INT32_MAX
@@ -27,7 +26,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.producer_state import SEQUENCE_MASK, Marker
 from logstore.machine import Change, Decision, StateMachine, TransactionalWriter
 from logstore.partition.context import StoreContext
-from logstore.partition.coordinator_log import CoordinatorLog, damaged, shared_log
+from logstore.partition.coordinator_log import CoordinatorLog, damaged
 
 Reply = TypeVar("Reply")
 Machine = TypeVar("Machine", bound=StateMachine)
@@ -37,16 +36,18 @@ _LARGEST_GROUP: Final = 256  # requests that share a sync: more would keep the f
 
 
 class CoordinatorRuntime(Generic[Machine]):
-    """One-partition internal topic with the state machine that its records feed. Thread-safe.
+    """``Coordinator`` on an internal topic of one partition, which its processes write by turns. Thread-safe.
 
     ``make_machine``: an empty machine; it is replayed from the start if records that were seen are lost.
     ``groups``: how often several requests shared a sync.
     """
 
-    def __init__(self, context: StoreContext, entry: TopicEntry, make_machine: Callable[[], Machine]) -> None:
+    def __init__(
+        self, context: StoreContext, log: CoordinatorLog, make_machine: Callable[[], Machine]
+    ) -> None:
         self._context = context
-        self._log: CoordinatorLog = shared_log(context, entry)
-        self._slot = entry.live_slot(0)
+        self._log = log
+        self._slot = log.entry.live_slot(0)
         self._followed: FollowedMachine[Machine] = FollowedMachine(make_machine)
         self._mutex = Lock()  # around the machine; taken last
         self._line: CommitQueue[OwnedLog] = CommitQueue()
@@ -64,13 +65,7 @@ class CoordinatorRuntime(Generic[Machine]):
     def decide(
         self, decide: Callable[[Machine], Decision[Reply]], *, patience_s: float | None = None
     ) -> Reply:
-        """Run ``decide`` on the newest state, make its records durable, replay them, give its reply.
-
-        ``decide`` may be called by another thread that waits for the same; it must not wait for anything, nor
-        use this topic. ``patience_s``: how long to wait for the topic's lock, else ``lock_timeout_s``.
-        Errors: those of ``decide``, ``TopicLockedError``, ``DiskFullError``, ``StorageError``,
-        ``OutcomeUnknownError``; ``ProducerFencedError``, ``TransactionStateError`` for a producer's records.
-        """
+        """See ``Coordinator``. The decisions of several threads share a batch and a sync."""
 
         def work(log: OwnedLog, request: Request[OwnedLog]) -> Reply:
             decision = decide(self._followed.machine)
@@ -120,12 +115,7 @@ class CoordinatorRuntime(Generic[Machine]):
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
     ) -> None:
-        """Append the marker that ends the producer's transaction in this topic, durably, and replay it.
-
-        ``epoch`` is above that of the transaction; the next one may run under it. May be repeated, and may come
-        late: where that epoch is known the marker is, and nothing is done. Errors: ``ProducerFencedError`` (a newer
-        epoch is known), ``CoordinatorFencedError``, and those of ``decide``.
-        """
+        """See ``Coordinator``."""
 
         def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
             if _may_be_open(log, producer_id, epoch):
@@ -134,8 +124,7 @@ class CoordinatorRuntime(Generic[Machine]):
         self._submit(work)
 
     def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
-        """Abort what the producer has open since ``start_offset``, under the transaction's own ``epoch``.
-        ``TransactionStateError``: that is not open (any more); and the errors of ``end_transaction``."""
+        """See ``Coordinator``."""
 
         def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
             self._end(log, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)

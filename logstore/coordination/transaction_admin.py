@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from logstore.api.transactions import HangingTransaction, TransactionSummary
-from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_markers import OFFSETS_PLACE
 from logstore.errors import (
@@ -43,7 +43,7 @@ class TransactionAdmin:
         context: StoreContext,
         registry: TopicRegistry,
         room: TransactionManager,
-        offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
+        offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
     ) -> None:
         self._context = context
         self._registry = registry

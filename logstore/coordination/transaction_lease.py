@@ -10,8 +10,11 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Protocol
 
+from logstore.api.groups import MemberIdentity
+from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_markers import OFFSETS_PLACE
 from logstore.errors import (
     LogStoreError,
@@ -23,14 +26,59 @@ from logstore.errors import (
 )
 from logstore.machine import TransactionalWriter
 from logstore.ownership.transactional_id_lock import TransactionalIdLock
-from logstore.transactions.coordinator import EndedTransaction, InitReply, TransactionState
+from logstore.transactions.coordinator import (
+    EndedTransaction,
+    InitReply,
+    TransactionCoordinator,
+    TransactionState,
+)
 from logstore.types import OffsetAndMetadata, TopicPartition
 
-if TYPE_CHECKING:
-    from logstore.api.groups import MemberIdentity
-    from logstore.coordination.transaction_manager import TransactionManager
-
 logger = logging.getLogger(__name__)
+
+
+class TransactionOperations(Protocol):
+    """What a lease asks for: see ``TransactionManager``."""
+
+    def now_ms(self) -> int: ...
+
+    def coordinator(self) -> Coordinator[TransactionCoordinator]: ...
+
+    def guard(self, transactional_id: str) -> AbstractContextManager[None]: ...
+
+    def forget(self, lease: EmbeddedTransactionLease) -> None: ...
+
+    def initialise(
+        self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
+    ) -> InitReply: ...
+
+    def is_spent(self, epoch: int) -> bool: ...
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        writer: TransactionalWriter,
+        places: Collection[TopicPartition],
+        marked: EndedTransaction | None,
+    ) -> None: ...
+
+    def send_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        writer: TransactionalWriter,
+        member: MemberIdentity | None,
+    ) -> None: ...
+
+    def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None: ...
+
+    def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None: ...
+
+    def state_of(self, transactional_id: str) -> TransactionState | None: ...
+
+    def outcome_of(self, transactional_id: str, producer_id: int, epoch: int) -> bool | None: ...
+
+    def moved_on(self, lease: EmbeddedTransactionLease) -> LogStoreError | None: ...
 
 
 class EmbeddedTransactionLease:
@@ -39,14 +87,14 @@ class EmbeddedTransactionLease:
 
     def __init__(
         self,
-        room: TransactionManager,
+        manager: TransactionOperations,
         transactional_id: str,
         timeout_ms: int,
         hold: TransactionalIdLock,
         reply: InitReply,
     ) -> None:
-        self._room = room
-        self._guard = room.guard(transactional_id)
+        self._manager = manager
+        self._guard = manager.guard(transactional_id)
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.hold: TransactionalIdLock | None = hold
@@ -68,10 +116,10 @@ class EmbeddedTransactionLease:
             self._ended_by = None
             if self.unfinished is not None:
                 self._finish(self.unfinished)
-            if self._room.is_spent(self.epoch):
+            if self._manager.is_spent(self.epoch):
                 self.tell()
                 own = (self.producer_id, self.epoch)
-                reply = self._room.initialise(self.transactional_id, self.timeout_ms, own)
+                reply = self._manager.initialise(self.transactional_id, self.timeout_ms, own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
 
     def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
@@ -87,7 +135,7 @@ class EmbeddedTransactionLease:
         wanted = tuple(sorted(places))
         writer = TransactionalWriter(self.producer_id, self.epoch)
         try:
-            self._room.add_partitions(self.transactional_id, writer, wanted, self._marked)
+            self._manager.add_partitions(self.transactional_id, writer, wanted, self._marked)
         except OutcomeUnknownError:
             self.begun = True  # it may be in
             raise
@@ -107,7 +155,9 @@ class EmbeddedTransactionLease:
             self._check_under_way()
             if OFFSETS_PLACE not in self.places:
                 self._add((OFFSETS_PLACE,))
-            self._room.send_offsets(group, offsets, TransactionalWriter(self.producer_id, self.epoch), member)
+            self._manager.send_offsets(
+                group, offsets, TransactionalWriter(self.producer_id, self.epoch), member
+            )
 
     def end(self, *, commit: bool) -> None:
         with self._guard:
@@ -140,7 +190,7 @@ class EmbeddedTransactionLease:
         TransactionAbortedError: it had not been decided. False: nothing was asked, or the log tells no more."""
         if self._doubted is None:
             return False
-        outcome = self._room.outcome_of(self.transactional_id, *self._doubted)
+        outcome = self._manager.outcome_of(self.transactional_id, *self._doubted)
         if outcome is False:
             raise TransactionAbortedError(
                 f"the transaction of {self.transactional_id!r} whose commit got no answer was aborted, by a newer "
@@ -162,8 +212,8 @@ class EmbeddedTransactionLease:
         return ended
 
     def _ask(self, commit: bool) -> EndedTransaction:
-        now_ms = self._room.now_ms()
-        return self._room.coordinator().decide(
+        now_ms = self._manager.now_ms()
+        return self._manager.coordinator().decide(
             lambda machine: machine.decide_end(
                 self.transactional_id, self.producer_id, self.epoch, commit=commit, now_ms=now_ms
             )
@@ -201,14 +251,14 @@ class EmbeddedTransactionLease:
             ) from error
 
     def _finish(self, ended: EndedTransaction) -> None:
-        self._room.finish(ended, wait=True, told=False)
+        self._manager.finish(ended, wait=True, told=False)
         self.unfinished, self._marked = None, ended
 
     def tell(self) -> None:
         """The coordinator, that the last transaction is complete. Nobody waits for that: the next one's first step
         does it, or the housekeeper."""
         if self._marked is not None:
-            self._room.tell(self._marked, self._marked.places)
+            self._manager.tell(self._marked, self._marked.places)
             self._marked = None
 
     def ended_by(self) -> LogStoreError | None:
@@ -218,7 +268,7 @@ class EmbeddedTransactionLease:
             return copy.copy(self._ended_by)
         if not self.begun:
             return None
-        error = self._room.moved_on(self)
+        error = self._manager.moved_on(self)
         return None if error is None else error
 
     def release(self) -> None:
@@ -236,11 +286,11 @@ class EmbeddedTransactionLease:
                 logger.debug("who opens %r next tells the coordinator: %s", self.transactional_id, error)
             self.let_go()
 
-    # --- for the room and the housekeeper; the guard is held ---
+    # --- for the manager and the housekeeper; the guard is held ---
 
     def let_go(self) -> TransactionalIdLock | None:
         """Nobody finds it any more, and the hold is free."""
-        self._room.forget(self)
+        self._manager.forget(self)
         hold, self.hold = self.hold, None
         if hold is not None:
             hold.release()
@@ -269,7 +319,7 @@ class EmbeddedTransactionLease:
     def finish_unfinished(self) -> None:
         """What this process can mark without waiting."""
         if self.unfinished is not None:
-            self._room.finish(self.unfinished, wait=False)
+            self._manager.finish(self.unfinished, wait=False)
             self.unfinished = None
         self.tell()
 
@@ -315,11 +365,11 @@ class EmbeddedTransactionLease:
         if isinstance(error, TransactionTimedOutError):
             self.abort_for(error)
             return error
-        moved = self._room.moved_on(self)
+        moved = self._manager.moved_on(self)
         if moved is None:
             return error
         if isinstance(moved, ProducerFencedError):
             self.fence()
-        elif (state := self._room.state_of(self.transactional_id)) is not None:
+        elif (state := self._manager.state_of(self.transactional_id)) is not None:
             self.note_aborted(state, moved)
         return moved

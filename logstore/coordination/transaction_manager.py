@@ -13,15 +13,13 @@ import weakref
 from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
-from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.coordinator import Coordinator, Coordinators
 from logstore.coordination.transaction_lease import EmbeddedTransactionLease
 from logstore.coordination.transaction_markers import MarkerWriter
-from logstore.directory.catalogue import Catalogue
 from logstore.directory.producer_ids import ProducerIds
 from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
-    TopicExistsError,
     TopicLockedError,
     TransactionAbortedError,
     UnknownTransactionError,
@@ -76,17 +74,19 @@ class TransactionManager:
         context: StoreContext,
         registry: TopicRegistry,
         producer_ids: ProducerIds,
-        offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
+        offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
         ends: EndOffsetCache,
+        coordinators: Coordinators,
     ) -> None:
         self.context = context
         self._registry = registry
         self._producer_ids = producer_ids
         self._offsets = offsets
         self._ends = ends
+        self._coordinators = coordinators
         self.markers = MarkerWriter(context, registry, lambda: offsets(True))
         self._lock = threading.Lock()
-        self._shared: CoordinatorRuntime[TransactionCoordinator] | None = None
+        self._shared: Coordinator[TransactionCoordinator] | None = None
         self._guards: weakref.WeakValueDictionary[str, _Guard] = weakref.WeakValueDictionary()
         self._leases: dict[str, EmbeddedTransactionLease] = {}
 
@@ -95,29 +95,25 @@ class TransactionManager:
 
     # --- what there is ---
 
-    def coordinator(self) -> CoordinatorRuntime[TransactionCoordinator]:
+    def coordinator(self) -> Coordinator[TransactionCoordinator]:
         """The coordinator's topic, made if it is not there."""
         shared = self.existing()
         if shared is not None:
             return shared
         self.context.check_writable()
-        try:
-            self._registry.create(TRANSACTIONS_TOPIC, 1, _CONFIG, internal=True)
-        except TopicExistsError:
-            pass  # another process was first
-        return self._attach(self._registry.catalogue)
+        return self._attach(self._coordinators.needed(TRANSACTIONS_TOPIC, _CONFIG, TransactionCoordinator))
 
-    def existing(self) -> CoordinatorRuntime[TransactionCoordinator] | None:
+    def existing(self) -> Coordinator[TransactionCoordinator] | None:
         """None while no transaction was ever begun in this store."""
-        if self._shared is None and TRANSACTIONS_TOPIC in (catalogue := self._registry.catalogue).topics:
-            return self._attach(catalogue)
-        return self._shared
+        if self._shared is not None:
+            return self._shared
+        found = self._coordinators.existing(TRANSACTIONS_TOPIC, TransactionCoordinator)
+        return None if found is None else self._attach(found)
 
-    def _attach(self, catalogue: Catalogue) -> CoordinatorRuntime[TransactionCoordinator]:
+    def _attach(self, found: Coordinator[TransactionCoordinator]) -> Coordinator[TransactionCoordinator]:
         with self._lock:
             if self._shared is None:
-                entry = catalogue.topic(TRANSACTIONS_TOPIC)
-                self._shared = CoordinatorRuntime(self.context, entry, TransactionCoordinator)
+                self._shared = found  # else another thread was first
             return self._shared
 
     def guard(self, transactional_id: str) -> _Guard:

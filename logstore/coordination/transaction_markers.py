@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.coordinator import Coordinator
 from logstore.errors import (
     FatalError,
     LogStoreError,
@@ -41,7 +41,7 @@ class MarkerWriter:
         self,
         context: StoreContext,
         registry: TopicRegistry,
-        offsets: Callable[[], CoordinatorRuntime[GroupCoordinator] | None],
+        offsets: Callable[[], Coordinator[GroupCoordinator] | None],
     ) -> None:
         self._context = context
         self._registry = registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.coordinator import Coordinator, Coordinators
 from logstore.coordination.transaction_admin import TransactionAdmin
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
@@ -23,10 +23,11 @@ class TransactionServices:
         context: StoreContext,
         registry: TopicRegistry,
         producer_ids: ProducerIds,
-        offsets: Callable[[bool], CoordinatorRuntime[GroupCoordinator] | None],
+        offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
         ends: EndOffsetCache,
+        coordinators: Coordinators,
     ) -> None:
-        self.room = TransactionManager(context, registry, producer_ids, offsets, ends)
+        self.room = TransactionManager(context, registry, producer_ids, offsets, ends, coordinators)
         self.keeper = TransactionReaper(self.room)
         self.office = TransactionAdmin(context, registry, self.room, offsets)
 

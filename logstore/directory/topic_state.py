@@ -119,12 +119,11 @@ def encode(state: TopicState) -> bytes:
         all(min(row) >= 0 for row in rows.values()) and all(number >= 0 for number in state.partitions),
         "offsets and partition numbers in a topic's state are not negative",
     )
-    apart = {
-        str(number): [state.boot_of(number), state.is_clean(number)]
-        for number, row in sorted(state.partitions.items())
-        if (row.boot_id is not None and row.boot_id != state.boot_id)
-        or (row.clean is not None and row.clean != state.clean)
-    }
+    told = sorted(
+        n for n, row in state.partitions.items() if row.boot_id is not None or row.clean is not None
+    )
+    stops = {number: (state.boot_of(number), state.is_clean(number)) for number in told}
+    apart = {str(n): [*stop] for n, stop in stops.items() if stop != (state.boot_id, state.clean)}
     fields: dict[str, object] = {
         "topic_id": state.topic_id,
         "boot_id": state.boot_id,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from logstore.api.records import ProduceItem, ProduceResult
+from logstore.arguments import whole
 from logstore.errors import LogStoreError, TopicLockedError
 from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.context import StoreContext
@@ -114,9 +115,11 @@ class Appends:
     def _append(self, item: ProduceItem, acks: Acks, until_s: float) -> PendingAppend:
         """One batch into its partition."""
         held = self._registry.get(item.topic).partition(item.partition)
-        header = item.header
+        header, expected = item.header, item.expected_offset
+        if expected is not None:
+            expected = whole(expected, "expected_offset")
         if header is None:
             batches = split_checked(item.batch, held.where)
         else:
             batches = [CheckedBatch(memoryview(item.batch), header)]
-        return held.append(batches, acks, until_s=until_s)
+        return held.append(batches, acks, expected_offset=expected, until_s=until_s)

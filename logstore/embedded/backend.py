@@ -21,6 +21,7 @@ from logstore.api.records import (
 )
 from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
+from logstore.coordination.embedded_coordinators import EmbeddedCoordinators
 from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
@@ -47,6 +48,7 @@ from logstore.types import (
     ErasureReport,
     Isolation,
     OffsetAndMetadata,
+    PartitionDescription,
     TopicDescription,
     TopicPartition,
 )
@@ -77,7 +79,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._registry = registry
         self._partition = partition
         ends = EndOffsetCache(registry, partition)
-        self.groups = EmbeddedGroups(context, registry, partition, ends)
+        coordinators = EmbeddedCoordinators(context, registry)
+        self.groups = EmbeddedGroups(context, registry, partition, ends, coordinators)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self.transactions = TransactionServices(
             context,
@@ -85,6 +88,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             self._producer_ids,
             lambda create: self.groups.topic(create=create),
             ends,
+            coordinators,
         )
 
     # --- metadata and admin ---
@@ -129,9 +133,10 @@ class EmbeddedBackend(EmbeddedTransactions):
             place: self._start_target(TopicPartition(*place), offset) for place, offset in offsets.items()
         }
         starts: dict[TopicPartition, int] = {}
-        for (name, partition), target in targets.items():
-            held = self._registry.get(name).partition(partition)
-            starts[TopicPartition(name, partition)] = held.delete_records(target)
+        with self._context.reserve.opened():
+            for (name, partition), target in targets.items():
+                held = self._registry.get(name).partition(partition)
+                starts[TopicPartition(name, partition)] = held.delete_records(target)
         return starts
 
     def _start_target(self, place: TopicPartition, offset: int) -> int:
@@ -291,15 +296,19 @@ class EmbeddedBackend(EmbeddedTransactions):
             total += len(result.batches)
             # What was read over (aborted records) is worth an answer, too: the reader goes on behind it.
             failed = failed or result.error is not None
-            failed = failed or (not result.batches and result.next_offset > request.offset)
+            failed = failed or (not result.batches and result.next_offset > request.offset) or request.reverse
             results.append(result)
         return results, failed or total >= max(min_bytes, 1)
 
     def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
-        topic, partition, offset, epoch, _ = request
+        topic, partition, offset, epoch, _, reverse = request
         self._context.check_usable()
         try:
-            fetched = self._partition(topic, partition).fetch(offset, max_bytes, isolation, epoch)
+            log = self._partition(topic, partition)
+            if reverse:
+                fetched = log.fetch_back(offset, isolation)
+            else:
+                fetched = log.fetch(offset, max_bytes, isolation, epoch)
         except LogStoreError as error:
             return FetchResult(topic, partition, b"", offset, -1, -1, -1, error)
         bounds = fetched.bounds
@@ -358,6 +367,11 @@ class EmbeddedBackend(EmbeddedTransactions):
         if record is None:
             return ListedOffset(None)
         return ListedOffset(record.offset, record.timestamp_ms, -1)
+
+    def describe_partitions(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionDescription]:
+        return {TopicPartition(*place): self._partition(*place).describe() for place in partitions}
 
     # --- producers ---
 

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, checked_offsets, validate_group
+from logstore.coordination.coordinator import Coordinators
 from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask
 from logstore.coordination.offset_expiry import OffsetExpiry
-from logstore.coordination.runtime import CoordinatorRuntime
-from logstore.errors import TopicExistsError, UnknownGroupError
+from logstore.errors import UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.groups import BrokerGroups
 from logstore.machine import Decision
@@ -34,8 +34,10 @@ class EmbeddedGroups:
         registry: TopicRegistry,
         partition: Callable[[str, int], PartitionLog],
         ends: EndOffsetCache,
+        coordinators: Coordinators,
     ) -> None:
         self._context = context
+        self._coordinators = coordinators
         self._registry = registry
         self._topic_id = ends.topic_id
         self._guard = threading.Lock()
@@ -54,7 +56,7 @@ class EmbeddedGroups:
 
     def _make_expiry(self, context: StoreContext) -> OffsetExpiry:
         def fresh() -> GroupTopic:
-            return CoordinatorRuntime(context, self._registry.entry(OFFSETS_TOPIC), GroupCoordinator)
+            return self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
 
         return OffsetExpiry(
             context,
@@ -70,16 +72,11 @@ class EmbeddedGroups:
         with self._guard:
             if self._topic is not None:
                 return self._topic
-            entry = self._registry.catalogue.topics.get(OFFSETS_TOPIC)
-            if entry is None:
-                if not create:
-                    return None
-                try:
-                    entry = self._registry.create(OFFSETS_TOPIC, 1, _OFFSETS_CONFIG, internal=True)
-                except TopicExistsError:
-                    entry = self._registry.entry(OFFSETS_TOPIC)  # another process was first
-            self._topic = CoordinatorRuntime(self._context, entry, GroupCoordinator)
-            return self._topic
+            found = self._coordinators.existing(OFFSETS_TOPIC, GroupCoordinator)
+            if found is None and create:
+                found = self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
+            self._topic = found
+            return found
 
     def _partition_counts(self) -> Mapping[str, int]:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}

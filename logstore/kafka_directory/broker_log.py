@@ -1,9 +1,10 @@
 """A partition in a Kafka broker's directory: read-only, beside the live broker or after it.
 
 Where it ends is found as the broker's own recovery finds it: from the recovery point on every batch is checked,
-and the log ends before the first bad one. A broker of several replicas shows its consumers less, up to the high
-watermark: what lies between may still be cut when a leader changes. Of a partition with one replica, whose
-high watermark is the end of its log, this shows exactly what the broker would.
+and the log ends before the first bad one. A log that ends before its own log start offset then (records were
+deleted, and what is left is damaged) is empty at that offset. A broker of several replicas shows its consumers
+less, up to the high watermark: what lies between may still be cut when a leader changes. Of a partition with one
+replica, whose high watermark is the end of its log, this shows exactly what the broker would.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class BrokerLog(ReadOnlyLog):
         self._not_here = not_here
         self._stats: dict[tuple[int, bool], tuple[FileStat, BrokerSegment]] = {}
         self._checked: tuple[BrokerSegment, int, int] | None = None  # all before (segment, position) is good
+        self._dropped: dict[tuple[int, bool], FileStat] | None = None  # files that end before the log's start
 
     # --- where it starts and ends ---
 
@@ -65,15 +67,32 @@ class BrokerLog(ReadOnlyLog):
 
     def _scan_end(self, state: PartitionState | None) -> int:
         point = state.recovery_point if state is not None else 0
+        start = state.log_start_offset if state is not None else 0
         for attempt in range(_TRIES):
             try:
                 end = self._scan_from(point, last_try=attempt == _TRIES - 1)
             except FileNotFoundError:
                 end = None  # swapped or removed since it was listed
-            if end is not None:
+            if end is not None and end >= start:
                 return end
+            if (
+                end is not None and attempt > 0
+            ):  # the listing is younger than the checkpoint was when it was read
+                return self._drop_all(start)
             self._look_again()
         raise self._too_fast()
+
+    def _drop_all(self, start: int) -> int:
+        """What the broker does at its start with a log that ends before its log start offset: the segments, the
+        epochs and the producers are dropped, and the log goes on, empty, at ``start``."""
+        self._dropped = {place: seen for place, (seen, _) in self._stats.items()}
+        self.segments = SegmentList()
+        self._replay = self._checked = None
+        return start
+
+    def _stable_end(self, state: PartitionState | None, end: int) -> int:
+        """As of any log; never before its start, whatever of an open transaction was deleted."""
+        return max(super()._stable_end(state, end), min(self._first_offset(state), end))
 
     def _scan_from(self, point: int, *, last_try: bool) -> int | None:
         """The end of the log; None if a segment other than the last looks bad and may just be in a swap."""
@@ -121,6 +140,8 @@ class BrokerLog(ReadOnlyLog):
     def epoch_table(self) -> Epochs:
         """As of any log; a broker makes the file empty, and fills it with the first epoch."""
         path = f"{self.directory}/{EPOCHS_FILE}"
+        if self._dropped is not None:
+            return Epochs()
         try:
             return Epochs() if self._fs.stat(path).size == 0 else super().epoch_table()
         except FileNotFoundError:
@@ -141,7 +162,11 @@ class BrokerLog(ReadOnlyLog):
             stats = self._listed(last_try=attempt == _TRIES - 1)
             if stats is not None:
                 self._stats = stats
-                self.segments = SegmentList([segment for _, segment in stats.values()])
+                if self._dropped != {place: seen for place, (seen, _) in stats.items()}:
+                    self._dropped = None
+                self.segments = SegmentList(
+                    [] if self._dropped is not None else [segment for _, segment in stats.values()]
+                )
                 return
         raise self._too_fast()
 
@@ -190,6 +215,7 @@ class BrokerLog(ReadOnlyLog):
             segment.size, segment.next_offset = seen.size, next_offset  # the scan narrows it again
             return seen, segment
         if known is not None:
+            self._checked = None  # the broker put another file there, or its recovery cut this one
             for suffix in (".log", ".index", ".timeindex"):
                 self._pool.forget_file(made.path(suffix))
         made.size = seen.size

@@ -1,12 +1,13 @@
 """The segments in a Kafka broker's partition folder: by name, and as files that their writer may shorten.
 
-A broker's cleaner writes a new segment as `.cleaned`, renames it to `.swap` when it is complete, renames the
-segments that it replaces to `.deleted`, and takes the suffix off. One that was killed in between finishes the
-swap when it starts again; the same rule is applied here to names only, nothing is renamed:
+A broker's cleaner writes a new segment as `.cleaned`, renames its files one by one (the log first, then its
+indexes) to `.swap` when it is complete, renames the segments that it replaces to `.deleted`, and takes the suffix
+off. One that was killed in between finishes the swap when it starts again, or drops it; the same rule is applied
+here to names only, nothing is renamed:
 
 - a `.swap` segment counts in place of all segments that start within its offsets;
-- unless a `.cleaned` of the same or a smaller base is there: then not all of the new ones were complete, and
-  the old segments, still in place, count.
+- unless any file, also an index, of the same or a smaller base is still `.cleaned`: then not all of the new ones
+  were complete, and the old segments, still in place, count.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from logstore.types import Buffer
 
 SWAP_SUFFIX = ".swap"
 _LOG_NAME = re.compile(r"(\d{20})\.log(\.swap)?")
-_CLEANED_NAME = re.compile(r"(\d{20})\.log\.cleaned")
+_CLEANED_NAME = re.compile(r"(\d{20})\.[a-z]+\.cleaned")
 _MAGIC_AT = 16
 _INDEX_ROWS = 8192  # read at a time: an active index is preallocated, its rows are a small part of it
 
 
 @dataclass(slots=True)
 class BrokerListing:
-    """``bases``: segments in place, sorted; ``swapped``: complete ones whose swap was not finished."""
+    """``bases``: segments in place, sorted; ``swapped``: complete ones whose swap was not finished; ``refused``:
+    those that the broker drops, as not all of their swap was complete."""
 
     bases: list[int] = field(default_factory=list)
     swapped: list[int] = field(default_factory=list)
+    refused: list[int] = field(default_factory=list)
 
     @staticmethod
     def of(names: Iterable[str]) -> BrokerListing:
@@ -51,7 +54,9 @@ class BrokerListing:
                 unfinished.append(int(cleaned[1]))
         found.bases.sort()
         first_unfinished = min(unfinished, default=INT64_MAX + 1)
-        found.swapped = sorted(base for base in found.swapped if base < first_unfinished)
+        swaps = sorted(found.swapped)
+        found.swapped = [base for base in swaps if base < first_unfinished]
+        found.refused = [base for base in swaps if base >= first_unfinished]
         return found
 
     def counted(self, end_of: Callable[[int], int]) -> list[tuple[int, bool]]:

@@ -79,9 +79,11 @@ def _check_root(fs: FileSystem, root: str) -> Iterator[Fault]:
 
 
 def _unfinished_swaps(fs: FileSystem, folder: PartitionFolder) -> Iterator[Fault]:
-    for base in BrokerListing.of(list_folder(fs, folder.path)).swapped:
-        text = "a swap that was cut short: the broker's next start puts it in place"
-        yield Fault(f"{folder.path}/{base:020d}.log.swap", -1, "leftover", text, warning=True)
+    listing = BrokerListing.of(list_folder(fs, folder.path))
+    for bases, fate in ((listing.swapped, "puts it in place"), (listing.refused, "drops it")):
+        for base in bases:
+            text = f"a swap that was cut short: the broker's next start {fate}"
+            yield Fault(f"{folder.path}/{base:020d}.log.swap", -1, "leftover", text, warning=True)
 
 
 def _facts(

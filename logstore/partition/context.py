@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from logstore.directory.reserve import Reserve
 from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.owned_log import OwnedLog
@@ -23,10 +23,6 @@ from logstore.partition.partition import Partition
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
 
-if TYPE_CHECKING:
-    from logstore.partition.coordinator_log import CoordinatorLog
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -35,7 +31,7 @@ class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
     ``commit``: make logs durable up to their ends, sharing syncs;
     ``note_dirty``: a log has unsynced records from now on; ``note_owned``: some topic was taken (the housekeeper has
-    work)."""
+    work); ``reserve``: room for what frees more of it on a full disk."""
 
     root: str
     fs: FileSystem
@@ -50,14 +46,13 @@ class StoreContext:
     committer: Committer
     note_dirty: Callable[[OwnedLog], None]
     note_owned: Callable[[], None]
+    reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
     offsets_retention_s: float = 7 * 86_400.0  # of groups without members; Kafka's offsets.retention.minutes
     recovered: list[RecoveredPartition] = field(default_factory=list)
-    shared_logs: dict[str, CoordinatorLog] = field(default_factory=dict)  # of internal topics, by topic id
-    shared_logs_lock: Lock = field(default_factory=Lock)
     closed: bool = False
     forked: bool = False
     commit: Callable[[list[tuple[OwnedLog, int]]], None] = field(init=False)

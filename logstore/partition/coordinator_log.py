@@ -39,7 +39,7 @@ _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, lo
 
 
 class CoordinatorLog:
-    """Thread-safe. One for each internal topic of an opened store: see ``shared_log``."""
+    """Thread-safe. One for each internal topic of an opened store: see ``CoordinatorLogs``."""
 
     def __init__(self, context: StoreContext, entry: TopicEntry) -> None:
         self._context = context
@@ -312,13 +312,24 @@ class CoordinatorLog:
             self._drop()
 
 
-def shared_log(context: StoreContext, entry: TopicEntry) -> CoordinatorLog:
-    """The store's one ``CoordinatorLog`` of an internal topic."""
-    with context.shared_logs_lock:
-        found = context.shared_logs.get(entry.topic_id)
-        if found is None:
-            found = context.shared_logs[entry.topic_id] = CoordinatorLog(context, entry)
-        return found
+class CoordinatorLogs:
+    """The logs of a store's internal topics, one ``CoordinatorLog`` for each. Thread-safe."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+        self._logs: dict[str, CoordinatorLog] = {}  # by topic id
+
+    def of(self, entry: TopicEntry) -> CoordinatorLog:
+        with self._lock:
+            found = self._logs.get(entry.topic_id)
+            if found is None:
+                found = self._logs[entry.topic_id] = CoordinatorLog(self._context, entry)
+            return found
+
+    def close(self) -> None:
+        for log in list(self._logs.values()):
+            log.close()
 
 
 def damaged(topic: str, error: CorruptBatchError) -> CorruptBatchError:

@@ -6,6 +6,7 @@ makes the appends of many threads durable together. Readers need no ownership.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +22,8 @@ from logstore.partition.context import StoreContext
 from logstore.partition.data_waiters import DataWaiters
 from logstore.partition.partition import Cancel, LogReader, PendingAppend, Told
 from logstore.types import Acks
+
+logger = logging.getLogger(__name__)
 
 
 class TopicLease(Protocol):
@@ -217,9 +220,13 @@ class LocalPartition:
             log = self._topic.log(self.partition)
             # A start past the durable end would outlive the records it stands on.
             self._context.commit([(log, log.log_end_offset)])
+            start = log.log_start_offset
             if log.raise_start(before_offset):
                 self._topic.save_state()
                 log.publish()
+                logger.info(
+                    "%s: records deleted, offsets %d to %d", log.where, start, log.log_start_offset - 1
+                )
             return log.log_start_offset
 
     def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:

@@ -395,32 +395,45 @@ class PartitionLog:
         start, end = self._range(start, end_exclusive, isolation)
         return self._records_back(start, end, isolation) if reverse else self._records(start, end, isolation)
 
+    def fetch_back(
+        self, end: int, isolation: Isolation = "read_committed", start: int | None = None
+    ) -> Fetched:
+        """``fetch`` backwards: whole batches, in the log's order, that hold the records before ``end`` (those at or
+        behind it are the caller's to drop). ``next_offset``: the first offset they may hold, the next ``end``.
+        Empty at the log's start. ``OffsetOutOfRangeError``: retention has passed ``start``."""
+        self._access.check_usable()
+        reader = self._held.reader()
+        bounds = reader.bounds()
+        end = min(whole(end, "end"), limit_of(bounds, isolation))
+        first = bounds.log_start_offset if start is None else max(start, bounds.log_start_offset)
+        if end <= first:
+            if start is not None:  # retention came this far meanwhile
+                check_position(self.where, reader.epoch_table, bounds, start, -1)
+            return Fetched(b"", first, bounds)
+        try:
+            back = reader.read_back(end)
+            if reader.gapless and (back is None or back.next_offset < end):
+                # retention may have come between
+                check_position(self.where, reader.epoch_table, reader.bounds(), first, -1)
+                found = "nothing" if back is None else f"offsets up to {back.next_offset - 1}"
+                raise self._hole(found, end - 1, end)
+            if back is None:
+                return Fetched(b"", first, bounds)
+            data = back.data
+            if isolation == "read_committed":
+                data = without_aborted(data, reader.aborted(back.first_offset, end))
+        except OSError as error:
+            raise from_os_error(error, "read", self.where) from error
+        return Fetched(data, back.first_offset, bounds)
+
     def _records_back(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
         while end > start:
-            self._access.check_usable()
-            reader = self._held.reader()
-            bounds = reader.bounds()
-            first = max(start, bounds.log_start_offset)
-            if end <= first:  # retention came this far meanwhile
-                check_position(self.where, reader.epoch_table, bounds, start, -1)
-            try:
-                back = reader.read_back(end)
-                if reader.gapless and (back is None or back.next_offset < end):
-                    # retention may have come between
-                    check_position(self.where, reader.epoch_table, reader.bounds(), start, -1)
-                    found = "nothing" if back is None else f"offsets up to {back.next_offset - 1}"
-                    raise self._hole(found, end - 1, end)
-                if back is None:
-                    return
-                data = back.data
-                if isolation == "read_committed":
-                    data = without_aborted(data, reader.aborted(back.first_offset, end))
-            except OSError as error:
-                raise from_os_error(error, "read", self.where) from error
-            records = self._decoded(data, first, end)
+            fetched = self.fetch_back(end, isolation, start)
+            first = max(start, fetched.bounds.log_start_offset)
+            records = self._decoded(fetched.data, first, end)
             records.reverse()
             yield from records
-            end = back.first_offset
+            end = fetched.next_offset
 
     def _range(self, start: int, end_exclusive: int | None, isolation: Isolation) -> tuple[int, int]:
         self._access.check_usable()

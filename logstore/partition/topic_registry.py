@@ -27,7 +27,7 @@ from logstore.format.batch import decode_batches
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
-from logstore.partition.coordinator_log import shared_log
+from logstore.partition.coordinator_log import CoordinatorLogs
 from logstore.partition.coordinator_log_cleaning import SharedCleaning
 from logstore.partition.topic import Topic
 
@@ -56,6 +56,7 @@ class TopicRegistry:
         self._open: dict[str, Topic] = {}
         self._retained = _retained_names(catalogue)
         self._compacted = _compacted_names(catalogue)
+        self.coordinator_logs = CoordinatorLogs(context)
         self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
         self._replaced = False  # the file belongs to another store than the one that was opened
@@ -183,7 +184,7 @@ class TopicRegistry:
             entry = self._catalogue.topic(name)
             found = self._shared.get(entry.topic_id)
             if found is None:
-                log = shared_log(self._context, entry)
+                log = self.coordinator_logs.of(entry)
                 found = self._shared[entry.topic_id] = SharedCleaning(self._context, log)
             return found
 
@@ -278,11 +279,13 @@ class TopicRegistry:
 
     def alter(self, name: str, change: Mapping[str, str | None]) -> None:
         self.entry(name).refuse_internal()
-        self._change(
-            lambda catalogue: catalogue.with_config(
-                name, changed_config(catalogue.topic(name).config, change)
+        self._context.check_writable()
+        with self._context.reserve.opened():
+            self._change(
+                lambda catalogue: catalogue.with_config(
+                    name, changed_config(catalogue.topic(name).config, change)
+                )
             )
-        )
 
     def delete(self, name: str) -> TopicEntry:
         """Own the topic, forget it durably, then remove its files. ``TopicLockedError`` names an owner."""
@@ -293,7 +296,8 @@ class TopicRegistry:
                 f"{name!r} is internal and cannot be deleted",
                 hint="groups can be deleted, and unused ids are",
             )
-        with topic.using():
+        context.check_writable()
+        with context.reserve.opened(), topic.using():
             entry = topic.entry
 
             def forget(catalogue: Catalogue) -> Catalogue:
@@ -313,6 +317,7 @@ class TopicRegistry:
             except LogStoreError as error:
                 logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
         topic.give_up_lock()
+        logger.info("topic %s is deleted, with %d partitions", name, entry.partitions)
         return entry
 
     # --- producers ---
@@ -332,8 +337,7 @@ class TopicRegistry:
         failures: list[LogStoreError] = []
         for shared in list(self._shared.values()):
             shared.close()
-        for log in list(self._context.shared_logs.values()):
-            log.close()
+        self.coordinator_logs.close()
         for topic in self.opened():
             try:
                 topic.release()

@@ -67,7 +67,8 @@ class Maintenance:
     def before_close(self, cleaner: Cleaner) -> None:
         """What is due, for ``before_close_s`` at the most. ``cleaner``: the background's, which no thread drives any
         more: a cleaning that is under way goes on. Nothing that fails here keeps a store from being closed."""
-        if self._before_close_s <= 0 or not self._registry.retains:
+        owned = any(topic.owned for topic in self._registry.opened())
+        if self._before_close_s <= 0 or not (owned or self._registry.retains):
             return
         try:
             report = self._pass(self._before_close_s, None, cleaner, thorough=False)
@@ -100,7 +101,7 @@ class Maintenance:
         clock = self._context.clock
         started_s = clock.monotonic_s()
         until_s = started_s + limit_s
-        by_time = self._retention.look_at_clock()
+        by_time = self._registry.retains and self._retention.look_at_clock()
         rows = {row.topic: row for row in self._retained(names, until_s, by_time)}
         expired = self._offsets.expired
         if thorough or self._expiry_is_due():
@@ -158,7 +159,9 @@ class Maintenance:
         one, so that all have their turn where time is short."""
         clock = self._context.clock
         owned = [
-            topic for topic in self._registry.opened() if topic.owned and (not names or topic.name in names)
+            topic
+            for topic in self._registry.opened()
+            if topic.owned and (names is None or topic.name in names)
         ]
         if names is None:
             others = [topic for topic in self._registry.looked_after() if not topic.owned]

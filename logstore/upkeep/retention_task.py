@@ -8,6 +8,7 @@ and the next pass retires it.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -95,9 +96,15 @@ class RetentionTask:
         if log.poisoned or _keeps_all(topic.config, log):
             return Retired()
         decision = self._decide(topic.config, log, by_time)
-        if decision.roll:
-            log.roll_idle()
-            decision = self._decide(topic.config, log, by_time)
+        if not decision.drop and not decision.roll:
+            return Retired()
+        with self._context.reserve.opened():
+            if decision.roll:
+                log.roll_idle()
+                decision = self._decide(topic.config, log, by_time)
+            return self._retire(topic, log, decision)
+
+    def _retire(self, topic: Topic, log: OwnedLog, decision: RetentionDecision) -> Retired:
         if log.raise_start(decision.log_start_offset):
             topic.save_state()
             log.publish()
@@ -154,9 +161,11 @@ class RetentionTask:
         """A pass over a topic that this process does not own, if there is something to do and no other process
         owns it either. Its next owner removes what a former one had retired."""
         if self.has_leftovers(topic) or self.would_retire(topic, by_time=by_time):
-            with borrowed(topic) as mine:
+            with self._context.reserve.opened(), borrowed(topic) as mine:
                 if mine:
-                    return self.pass_over(topic, by_time=by_time)
+                    retired = self.pass_over(topic, by_time=by_time)
+                    self.sweep()  # what may go at once makes room for the topic's state
+                    return retired
         return Retired()
 
     def has_leftovers(self, topic: Topic) -> bool:
@@ -195,11 +204,23 @@ class RetentionTask:
         return False
 
     def sweep(self) -> float | None:
-        """Remove files whose delay is over; seconds until the next are due."""
+        """Remove files whose delay is over; seconds until the next are due. On a full disk their delay is over at
+        once: a reader that had just found one of them is told that it is gone."""
+        now_s = self._context.clock.monotonic_s()
         try:
-            return self._retirement.sweep(self._context.clock.monotonic_s())
+            if self._context.reserve.is_lost and self._retirement.waiting:
+                logger.warning(
+                    "the disk of %s is full: %d retired files are removed before their file.delete.delay.ms is over",
+                    self._context.root,
+                    self._retirement.waiting,
+                )
+                now_s = math.inf
+            left_s = self._retirement.sweep(now_s)
         except OSError as error:
             raise from_os_error(error, "remove a retired file below", self._context.root) from error
+        if now_s == math.inf:
+            self._context.reserve.keep()
+        return left_s
 
 
 def _keeps_all(config: TopicConfig, log: OwnedLog) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.cli.conftest import Shell
 
@@ -203,3 +208,18 @@ def test_a_kill_in_the_middle_loses_nothing_that_was_acknowledged(shell: Shell) 
     found = [record["value"] for record in records(shell)]
     assert found == [*map(str, range(len(found) - 1)), "after"]
     assert shell.json("log", "verify")["clean"]
+
+
+def test_a_full_disk_is_told_within_seconds(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.run("topic", "create", "a")
+    write = os.pwritev
+
+    def full(fd: int, buffers: Any, position: int) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, buffers, position)
+
+    monkeypatch.setattr(os, "pwritev", full)
+    started_s = time.monotonic()
+    assert "No space left on device" in shell.run("produce", "a", stdin="x\n", code=1).stderr
+    assert time.monotonic() - started_s < 20, "a second or two, and what a busy machine adds"

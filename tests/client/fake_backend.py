@@ -26,6 +26,7 @@ from logstore.errors import (
     InvalidArgumentError,
     InvalidTimestampError,
     LogStoreError,
+    OffsetMismatchError,
     OffsetOutOfRangeError,
     ProducerBusyError,
     RecordTooLargeError,
@@ -213,6 +214,11 @@ class FakeBackend(FakeGroups):
             partitions=tuple(rows),
         )
 
+    def describe_partitions(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionDescription]:
+        return {where: self._describe(where) for where in partitions}
+
     def _describe(self, where: TopicPartition) -> PartitionDescription:
         log = self.logs[where]
         return PartitionDescription(
@@ -280,6 +286,9 @@ class FakeBackend(FakeGroups):
             self.log(item.topic, item.partition)
         except LogStoreError as error:
             return error
+        end = self.log(item.topic, item.partition).end
+        if item.expected_offset not in (None, end):
+            return OffsetMismatchError(f"the log ends at {end}", end_offset=end)
         limit = self.metadata[item.topic].max_message_bytes
         if len(item.batch) > limit:
             return RecordTooLargeError(f"a batch of {len(item.batch)} bytes, the limit is {limit}")
@@ -313,6 +322,7 @@ class FakeBackend(FakeGroups):
                     total = sum(len(result.batches) for result in results)
                     left_s = end_s - time.monotonic()
                     enough = total >= max(1, min_bytes) or any(result.error for result in results)
+                    enough = enough or any(request.reverse for request in requests)
                     if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                         return results
                     self.lock.wait(min(left_s, 0.05))
@@ -343,6 +353,11 @@ class FakeBackend(FakeGroups):
         taken: list[bytes] = []
         size = 0
         next_offset = request.offset
+        if request.reverse:
+            before = [batch for batch in log.batches if read_header(batch).base_offset < request.offset]
+            before = [batch for batch in before if read_header(batch).next_offset > log.log_start]
+            first = read_header(before[-1]).base_offset if before else log.log_start
+            return FetchResult(*where, b"".join(before[-1:]), first, log.log_start, log.end, log.end)
         for batch in log.batches[log.first_batch(request.offset) :]:
             if size + len(batch) > limit and (taken or not nothing_yet):
                 break

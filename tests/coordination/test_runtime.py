@@ -481,7 +481,9 @@ def test_a_machine_that_refuses_its_own_decision_is_made_anew() -> None:
     picky = {"done": False}
     world = World()
     store, _ = world.process()
-    shared = CoordinatorRuntime(store._context, world.entry(store), Picky)
+    shared = CoordinatorRuntime(
+        store._context, store._registry.coordinator_logs.of(world.entry(store)), Picky
+    )
     put(shared, b"k", b"1")
     with pytest.raises(InvalidRecordError, match="not this one"):
         put(shared, b"k", b"bad")

@@ -133,6 +133,9 @@ class GatedFileSystem:
     def link(self, source: str, target: str) -> None:
         self.gate.around(f"link {target}", lambda: self.inner.link(source, target))
 
+    def keep_access(self, replaced: str, replacement: str) -> None:
+        self.inner.keep_access(replaced, replacement)
+
     def remove(self, path: str) -> None:
         self.gate.around(f"remove {path}", lambda: self.inner.remove(path))
 

@@ -18,8 +18,12 @@ from logstore.errors import (
     UnknownPartitionError,
     UnsupportedMagicError,
 )
+from logstore.format.batch import encode_batch
 from logstore.kafka_directory.broker_segments import BrokerListing
+from logstore.log.inspection.verify import Totals
+from logstore.log.inspection.verify_store import verify_store
 from logstore.partition.partition_log import PartitionLog
+from logstore.seams.fs import OsFileSystem
 from tests.golden_broker import expected, row_of, unpack
 
 
@@ -147,6 +151,69 @@ def test_a_listing_by_the_cleaner_s_rule() -> None:
     half = BrokerListing.of(names("0+.swap", "40+.swap", "30+.cleaned", "0", "15", "53"))
     assert half.counted(lambda _: 15) == [(0, True), (15, False), (53, False)]
     assert BrokerListing.of(["9" * 20 + ".log", "x.log"]).bases == []
+
+
+@pytest.mark.parametrize("kind", ["log", "index", "timeindex", "txnindex"])
+def test_a_swap_counts_only_once_all_its_files_were_renamed(kind: str) -> None:
+    """A kill between the renames of `.log.cleaned` and `.index.cleaned`: the broker drops the `.swap`."""
+    names = [f"{0:020d}.log", f"{0:020d}.log.swap", f"{15:020d}.log"]
+    assert BrokerListing.of([*names, f"{0:020d}.{kind}.cleaned"]).counted(lambda _: 53) == [
+        (0, False),
+        (15, False),
+    ]
+    later = BrokerListing.of([*names, f"{1:020d}.{kind}.cleaned"])
+    assert later.counted(lambda _: 53) == [(0, True)]
+    assert later.refused == []
+
+
+def test_a_swap_that_lacks_its_index_hides_nothing(root: Path, store: logstore.LogStore) -> None:
+    first, second = segments(root, "epochs-0")
+    log = store.partition("epochs", 0)
+    due = offsets(log)
+    (root / "epochs-0" / f"{first.name}.swap").write_bytes(
+        second.read_bytes()[: len(second.read_bytes()) // 2]
+    )
+    (root / "epochs-0" / f"{0:020d}.index.cleaned").touch()
+    assert offsets(log) == due
+    found = verify_store(OsFileSystem(), str(root), "boot", Totals(), topics=["epochs"])
+    told = [fault for fault in found if fault.path.endswith(".log.swap")]
+    assert all(fault.warning for fault in told)
+    assert any(fault.message.endswith("the broker's next start drops it") for fault in told), told
+
+
+@pytest.mark.parametrize("cut", ["first", "second"])
+def test_a_log_that_recovery_cuts_below_its_start_is_empty_there(tmp_path: Path, cut: str) -> None:
+    """DeleteRecords up to 43, then damage before that offset: the broker starts an empty log at 43."""
+    root = unpack("clean", tmp_path)
+    (root / ".kafka_cleanshutdown").unlink()
+    note(root, "recovery-point-offset-checkpoint", "trimmed 0", None)
+    old, young = segments(root, "trimmed-0")
+    whole = old.read_bytes()
+    with logstore.open(root, mode="r") as store:
+        log = store.partition("trimmed", 0)
+        before = offsets(log, 43)
+        assert before[0] == 43
+        os.truncate(old, 100 if cut == "first" else len(whole))
+        if cut == "second":  # all that is left ends before the start
+            young.unlink()
+            note(root, "log-start-offset-checkpoint", "trimmed 0", 70)
+        start = 43 if cut == "first" else 70
+        for shown in (log, logstore.open(root, mode="r").partition("trimmed", 0)):
+            assert shown.bounds() == (start, start, start, start, -1)
+            assert offsets(shown, start) == []
+            assert list(shown.records(start, reverse=True)) == []
+            assert (shown.describe().segments, shown.describe().size_bytes) == (0, 0)
+            assert shown.offset_for_timestamp(0) is None
+            with pytest.raises(OffsetOutOfRangeError):
+                shown.records(start - 1)
+        # The broker starts: it removes what is there, and goes on at the start.
+        for path in segments(root, "trimmed-0"):
+            path.unlink()
+        batch = bytearray(encode_batch([(b"k", b"v")], now_ms=1))
+        batch[:8] = start.to_bytes(8, "big")
+        (root / "trimmed-0" / f"{start:020d}.log").write_bytes(batch)
+        assert offsets(log, start) == [start]
+        assert log.log_end_offset == start + 1
 
 
 def test_a_swap_that_cannot_be_read_is_named(root: Path, store: logstore.LogStore) -> None:

@@ -86,6 +86,7 @@ def test_a_segment_that_is_missing_is_told_backwards_too(mode: str, which: int) 
     fs = MemoryFileSystem()
     with _store(fs) as store:
         _rolled(store)
+        store.admin.alter_topic("t", {"retention.bytes": None})  # closing would retain
     names = sorted(name for name in fs.listdir("/s/t-0") if name.endswith(".log"))
     fs.remove(f"/s/t-0/{names[which]}")
     with _store(fs, mode) as store, pytest.raises(CorruptBatchError, match=r"where offset \d+ is due"):

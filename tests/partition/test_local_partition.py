@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from logstore.seams.faults import FaultKind
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import TopicPartition
+from tests.house import ROOT
 from tests.log.logs import NOW_MS
 
 PATIENCE_S = 20.0
@@ -312,3 +314,24 @@ def test_the_public_facade_is_over_the_partition() -> None:
         log.flush()
         assert log.high_watermark == 1
         assert store.delete_records("t", {0: 1}) == {TopicPartition("t", 0): 1}
+
+
+# --- nobody else writes ----------------------------------------------------------------------------
+
+DOORS = {
+    r"\blog\.append\(": {"partition/local_partition.py", "coordination/runtime.py"},
+    r"\blog\.append_marker\(": {"partition/local_partition.py", "coordination/runtime.py"},
+    r"\.flush_messages\b": {"partition/local_partition.py"},
+    r"\blog\.raise_start\(": {"partition/local_partition.py", "upkeep/retention_task.py"},
+}
+"""What writes to a log, and where it may stand: coordinators write internal topics with their lock held."""
+
+
+@pytest.mark.parametrize("call", DOORS)
+def test_records_come_in_by_the_partition_alone(call: str) -> None:
+    product = ROOT / "logstore"
+    above = [path for path in product.rglob("*.py") if "log" not in path.relative_to(product).parts[:1]]
+    found = {
+        path.relative_to(product).as_posix() for path in above if re.search(call, path.read_text("utf-8"))
+    }
+    assert found == DOORS[call]

@@ -22,7 +22,7 @@ from tests.house import ROOT
 from tests.spark.sources import TOPIC, append, fill
 
 pytestmark = pytest.mark.xdist_group("spark")
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 def load(spark: SparkSession, path: object, **options: str) -> DataFrame:

@@ -16,7 +16,7 @@ from tests.house import ROOT
 from tests.spark.sources import TOPIC, fill
 
 pytestmark = pytest.mark.xdist_group("spark")
-DEADLINE_S = 60
+DEADLINE_S = 120
 OUT = "copies"
 
 

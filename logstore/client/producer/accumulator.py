@@ -21,6 +21,7 @@ from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.settings import ProducerSettings
 from logstore.errors import (
     DeliveryTimeoutError,
+    DiskFullError,
     DuplicateSequenceError,
     InvalidRecordError,
     InvalidTimestampError,
@@ -333,7 +334,7 @@ class Accumulator:
                 again += self._cut(batch, batch.count // 2)
                 done.append(batch)  # its waiters go on to wait for the parts
                 held_up = True
-            elif error.retriable and now_s < batch.deadline_s and self.stopped is None:
+            elif error.retriable and self.stopped is None and now_s < self._gives_up_s(batch, error, now_s):
                 self.counters.retries += 1
                 batch.refusal = error
                 queue.retry_at_s = now_s + min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(batch.attempts - 1, 10))
@@ -353,6 +354,14 @@ class Accumulator:
             done += self._renumber(queue)
         self._settle(queue)
         return done + self.stop_waiting() if self.stopped is not None else done
+
+    def _gives_up_s(self, batch: PendingBatch, error: LogStoreError, now_s: float) -> float:
+        """Until when it is tried again. A full disk may be waited for less long than other things."""
+        if not isinstance(error, DiskFullError):
+            return batch.deadline_s
+        if batch.full_since_s < 0:
+            batch.full_since_s = now_s
+        return min(batch.deadline_s, batch.full_since_s + self.settings.disk_full_timeout_s)
 
     def shorten(self, queue: PartitionQueue, batch: PendingBatch, rows: int) -> PendingBatch:
         """Cut a batch that is about to fly after so many of its rows; the rest, and what flies behind it, goes

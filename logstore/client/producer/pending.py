@@ -60,6 +60,8 @@ class PendingBatch:
     timestamped = False
     wanted = False  # somebody waits for the outcome: do not linger
     attempts = 0
+    full_since_s = -1.0  # when the disk was first too full for it; -1: it never was
+    full_told = False
     refusal: LogStoreError | None = None  # what the last attempt came to
     encoded: bytes | None = None
     header: BatchHeader | None = None  # of ``encoded``, if it was made here from rows

@@ -66,7 +66,8 @@ class Producer(Transactional[K, V], Generic[K, V]):
     codec; None takes the topic's ``compression.type``. ``linger_ms``: how long an open batch waits for
     company; ``batch_bytes``: a batch is closed before it passes this (or the topic's max.message.bytes).
     ``buffer_bytes``: rows not yet delivered; at the bound ``send`` waits up to ``max_block_ms``, then raises
-    BufferFullError. Every delivery resolves within ``delivery_timeout_ms``, with metadata or an error.
+    BufferFullError. Every delivery resolves within ``delivery_timeout_ms``, with metadata or an error;
+    ``disk_full_timeout_ms``: how long of that a full disk is waited for. None: all of it, with a warning after 1 s.
     ``partitioner``: (topic, key, value, partitions) -> partition, in place of the topic's own.
     Without serializers keys and values are ``bytes | None``.
 
@@ -97,6 +98,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
         buffer_bytes: int = 32 << 20,
         max_block_ms: float = 60_000,
         delivery_timeout_ms: float = 120_000,
+        disk_full_timeout_ms: float | None = None,
         idempotence: bool | None = None,
         partitioner: Partitioner | None = None,
         key_serializer: Serializer[K] | None = None,
@@ -111,6 +113,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
             buffer_bytes=buffer_bytes,
             max_block_ms=max_block_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            disk_full_timeout_ms=disk_full_timeout_ms,
             idempotence=idempotence,
             name=name,
         )

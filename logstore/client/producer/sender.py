@@ -21,7 +21,7 @@ from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.accumulator import FLIGHT_GRACE_S, Accumulator
 from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
 from logstore.client.producer.sequences import Sequences
-from logstore.errors import FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
+from logstore.errors import DiskFullError, FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
 from logstore.format.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 # Between two batches of a busy producer the thread naps rather than sleeps, so that opening a batch need
 # not wake it; this is the shortest nap.
 _SHORTEST_NAP_S = 0.001
+_TOLD_AFTER_S = 1.0  # how long a full disk is waited for without a word
 
 
 class Sender:
@@ -256,6 +257,8 @@ class Sender:
         for result in results:
             if result.error is not None:
                 now_s = self._clock.monotonic_s()
+                if isinstance(result.error, DiskFullError):
+                    self._tell_of_full_disk(batches, result.error, now_s)
         with accumulator.lock:
             accumulator.counters.produce_calls += 1
             start = 0
@@ -268,6 +271,21 @@ class Sender:
         if more and threading.current_thread() is not self._thread:
             self.wake()
         self.announce(done)
+
+    def _tell_of_full_disk(self, batches: Sequence[PendingBatch], error: DiskFullError, now_s: float) -> None:
+        for batch in batches:
+            if batch.full_told or batch.full_since_s < 0 or now_s - batch.full_since_s < _TOLD_AFTER_S:
+                continue
+            batch.full_told = True
+            left_s = min(batch.deadline_s, batch.full_since_s + self._settings.disk_full_timeout_s) - now_s
+            logger.warning(
+                "%d records to %s-%d wait for room on a full disk, for %.0f s more: %s",
+                batch.count,
+                batch.queue.topic,
+                batch.queue.partition,
+                max(left_s, 0.0),
+                error.message,
+            )
 
     def announce(self, batches: Iterable[PendingBatch]) -> None:
         """Let waiters go on and call callbacks, outside the lock."""

@@ -27,6 +27,7 @@ class ProducerOptions(TypedDict, total=False):
     buffer_bytes: int
     max_block_ms: float
     delivery_timeout_ms: float
+    disk_full_timeout_ms: float | None
     idempotence: bool | None
     partitioner: Partitioner | None
     clock: Clock | None
@@ -43,6 +44,7 @@ class ProducerSettings:
     buffer_bytes: int = 32 << 20  # rows not yet delivered, as estimated; at the bound send() waits
     max_block_s: float = 60.0  # longest wait of send() for room or metadata
     delivery_timeout_s: float = 120.0  # every delivery resolves within this
+    disk_full_timeout_s: float = 120.0  # how long of it a full disk is waited for
     idempotence: bool = False  # batches carry sequences, so that a log tells a repeated one from a new one
 
 
@@ -55,6 +57,7 @@ def settings_of(
     buffer_bytes: int,
     max_block_ms: float,
     delivery_timeout_ms: float,
+    disk_full_timeout_ms: float | None = None,
     idempotence: bool | None = None,
     name: str | None = None,
 ) -> ProducerSettings:
@@ -88,12 +91,15 @@ def settings_of(
         ("buffer_bytes", buffer_bytes, batch_bytes),
         ("max_block_ms", max_block_ms, 0),
         ("delivery_timeout_ms", delivery_timeout_ms, linger_ms),
+        ("disk_full_timeout_ms", 0 if disk_full_timeout_ms is None else disk_full_timeout_ms, 0),
     ):
         if isinstance(number, bool) or not isinstance(number, int | float) or not number >= least:
             raise InvalidArgumentError(f"{name}={shown(number)}", hint=f"it is a number, at least {least}")
     if compression not in (None, "none"):
         # A codec whose package is not there is said now, not by the first delivery.
         encode_batch([(None, b"")], now_ms=0, codec=compression)
+    if disk_full_timeout_ms is None:
+        disk_full_timeout_ms = delivery_timeout_ms
     return ProducerSettings(
         acks=acks,
         compression=compression,
@@ -102,5 +108,6 @@ def settings_of(
         buffer_bytes=buffer_bytes,
         max_block_s=max_block_ms / 1000,
         delivery_timeout_s=delivery_timeout_ms / 1000,
+        disk_full_timeout_s=disk_full_timeout_ms / 1000,
         idempotence=idempotence,
     )

@@ -49,6 +49,11 @@ class Retirement:
         if segments:
             fs.sync_dir(directory)
 
+    @property
+    def waiting(self) -> int:
+        """Files that are renamed and not removed yet."""
+        return len(self._waiting)
+
     def sweep(self, now_s: float) -> float | None:
         """Remove what is due; seconds until the next is, None if nothing waits. Raises ``OSError``."""
         with self._sweeping:
