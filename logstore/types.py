@@ -248,7 +248,11 @@ class SegmentDescription(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicDescription:
-    """A topic: its uuid (base64, as Kafka prints it), settings that differ from the defaults, partitions."""
+    """A topic: its uuid (base64, as Kafka prints it), settings that differ from the defaults, partitions.
+
+    Of a part of a Kafka broker's directories: ``missing``, the partitions that lie elsewhere; ``config_known`` is
+    False where the settings are in none of these directories.
+    """
 
     name: str
     topic_id: str
@@ -256,3 +260,5 @@ class TopicDescription:
     config: dict[str, str] = field(default_factory=dict)
     owner: str | None = None
     partitions: tuple[PartitionDescription, ...] = ()
+    missing: tuple[int, ...] = ()
+    config_known: bool = True

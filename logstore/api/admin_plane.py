@@ -69,7 +69,7 @@ class AdminPlane(Protocol):
         ...
 
     def end_hanging(self, hanging: HangingTransaction) -> None:
-        """Write the abort marker that nobody else will. TransactionStateError if it hangs no more."""
+        """Write the abort marker that no coordinator will. TransactionStateError if it hangs no more."""
         ...
 
     # --- groups ---

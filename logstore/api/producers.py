@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 class ProducerLease(Protocol):
     """Under which ids and epochs a producer's batches travel; its own until ``release``. Thread-safe.
 
-    ``name`` None: an id that nobody else has or will have. A named producer's records in a partition are
+    ``name`` None: an id that no other producer has or will have. A named producer's records in a partition are
     numbered from 0 on, for ever: record n travels under ``producer_id_of(n >> 31)`` with sequence
     n & 0x7fffffff, and the numbers go on where an earlier opening of the name left them.
     """
@@ -42,7 +42,7 @@ class ProducerLease(Protocol):
 
 
 class ProducerSummary(NamedTuple):
-    """A named producer. ``producer_ids``: all it ever had; ``holder``: who has it open; None: nobody."""
+    """A named producer. ``producer_ids``: all it ever had; ``holder``: the process that has it open, or None."""
 
     name: str
     producer_ids: tuple[int, ...]

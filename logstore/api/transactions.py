@@ -66,7 +66,7 @@ class TransactionLease(Protocol):
 class TransactionSummary(NamedTuple):
     """A transactional id. ``state``: EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT or
     COMPLETE_ABORT; ``places``: partitions of the transaction under way, those without a marker once it is decided;
-    ``started_ms``: when the newest one began, -1: there was none; ``holder``: who has the id open; None: nobody."""
+    ``started_ms``: when the newest one began, -1: there was none; ``holder``: the process that has it open, or None."""
 
     transactional_id: str
     state: str

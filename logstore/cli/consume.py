@@ -79,7 +79,7 @@ def consume(
         try:
             with (
                 target.open(write=group is not None) as store,
-                _consumer(store, wanted, settings, last) as consumer,
+                _consumer(store, _readable(target, store, wanted), settings, last) as consumer,
             ):
                 _print_records(consumer, renderer, count, group is not None, interrupts)
         except KeyboardInterrupt:
@@ -87,6 +87,20 @@ def consume(
                 raise
     if interrupts.exit_code:
         raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _readable(target: Target, store: LogStore, wanted: Any) -> Any:
+    """Whole topics as those partitions of them that are in the directory, where some are not."""
+    if not all(isinstance(one, str) for one in wanted):
+        return wanted
+    target.note_missing(store, wanted)
+    if not target.partial:
+        return wanted
+    topics = [store.backend.topic(name) for name in wanted]
+    here = [
+        (one.name, number) for one in topics for number in range(one.partitions) if number not in one.missing
+    ]
+    return here or wanted
 
 
 def _renderer(format_text: str | None, as_json: bool) -> Renderer:

@@ -58,7 +58,7 @@ class _News:
 
 class GroupManager:
     """Thread-safe. ``topic(create)``: `__consumer_offsets`, None while there is none; ``partition_counts``: of all
-    topics; ``ends``: of the partitions for which offsets are committed; ``on_member``: somebody joined (the keeper
+    topics; ``ends``: of the partitions for which offsets are committed; ``on_member``: somebody joined (the task
     has work)."""
 
     def __init__(
@@ -226,6 +226,7 @@ class GroupManager:
                     del self._members[member.member_id]
                     self._free(member)
         for member in changed:
+            _tell(member)
             member.nudge()
         return bool(changed)
 
@@ -264,7 +265,7 @@ class GroupManager:
         return machine.decide_expire(group, ids, self.clock.wall_ms())
 
     def note_looking(self, regularly: bool) -> None:
-        """The keeper looks, and does so ``regularly``, or from now on only when it has something to look after."""
+        """The task looks, and does so ``regularly``, or from now on only when it has something to look after."""
         with self._watch_guard:
             if regularly:
                 self.watch.runs(self.slots.now_ms())
@@ -283,6 +284,24 @@ class GroupManager:
 
     def close(self) -> None:
         self.slots.close()
+
+
+def _tell(member: GroupMember) -> None:
+    """What a rebalance means for a member."""
+    view = member.view()
+    if view is None:
+        logger.info(
+            "group %r: member %s is none any more: %s", member.group, member.member_id, member.ended_by()
+        )
+        return
+    logger.info(
+        "group %r: member %s has %d partitions in generation %d, and %d to give up",
+        member.group,
+        member.member_id,
+        len(view.assigned),
+        view.epoch,
+        len(view.revoking),
+    )
 
 
 def is_settled(group: GroupDescription, member_id: str) -> bool:

@@ -31,8 +31,8 @@ _EXPIRY_S: Final = 600.0
 class MembershipTask:
     """``threads``: whether it has a thread of its own."""
 
-    def __init__(self, room: Callable[[], GroupManager], *, threads: bool) -> None:
-        self._room = room
+    def __init__(self, manager: Callable[[], GroupManager], *, threads: bool) -> None:
+        self._manager = manager
         self._look_s = _FIRST_LOOK_S
         self._next_judge_s = 0.0
         self._next_expiry_s: float | None = None
@@ -46,39 +46,39 @@ class MembershipTask:
 
     def step(self) -> float | None:
         """Do all that is due; seconds until the next look, None while there are no members."""
-        room = self._room()
-        members = room.members()
-        room.note_looking(bool(members))
+        manager = self._manager()
+        members = manager.members()
+        manager.note_looking(bool(members))
         if not members:
             return None
-        now_s = room.clock.monotonic_s()
+        now_s = manager.clock.monotonic_s()
         for member in members:
-            self._guarded(member.group, lambda member=member: self._look_after(room, member, now_s))  # type: ignore[misc]
+            self._guarded(member.group, lambda member=member: self._look_after(manager, member, now_s))  # type: ignore[misc]
         if now_s >= self._next_judge_s:
             groups = {member.group for member in members}
-            self._guarded("dead members", lambda: room.expire_dead(groups))
+            self._guarded("dead members", lambda: manager.expire_dead(groups))
             self._next_judge_s = now_s + _JUDGE_S + _JUDGE_PER_MEMBER_S * len(members)
         if self._next_expiry_s is None:
             self._next_expiry_s = now_s + _EXPIRY_S
         elif now_s >= self._next_expiry_s:
             self._next_expiry_s = now_s + _EXPIRY_S
-            self._guarded("expired offsets", room.expire_offsets)
-        news = self._guarded("groups", room.follow)
+            self._guarded("expired offsets", manager.expire_offsets)
+        news = self._guarded("groups", manager.follow)
         self._look_s = _FIRST_LOOK_S if news else min(2 * self._look_s, _LONGEST_LOOK_S)
         return self._look_s
 
-    def _look_after(self, room: GroupManager, member: GroupMember, now_s: float) -> None:
+    def _look_after(self, manager: GroupManager, member: GroupMember, now_s: float) -> None:
         limit_ms = member.request.max_poll_interval_ms
         if member.abandoned:
-            room.leave(member)
+            manager.leave(member)
         elif now_s - member.polled_s > limit_ms / 1000:
             who = f"group {member.group!r}: member {member.member_id!r}"
             why = f"{who} did not poll for {limit_ms} ms and was taken out"
             hint = "poll more often: hand out less at once, or raise max_poll_interval_ms"
             logger.warning("%s: %s", why, hint)
-            room.leave(member, UnknownMemberError(why, hint=hint))
+            manager.leave(member, UnknownMemberError(why, hint=hint))
         elif now_s >= member.next_beat_s:
-            room.slots.beat(member.slot, member.member_id)
+            manager.slots.beat(member.slot, member.member_id)
             member.next_beat_s = now_s + member.request.heartbeat_interval_ms / 1000
 
     def _guarded(self, what: str, work: Callable[[], object]) -> object:

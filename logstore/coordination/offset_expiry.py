@@ -52,7 +52,7 @@ def expire_offsets(
 class OffsetExpiry:
     """Of a store; one thread (the housekeeper's). ``exists``: whether there is a topic of offsets; ``opened``: as
     this process follows it, None if it does not; ``fresh``: another one, that has seen nothing yet; ``is_watched``:
-    this process has members, so their keeper looks."""
+    this process has members, so their task looks."""
 
     def __init__(
         self,

@@ -42,19 +42,19 @@ class TransactionAdmin:
         self,
         context: StoreContext,
         registry: TopicRegistry,
-        room: TransactionManager,
+        manager: TransactionManager,
         offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
     ) -> None:
         self._context = context
         self._registry = registry
-        self._room = room
+        self._manager = manager
         self._offsets = offsets
 
     # --- known ones ---
 
     def summaries(self) -> list[TransactionSummary]:
         """All ids, sorted."""
-        shared = self._room.existing()
+        shared = self._manager.existing()
         if shared is None:
             return []
         return [self._summary(state) for state in shared.look(lambda machine: machine.transactions())]
@@ -76,11 +76,11 @@ class TransactionAdmin:
         """See ``Backend.abort_transaction``."""
         self._context.check_writable()
         validate_transactional_id(transactional_id)
-        room = self._room
-        with room.guard(transactional_id):
-            if room.state_of(transactional_id) is None:
+        manager = self._manager
+        with manager.guard(transactional_id):
+            if manager.state_of(transactional_id) is None:
                 raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
-            lease = room.lease(transactional_id)
+            lease = manager.lease(transactional_id)
             if lease is None:
                 self._abort_elsewhere(transactional_id)
             else:
@@ -88,22 +88,22 @@ class TransactionAdmin:
                     reason = f"the transaction of {transactional_id!r} was aborted by request"
                     lease.abort_for(TransactionAbortedError(reason))
                 lease.finish_unfinished()
-            state = room.state_of(transactional_id)
+            state = manager.state_of(transactional_id)
         if state is None:
             raise UnknownTransactionError(f"there is no transactional id {transactional_id!r} any more")
         return self._summary(state)
 
     def _abort_elsewhere(self, transactional_id: str) -> None:
         """Another process has it open: that one writes the markers. If nobody has it, this one does."""
-        room = self._room
-        hold = TransactionalIdLock(self._context, transactional_id)
+        manager = self._manager
+        id_lock = TransactionalIdLock(self._context, transactional_id)
         try:
-            if hold.try_take():
-                room.resolve(transactional_id)
+            if id_lock.try_take():
+                manager.resolve(transactional_id)
                 return
-            room.decide_resolve(transactional_id)
+            manager.decide_resolve(transactional_id)
         finally:
-            hold.release()
+            id_lock.release()
 
     def with_names(self, row: CompactedPartition) -> CompactedPartition:
         """With the transactional id of what held the compaction back, if that is known."""
@@ -121,7 +121,9 @@ class TransactionAdmin:
         names = sorted(catalogue.topics) if topics is None else [*topics]
         found = []
         for name in names:
-            for partition in range(catalogue.topic(name).partitions):
+            broker = self._context.broker
+            count = catalogue.topic(name).partitions
+            for partition in range(count) if broker is None else broker.partitions(name):
                 hanging = self._look_at(TopicPartition(name, partition))
                 if hanging is not None:
                     found.append(hanging)
@@ -161,7 +163,7 @@ class TransactionAdmin:
         return (header.producer_id, header.producer_epoch) if header.is_transactional else None
 
     def _state_of_producer(self, producer_id: int) -> TransactionState | None:
-        shared = self._room.existing()
+        shared = self._manager.existing()
         if shared is None:
             return None
 

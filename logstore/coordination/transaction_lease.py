@@ -83,21 +83,21 @@ class TransactionOperations(Protocol):
 
 class EmbeddedTransactionLease:
     """Thread-safe: every change is made under the id's guard. ``places``: of the transaction under way, as far as
-    the coordinator knows them; ``hold``: None once somebody took it over."""
+    the coordinator knows them; ``id_lock``: None once it was handed over or released."""
 
     def __init__(
         self,
         manager: TransactionOperations,
         transactional_id: str,
         timeout_ms: int,
-        hold: TransactionalIdLock,
+        id_lock: TransactionalIdLock,
         reply: InitReply,
     ) -> None:
         self._manager = manager
         self._guard = manager.guard(transactional_id)
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.hold: TransactionalIdLock | None = hold
+        self.id_lock: TransactionalIdLock | None = id_lock
         self.producer_id = reply.producer_id
         self.epoch = reply.epoch
         self.places: set[TopicPartition] = set()
@@ -273,7 +273,7 @@ class EmbeddedTransactionLease:
 
     def release(self) -> None:
         with self._guard:
-            if self.hold is None:
+            if self.id_lock is None:
                 return
             if self.begun and not self._fenced and self._ended_by is None:
                 try:
@@ -289,20 +289,20 @@ class EmbeddedTransactionLease:
     # --- for the manager and the housekeeper; the guard is held ---
 
     def let_go(self) -> TransactionalIdLock | None:
-        """Nobody finds it any more, and the hold is free."""
+        """Nobody finds it any more, and the id's lock is free."""
         self._manager.forget(self)
-        hold, self.hold = self.hold, None
-        if hold is not None:
-            hold.release()
-        return hold
+        id_lock, self.id_lock = self.id_lock, None
+        if id_lock is not None:
+            id_lock.release()
+        return id_lock
 
     def hand_over(self) -> TransactionalIdLock | None:
-        """A newer opening in this process: it is fenced, and the hold is that one's."""
+        """A newer opening in this process: it is fenced, and the id's lock is that one's."""
         self._fenced = True
         self.begun = False
         self.unfinished = self._marked = None  # the newer opening finishes it before it begins anything
-        hold, self.hold = self.hold, None
-        return hold
+        id_lock, self.id_lock = self.id_lock, None
+        return id_lock
 
     def fence(self) -> None:
         """A newer opening elsewhere."""
@@ -348,7 +348,7 @@ class EmbeddedTransactionLease:
     def _check_fenced(self) -> None:
         if self._fenced:
             raise self._fence_error()
-        if self.hold is None:
+        if self.id_lock is None:
             raise TransactionStateError(
                 f"transactional id {self.transactional_id!r}: its producer was closed", hint="open it again"
             )

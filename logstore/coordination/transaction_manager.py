@@ -2,12 +2,13 @@
 
 The order of durability: the coordinator's record of a partition, data, the decision (prepare), markers, and last
 the coordinator's record that all is done. A crash after the decision is finished, a crash before it is aborted, by
-whoever gets the hold of the id (``transaction_keeper.py``): that is proof that its owner is gone. Only who has the
-hold, or opens the id, writes its markers, so that none can hit a later transaction.
+whichever process gets the lock of the id (``transaction_reaper.py``): that is proof that its owner is gone. Only the
+process that has the lock, or opens the id, writes its markers, so that none can hit a later transaction.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping
@@ -39,6 +40,8 @@ from logstore.transactions.coordinator import (
     validate_transactional_id,
 )
 from logstore.types import OffsetAndMetadata, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _CONFIG = {"segment.bytes": str(16 << 20)}
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
@@ -153,26 +156,26 @@ class TransactionManager:
         deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
         guard = self.guard(transactional_id)
         with guard:
-            hold = self._hold_of(transactional_id)
+            id_lock = self._lock_of(transactional_id)
             try:
                 reply = self.initialise(transactional_id, timeout_ms)
                 # Its former opening in another process is fenced now, and lets go when it notices.
-                hold.take(deadline_s - context.clock.monotonic_s())
+                id_lock.take(deadline_s - context.clock.monotonic_s())
             except BaseException:
-                hold.release()
+                id_lock.release()
                 raise
-            lease = EmbeddedTransactionLease(self, transactional_id, timeout_ms, hold, reply)
+            lease = EmbeddedTransactionLease(self, transactional_id, timeout_ms, id_lock, reply)
             with self._lock:
                 self._leases[transactional_id] = lease
         context.note_owned()
         return lease
 
-    def _hold_of(self, transactional_id: str) -> TransactionalIdLock:
+    def _lock_of(self, transactional_id: str) -> TransactionalIdLock:
         """Held already if it was open in this process until now. Else not yet: another process may have to mark
-        what a dead owner left in that one's topics, and does so only while nobody has the hold."""
+        what a dead owner left in that one's topics, and does so only while no process has the id's lock."""
         older = self.lease(transactional_id)
-        hold = None if older is None else older.hand_over()
-        return TransactionalIdLock(self.context, transactional_id) if hold is None else hold
+        id_lock = None if older is None else older.hand_over()
+        return TransactionalIdLock(self.context, transactional_id) if id_lock is None else id_lock
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
@@ -230,7 +233,7 @@ class TransactionManager:
         )
 
     def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None:
-        """Write what markers are due, and tell the coordinator. The guard is held, and so is the id's hold, unless
+        """Write what markers are due, and tell the coordinator. The guard is held, and so is the id's lock, unless
         the id is being opened. Raises why a place could not be marked, after all had their chance. ``told`` False:
         if all are marked the coordinator is told later."""
         done, failure = self.markers.write(ended, wait=wait)
@@ -293,10 +296,12 @@ class TransactionManager:
         self.coordinator().decide(decide)
 
     def resolve(self, transactional_id: str) -> None:
-        """Finish what was decided, abort what was not. The guard and the hold are held, so that nobody has it
+        """Finish what was decided, abort what was not. The guard and the id's lock are held, so that nobody has it
         under way. Errors as for ``finish``."""
         ended = self.decide_resolve(transactional_id)
         if ended is not None:
+            how = "committed" if ended.commit else "aborted"
+            logger.info("a transaction of %r, whose process is gone, is %s", transactional_id, how)
             self.finish(ended, wait=False)
 
     def decide_resolve(self, transactional_id: str) -> EndedTransaction | None:

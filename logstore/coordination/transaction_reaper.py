@@ -3,7 +3,7 @@
 - One of this process that is past its timeout is aborted.
 - An id that was opened anew elsewhere is let go of, after what this process has to mark was marked.
 - An id that nobody has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
-- A transaction whose owner is gone (its hold can be had) is finished if it was decided, else aborted. A live
+- A transaction whose owner is gone (its lock can be had) is finished if it was decided, else aborted. A live
   owner's is left alone, whatever its state; topics that another process owns are left to that process.
 """
 
@@ -34,25 +34,25 @@ EXPIRATION_MS = 7 * 24 * 3600 * 1000  # Kafka's transactional.id.expiration.ms
 class TransactionReaper:
     """``step`` does what is due; seconds until the next look, None if transactions are not used here."""
 
-    def __init__(self, room: TransactionManager) -> None:
-        self._room = room
+    def __init__(self, manager: TransactionManager) -> None:
+        self._manager = manager
         self._next_s = 0.0
         self._next_forget_s = 0.0
 
     def step(self) -> float | None:
-        room = self._room
-        context = room.context
+        manager = self._manager
+        context = manager.context
         if context.read_only:
             return None
         now_s = context.clock.monotonic_s()
         if now_s < self._next_s:
             return self._next_s - now_s
-        shared = room.existing()
+        shared = manager.existing()
         if shared is None:
             return None
         open_ids = shared.look(lambda machine: [state.transactional_id for state in machine.in_doubt()])
         failures: list[LogStoreError] = []
-        leases = {lease.transactional_id: lease for lease in room.leases()}
+        leases = {lease.transactional_id: lease for lease in manager.leases()}
         for transactional_id in dict.fromkeys((*open_ids, *leases)):
             lease = leases.get(transactional_id)
             try:
@@ -67,10 +67,10 @@ class TransactionReaper:
         if now_s >= self._next_forget_s:
             self._next_forget_s = now_s + FORGET_S
             for transactional_id in shared.look(
-                lambda machine: machine.expired(room.now_ms(), EXPIRATION_MS)
+                lambda machine: machine.expired(manager.now_ms(), EXPIRATION_MS)
             ):
                 if transactional_id not in leases:
-                    self._with_hold(transactional_id, self._forget)
+                    self._with_lock(transactional_id, self._forget)
         wait_s = LOOK_S if open_ids or leases else IDLE_S
         self._next_s = now_s + wait_s
         if failures:
@@ -78,74 +78,75 @@ class TransactionReaper:
         return wait_s
 
     def holds(self, topic: str) -> bool:
-        return self._room.holds(topic)
+        return self._manager.holds(topic)
 
     # --- ids that are open here ---
 
     def _look_after(self, lease: EmbeddedTransactionLease) -> None:
-        room = self._room
-        guard = room.guard(lease.transactional_id)
+        manager = self._manager
+        guard = manager.guard(lease.transactional_id)
         if not guard.try_enter():
             return  # its own thread is at it
         try:
-            state = room.state_of(lease.transactional_id)
-            if lease.hold is None or state is None:
+            state = manager.state_of(lease.transactional_id)
+            if lease.id_lock is None or state is None:
                 return
             if state.committed_from(lease.producer_id, lease.epoch):
                 lease.note_committed(state)
             elif (state.producer_id, state.epoch) != (lease.producer_id, lease.epoch):
                 self._follow(lease, state)
-            elif lease.begun and state.is_overdue(room.now_ms()):
-                lease.abort_for(
-                    TransactionTimedOutError(
-                        f"a transaction of {lease.transactional_id!r} was open for more than "
-                        f"transaction_timeout_ms={state.timeout_ms} and was aborted",
-                        hint="make transactions shorter, or allow them more time",
-                    )
+            elif lease.begun and state.is_overdue(manager.now_ms()):
+                reason = TransactionTimedOutError(
+                    f"a transaction of {lease.transactional_id!r} was open for more than "
+                    f"transaction_timeout_ms={state.timeout_ms} and was aborted",
+                    hint="make transactions shorter, or allow them more time",
                 )
+                lease.abort_for(reason)
+                logger.warning("%s", reason)
             lease.finish_unfinished()
         finally:
             guard.leave()
 
     def _follow(self, lease: EmbeddedTransactionLease, state: TransactionState) -> None:
         """Somebody else decided: an abort is finished here, a newer opening gets the id."""
-        room = self._room
-        reason = room.moved_on(lease)
+        manager = self._manager
+        reason = manager.moved_on(lease)
         ended = state.ended
         if reason is not None and not isinstance(reason, ProducerFencedError):
             lease.note_aborted(state, reason)
         if ended is not None:
             try:
-                room.finish(ended, wait=False)
+                manager.finish(ended, wait=False)
             except TopicLockedError as error:
                 logger.debug("the newer opening of %r marks the rest: %s", lease.transactional_id, error)
         if isinstance(reason, ProducerFencedError):
+            logger.info("transactional id %r is given up: %s", lease.transactional_id, reason)
             lease.fence()
 
     # --- ids of others ---
 
     def _resolve(self, transactional_id: str) -> None:
         """If its owner is gone."""
-        self._with_hold(transactional_id, self._room.resolve)
+        self._with_lock(transactional_id, self._manager.resolve)
 
     def _forget(self, transactional_id: str) -> None:
-        room = self._room
-        room.coordinator().decide(
-            lambda machine: machine.decide_forget(room.now_ms(), EXPIRATION_MS, {transactional_id})
+        manager = self._manager
+        manager.coordinator().decide(
+            lambda machine: machine.decide_forget(manager.now_ms(), EXPIRATION_MS, {transactional_id})
         )
 
-    def _with_hold(self, transactional_id: str, work: Callable[[str], None]) -> None:
+    def _with_lock(self, transactional_id: str, work: Callable[[str], None]) -> None:
         """Only if nobody has the id open, or is opening it."""
-        room = self._room
-        guard = room.guard(transactional_id)
+        manager = self._manager
+        guard = manager.guard(transactional_id)
         if not guard.try_enter():
             return  # it is being opened here
         try:
-            hold = TransactionalIdLock(room.context, transactional_id)
+            id_lock = TransactionalIdLock(manager.context, transactional_id)
             try:
-                if hold.try_take():
+                if id_lock.try_take():
                     work(transactional_id)
             finally:
-                hold.release()
+                id_lock.release()
         finally:
             guard.leave()

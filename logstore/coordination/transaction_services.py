@@ -16,7 +16,7 @@ from logstore.partition.topic_registry import TopicRegistry
 
 
 class TransactionServices:
-    """``room``: open ids; ``keeper``: the housekeeper's part; ``office``: the administrator's."""
+    """``manager``: open ids; ``reaper``: the housekeeper's part; ``admin``: the administrator's."""
 
     def __init__(
         self,
@@ -27,13 +27,13 @@ class TransactionServices:
         ends: EndOffsetCache,
         coordinators: Coordinators,
     ) -> None:
-        self.room = TransactionManager(context, registry, producer_ids, offsets, ends, coordinators)
-        self.keeper = TransactionReaper(self.room)
-        self.office = TransactionAdmin(context, registry, self.room, offsets)
+        self.manager = TransactionManager(context, registry, producer_ids, offsets, ends, coordinators)
+        self.reaper = TransactionReaper(self.manager)
+        self.admin = TransactionAdmin(context, registry, self.manager, offsets)
 
     def abandon(self) -> None:
         """As if the process had been killed: its ids are free for others."""
-        self.room.let_go()
+        self.manager.let_go()
 
     def close(self) -> None:
-        self.room.close()
+        self.manager.close()

@@ -44,13 +44,13 @@ class EmbeddedGroups:
         self._topic: GroupTopic | None = None
         broker = context.broker
         self._broker = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
-        self._keeper = MembershipTask(lambda: self._room, threads=context.threads)
-        self._room = GroupManager(
+        self._task = MembershipTask(lambda: self._manager, threads=context.threads)
+        self._manager = GroupManager(
             context,
             lambda create: self.topic(create=create),
             self._partition_counts,
             ends,
-            self._keeper.note_member,
+            self._task.note_member,
         )
         self.expiry = self._make_expiry(context)
 
@@ -63,7 +63,7 @@ class EmbeddedGroups:
             lambda: self._registry.has_seen(OFFSETS_TOPIC),
             lambda: self._topic,
             fresh,
-            lambda: bool(self._room.members()),
+            lambda: bool(self._manager.members()),
             self._topic_id,
         )
 
@@ -84,11 +84,11 @@ class EmbeddedGroups:
     # --- members ---
 
     def join(self, group: str, request: JoinRequest) -> GroupMember:
-        return self._room.join(group, request)
+        return self._manager.join(group, request)
 
     def step(self) -> float | None:
         """What is due for the members here; seconds until more will be."""
-        return self._keeper.step()
+        return self._task.step()
 
     # --- offsets ---
 
@@ -100,7 +100,7 @@ class EmbeddedGroups:
     ) -> None:
         self._context.check_writable()
         member_id, epoch = (None, None) if member is None else member
-        self._room.commit(group, checked_offsets(offsets), member_id, epoch)
+        self._manager.commit(group, checked_offsets(offsets), member_id, epoch)
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         if self._broker is not None:
@@ -127,7 +127,7 @@ class EmbeddedGroups:
 
         if topic is not None and topic.look(lambda machine: decide(machine).records):
             topic.decide(decide)
-            self._room.refresh()
+            self._manager.refresh()
 
     # --- groups ---
 
@@ -143,7 +143,7 @@ class EmbeddedGroups:
                 (machine.describe(name), machine.committed(name, self._topic_id)) for name in machine.groups()
             ]
         )
-        dead = self._room.find_dead(topic, {one.group for one, _ in found if one.members})
+        dead = self._manager.find_dead(topic, {one.group for one, _ in found if one.members})
         summaries = []
         for one, offsets in found:
             gone = dead.get(one.group, ())  # whoever acts on the group next takes them out
@@ -158,16 +158,16 @@ class EmbeddedGroups:
         topic = self.topic(create=False)
         if topic is None:
             raise UnknownGroupError(f"group {group!r} has no committed offsets to delete")
-        self._room.without_dead(
+        self._manager.without_dead(
             group, lambda: topic.decide(lambda machine: machine.decide_delete_group(group))
         )
 
     # --- ending ---
 
     def close(self) -> None:
-        self._keeper.close()
+        self._task.close()
         self.expiry.close()
-        self._room.close()
+        self._manager.close()
         with self._guard:
             topic = self._topic
         if topic is not None:
@@ -176,4 +176,4 @@ class EmbeddedGroups:
     def abandon(self) -> None:
         """As if the process had been killed: the members' locks are free."""
         self.expiry.close()
-        self._room.close()
+        self._manager.close()

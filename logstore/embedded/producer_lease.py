@@ -1,7 +1,7 @@
 """``ProducerLease`` of the embedded store: under which ids and epochs a producer's batches travel.
 
 A named producer is held by one opener at a time, by a lock of its name that the system frees when its process
-ends, however that ends. An unnamed one has an id that is nobody else's, and epochs that live in memory.
+ends, however that ends. An unnamed one has an id of its own, and epochs that live in memory.
 """
 
 from __future__ import annotations
@@ -144,5 +144,5 @@ class ProducerHold:
 
 
 def producer_holder(context: StoreContext, name: str) -> LockHolder | None:
-    """Who has the name open now, None if nobody does."""
+    """The process that has the name open now; None: there is none."""
     return holder_of(context, "producer", name, _MEMORY_SLOTS)

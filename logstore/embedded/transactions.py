@@ -14,16 +14,16 @@ class EmbeddedTransactions:
     transactions: TransactionServices
 
     def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
-        return self.transactions.room.open(transactional_id, timeout_ms)
+        return self.transactions.manager.open(transactional_id, timeout_ms)
 
     def list_transactions(self) -> list[TransactionSummary]:
-        return self.transactions.office.summaries()
+        return self.transactions.admin.summaries()
 
     def abort_transaction(self, transactional_id: str) -> TransactionSummary:
-        return self.transactions.office.abort(transactional_id)
+        return self.transactions.admin.abort(transactional_id)
 
     def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
-        return self.transactions.office.find_hanging(topics)
+        return self.transactions.admin.find_hanging(topics)
 
     def end_hanging(self, hanging: HangingTransaction) -> None:
-        self.transactions.office.end_hanging(hanging)
+        self.transactions.admin.end_hanging(hanging)

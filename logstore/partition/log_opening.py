@@ -59,7 +59,6 @@ def open_log(
         max_batch_bytes=config.max_message_bytes,
         now_ms=context.clock.wall_ms(),
         no_producers_at=row.no_producers_at,
-        seen_s=context.clock.monotonic_s(),
     )
     try:
         if row.recovery_point == 0:

@@ -101,7 +101,7 @@ class Maintenance:
         clock = self._context.clock
         started_s = clock.monotonic_s()
         until_s = started_s + limit_s
-        by_time = self._registry.retains and self._retention.look_at_clock()
+        by_time = self._retention.look_at_clock()
         rows = {row.topic: row for row in self._retained(names, until_s, by_time)}
         expired = self._offsets.expired
         if thorough or self._expiry_is_due():

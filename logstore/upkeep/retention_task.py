@@ -85,7 +85,10 @@ class RetentionTask:
                 log = topic.owned_log(partition)
                 if log is None and not self._has_folder(topic, partition):
                     continue
-                retired = retired.plus(self._one(topic, topic.log(partition), by_time))
+                log = topic.log(partition)
+                if by_time:
+                    log.expire_producers(self._context.clock.wall_ms())
+                retired = retired.plus(self._one(topic, log, by_time))
         return retired
 
     def _has_folder(self, topic: Topic, partition: int) -> bool:

@@ -28,8 +28,8 @@ def begun(filled: Shell) -> Shell:
             transactional=True,
         )
         store.partition("t", 1).append_batch(batch)
-        store.backend.transactions.room.forget(lease)  # type: ignore[arg-type]
-        lease.hold.release()  # type: ignore[attr-defined]
+        store.backend.transactions.manager.forget(lease)  # type: ignore[arg-type]
+        lease.id_lock.release()  # type: ignore[attr-defined]
     return filled
 
 

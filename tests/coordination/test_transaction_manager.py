@@ -160,7 +160,7 @@ def cut_at_markers(store: LogStore) -> None:
     def killed(*_: Any, **__: Any) -> Any:
         raise SimulatedCrash("before the markers")
 
-    store.backend.transactions.room.markers.write = killed  # type: ignore[method-assign]
+    store.backend.transactions.manager.markers.write = killed  # type: ignore[method-assign]
 
 
 def test_a_decided_commit_is_finished_and_anything_else_aborted() -> None:
@@ -198,7 +198,7 @@ def test_a_live_owners_transaction_is_left_alone_whatever_its_state() -> None:
         writer.commit()
     writer.begin()
     writer.send(b"b")
-    room = owner.backend.transactions.room
+    room = owner.backend.transactions.manager
     write, room.markers.write = room.markers.write, lambda *_, **__: ([], DiskFullError("full"))  # type: ignore
     with pytest.raises(OutcomeUnknownError, match="committed"):
         writer.commit()
@@ -348,7 +348,7 @@ def test_a_slow_owner_of_an_aborted_transaction_writes_no_first_offset() -> None
     with pytest.raises(ProducerBusyError):
         Writer(other)
     with pytest.raises(ProducerFencedError):
-        slow.backend.transactions.room.send_offsets(
+        slow.backend.transactions.manager.send_offsets(
             "g",
             {SOURCE: OffsetAndMetadata(3)},
             TransactionalWriter(writer.lease.producer_id, writer.lease.epoch),
@@ -379,7 +379,7 @@ def test_a_topic_in_an_open_transaction_is_not_idle() -> None:
 
 def losing_answers(store: LogStore, count: int, *, done: bool) -> None:
     """The next ``count`` decisions of the coordinator end in doubt, made or not."""
-    shared = store.backend.transactions.room.coordinator()
+    shared = store.backend.transactions.manager.coordinator()
     real = shared.decide
 
     def decide(asked: Any) -> Any:
@@ -475,8 +475,8 @@ def test_a_commit_that_may_be_decided_is_in_doubt_whatever_the_second_asking_mee
     tx.send("out", b"a").result()
     losing_answers(store, 1, done=True)
     other = world.process()
-    shared = other.backend.transactions.room.coordinator()
-    room = store.backend.transactions.room
+    shared = other.backend.transactions.manager.coordinator()
+    room = store.backend.transactions.manager
     real = room.coordinator().decide
 
     def with_lock_of_other(asked: Any) -> Any:
@@ -526,7 +526,7 @@ def with_epoch(store: LogStore, epoch: int, producer_id: int = 77) -> None:
     """Make the coordinator's log say that the id has come as far as this epoch."""
     state = TransactionState("t", producer_id, epoch, 60_000, TransactionStatus.COMPLETE_COMMIT, (), 1, 1)
     record = (encode_key("t"), encode_value(state))
-    store.backend.transactions.room.coordinator().decide(lambda _: Decision((record,), None))
+    store.backend.transactions.manager.coordinator().decide(lambda _: Decision((record,), None))
 
 
 def test_an_id_goes_on_under_another_producer_id_when_its_epochs_end() -> None:

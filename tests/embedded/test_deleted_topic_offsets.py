@@ -100,7 +100,7 @@ def test_what_a_killed_deletion_leaves_in_the_log_goes_with_what_expires() -> No
     assert kept(store).keys() == {OLD, LAST, OTHER}
     topic = store.backend.groups.topic(create=False)
     assert topic is not None
-    store.backend.groups._room.expire_offsets()
+    store.backend.groups._manager.expire_offsets()
     assert kept(store).keys() == {OTHER}
 
 

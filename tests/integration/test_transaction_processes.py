@@ -34,7 +34,7 @@ def job(workers: list[Worker], root: Path, transactional_id: str) -> Worker:
 
 def look(store: LogStore) -> None:
     """As the housekeeper does every second."""
-    keeper = store.backend.transactions.keeper
+    keeper = store.backend.transactions.reaper
     keeper._next_s = 0.0
     keeper.step()
 

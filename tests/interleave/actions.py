@@ -16,7 +16,7 @@ Action = Callable[[World, LogStore, str], None]
 
 def append(world: World, store: LogStore, tag: str) -> None:
     place = PLACES[0]
-    for number in range(2):
+    for number in range(2 if tag == "first" else 1):  # a later sync would cover what the one before forgot
         value = f"{tag}-append-{number}".encode()
         landed = store.partition(*place).append([(b"k", value)])
         world.facts.acked.append(Written(place, landed.offset, value))
@@ -111,6 +111,8 @@ def delete(world: World, store: LogStore, tag: str) -> None:
 
 
 def look(world: World, store: LogStore, tag: str) -> None:
+    if DOOMED not in store.list_topics():
+        require(not store.committed_offsets("doomed"), "offsets in a topic that is deleted are shown")
     for place in PLACES:
         for offset, value in read(store, place).items():
             if offset >= world.facts.trimmed.get(place, 0):
@@ -128,6 +130,53 @@ def consume(world: World, store: LogStore, tag: str) -> None:
         if last >= 0:
             consumer.commit()
             world.facts.offsets[f"{tag}-members"] = last + 1
+
+
+def append_expected(world: World, store: LogStore, tag: str) -> None:
+    """On the condition that nothing comes between what was read and what is appended."""
+    log = store.partition(*PLACES[0])
+    end = log.high_watermark
+    value = f"{tag}-expected".encode()
+    landed = log.append([(b"k", value)], expected_offset=end)
+    require(landed.offset == end, f"a conditional append at {end} landed at {landed.offset}")
+    world.facts.acked.append(Written(PLACES[0], landed.offset, value))
+
+
+def remake(world: World, store: LogStore, tag: str) -> None:
+    """A new topic under the name of the deleted one, if that is free by now, and an offset committed in it."""
+    store.create_topic(DOOMED)
+    group = f"{tag}-remade"
+    store.partition(DOOMED, 0).append([(None, group.encode())])
+    store.commit_offsets(group, {TopicPartition(DOOMED, 0): OffsetAndMetadata(1)})
+    world.facts.remade[group] = 1
+
+
+def backup(world: World, store: LogStore, tag: str) -> None:
+    facts = world.facts.now()
+    facts.copies.clear()
+    store.backup(f"/copies-{tag}")
+    world.facts.copies.append((f"/copies-{tag}", facts))
+
+
+def grow(world: World, store: LogStore, tag: str) -> None:
+    store.admin.add_partitions(SPREAD, 3, allow_keyed=True)
+    world.facts.partitions[SPREAD] = 3
+
+
+def alter(world: World, store: LogStore, tag: str) -> None:
+    value = str(60_000 + len(tag))
+    store.admin.alter_topic(PLAIN, {"segment.ms": value})
+    world.facts.settings[PLAIN, "segment.ms"] = value
+
+
+def retain(world: World, store: LogStore, tag: str) -> None:
+    """A pass of retention over a topic that has too much: all but its last closed segment may go."""
+    place = PLACES[0]
+    log = store.partition(*place)
+    log.append([(b"k", f"{tag}-last".encode() + b"." * 600)])  # the segment before it is closed
+    world.facts.trimmed[place] = max(log.high_watermark - 1, world.facts.trimmed.get(place, 0))
+    store.admin.alter_topic(PLAIN, {"retention.bytes": "0"})
+    store.step()
 
 
 def release(world: World, store: LogStore, tag: str) -> None:
@@ -157,8 +206,17 @@ ACTIONS: Final[dict[str, Action]] = {
         consume,
         release,
         housekeeping,
+        append_expected,
+        remake,
+        backup,
+        grow,
+        alter,
+        retain,
     )
 }
+
+FIRSTS: Final = tuple(name for name in ACTIONS if name != "remake")
+"""Actions that can be the first one. A new topic is made only where another action has deleted the old one."""
 
 
 def prepare(world: World) -> None:

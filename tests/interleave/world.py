@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from logstore.errors import LogStoreError
@@ -40,7 +41,9 @@ class Facts:
     """What was promised so far. ``begun``: values by transaction, before its commit was asked for; ``committed``:
     transactions whose commit returned; ``aborted``: those that were aborted or failed before the commit;
     ``trimmed``: log starts that were asked for; ``offsets``: by group, the last offset whose commit returned;
-    ``latest``: the value that each compacted key had when its append returned."""
+    ``latest``: the value that each compacted key had when its append returned; ``remade``: offsets that groups
+    committed in a new topic of the deleted one's name; ``partitions``, ``settings``: what a topic was changed to;
+    ``copies``: directories of backups that returned, and what was promised when they began."""
 
     acked: list[Written] = field(default_factory=list)
     seen: list[Written] = field(default_factory=list)
@@ -53,6 +56,14 @@ class Facts:
     made: set[str] = field(default_factory=set)
     doomed: bool = False  # its deletion was asked for
     deleted: bool = False  # and has returned
+    remade: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    settings: dict[tuple[str, str], str] = field(default_factory=dict)
+    copies: list[tuple[str, Facts]] = field(default_factory=list)
+
+    def now(self) -> Facts:
+        """What is promised so far."""
+        return copy.deepcopy(self)
 
 
 class World:
@@ -94,75 +105,116 @@ class World:
     # --- checks -------------------------------------------------------------------------------------
 
     def check_images(self) -> None:
-        """A power loss right now, with nothing and with all of the unsynced kept: each promise holds."""
+        """A power loss right now, with nothing and with all of the unsynced kept, and a kill of both processes:
+        each promise holds, in the store and in its copies."""
         for choose in (KeepNothing(), KeepAll()):
-            self._check_image(self.disk.clone().crash(choose))
+            image = self.disk.clone().crash(choose)
+            self._check_image(image, ROOT, self.facts, "boot-1")
+            for path, facts in self.facts.copies:
+                now = replace(
+                    facts, trimmed=self.facts.trimmed
+                )  # what was removed while it ran is not in the copy
+                self._check_image(image, path, now, "boot-1")
+        killed = self.disk.clone().process_crash()
+        self._check_image(killed, ROOT, self.facts, self.clock.boot_id(), MemoryLive(dict(self._live)))
 
-    def _check_image(self, image: MemoryFileSystem) -> None:
-        facts, clock = self.facts, ManualClock(self.clock.wall_ms(), "boot-1")
-        store = LogStore(ROOT, fs=image, clock=clock, threads=False, lock_timeout_s=LOCK_TIMEOUT_S)
+    def _check_image(
+        self, image: MemoryFileSystem, root: str, facts: Facts, boot_id: str, live: MemoryLive | None = None
+    ) -> None:
+        clock = ManualClock(self.clock.wall_ms(), boot_id)
+        store = LogStore(root, fs=image, clock=clock, live=live, threads=False, lock_timeout_s=LOCK_TIMEOUT_S)
         try:
             for _ in range(3):  # past every timeout of a transaction
                 store.step()
                 clock.advance(70_000)
             shown = {place: read(store, place) for place in PLACES}
-            self._check_writes(shown, facts.acked, "acked")
-            self._check_writes(shown, facts.seen, "seen by a reader")
-            self._check_transactions(shown)
-            self._check_compacted(store)
+            _check_writes(shown, facts, facts.acked, "acked")
+            _check_writes(shown, facts, facts.seen, "seen by a reader")
+            _check_transactions(shown, facts if root == ROOT else self.facts, facts.committed, facts.trimmed)
+            _check_compacted(store, facts)
             for group, offset in facts.offsets.items():
                 found = store.committed_offsets(group).get(TopicPartition(PLAIN, 0))
                 require(
                     found is not None and found.offset >= offset, f"{group} is at {found}, not at {offset}"
                 )
             require(facts.made <= set(store.list_topics()), f"a created topic is gone: {store.list_topics()}")
-            if facts.deleted:
-                require(DOOMED not in store.list_topics(), "a deleted topic is back")
-                require(not store.committed_offsets("doomed"), "offsets of a deleted topic are alive")
+            _check_topics(store, facts, image, root)
             for place in PLACES:
                 after = store.partition(*place).append([(None, b"after")])
                 require(after.offset >= max(shown[place], default=-1), f"{place}: offsets went back")
         finally:
             store.abandon()
 
-    def _check_writes(
-        self, shown: dict[TopicPartition, dict[int, bytes]], wanted: list[Written], what: str
-    ) -> None:
-        for place, offset, value in list(wanted):
-            if offset < self.facts.trimmed.get(place, 0):
-                continue
-            found = shown[place].get(offset)
-            require(found == value, f"{place}: {value!r} was {what} at {offset}; found {found!r}")
-        for place, records in shown.items():
-            twice = [value for value, times in Counter(records.values()).items() if times > 1]
-            require(not twice, f"{place}: twice in the log: {twice}")
 
-    def _check_transactions(self, shown: dict[TopicPartition, dict[int, bytes]]) -> None:
-        facts = self.facts
-        there = {value for records in shown.values() for value in records.values()}
-        for name, values in list(facts.begun.items()):
-            found = values & there
-            if name in facts.aborted:
-                require(not found, f"transaction {name} was aborted, and shows {found}")
-            elif name in facts.committed:
-                kept = values if not facts.trimmed else found
-                require(
-                    found == kept and found, f"transaction {name} is committed, and shows {found} of {values}"
-                )
-            elif not facts.trimmed:
-                require(found in (set(), values), f"transaction {name} shows a part: {found} of {values}")
+def _check_writes(
+    shown: dict[TopicPartition, dict[int, bytes]], facts: Facts, wanted: list[Written], what: str
+) -> None:
+    for place, offset, value in list(wanted):
+        if offset < facts.trimmed.get(place, 0):
+            continue
+        found = shown[place].get(offset)
+        require(found == value, f"{place}: {value!r} was {what} at {offset}; found {found!r}")
+    for place, records in shown.items():
+        twice = [value for value, times in Counter(records.values()).items() if times > 1]
+        require(not twice, f"{place}: twice in the log: {twice}")
 
-    def _check_compacted(self, store: LogStore) -> None:
-        log = store.partition(COMPACTED, 0)
-        values: dict[bytes, int] = {}
-        for record in log.records(log.log_start_offset):
-            if record.key is not None and record.value is not None:
-                values[record.key] = int(record.value)
-        for key, value in list(self.facts.latest.items()):
+
+def _check_transactions(
+    shown: dict[TopicPartition, dict[int, bytes]],
+    facts: Facts,
+    committed: set[str],
+    trimmed: dict[TopicPartition, int],
+) -> None:
+    """``facts`` say what was begun, ``committed`` what has to be there: in a copy less than in its store."""
+    there = {value for records in shown.values() for value in records.values()}
+    for name, values in list(facts.begun.items()):
+        found = values & there
+        if name in facts.aborted:
+            require(not found, f"transaction {name} was aborted, and shows {found}")
+        elif name in committed:
+            kept = values if not trimmed else found
             require(
-                values.get(key, -1) >= value,
-                f"{key!r} was {value} when it was acked; found {values.get(key)}",
+                found == kept and bool(found),
+                f"transaction {name} is committed, and shows {found} of {values}",
             )
+        elif not facts.trimmed:
+            require(found in (set(), values), f"transaction {name} shows a part: {found} of {values}")
+
+
+def _check_compacted(store: LogStore, facts: Facts) -> None:
+    log = store.partition(COMPACTED, 0)
+    values: dict[bytes, int] = {}
+    for record in log.records(log.log_start_offset):
+        if record.key is not None and record.value is not None:
+            values[record.key] = int(record.value)
+    for key, value in list(facts.latest.items()):
+        require(
+            values.get(key, -1) >= value,
+            f"{key!r} was {value} when it was acked; found {values.get(key)}",
+        )
+
+
+def _check_topics(store: LogStore, facts: Facts, image: MemoryFileSystem, root: str) -> None:
+    """Topics that were made, changed and deleted, and the offsets in one that has a deleted one's name."""
+    topics = store.list_topics()
+    if facts.deleted and not facts.remade:
+        require(DOOMED not in topics, "a deleted topic is back")
+        require(not store.committed_offsets("doomed"), "offsets of a deleted topic are alive")
+    if DOOMED not in topics:
+        left = [name for name in image.listdir(root) if name.startswith(f"{DOOMED}-")]
+        require(not left, f"of a deleted topic there are still {left}")
+    for group, offset in facts.remade.items():
+        require(not store.committed_offsets("doomed"), "a new topic has the offsets of the deleted one")
+        found = store.committed_offsets(group).get(TopicPartition(DOOMED, 0))
+        require(found is not None and found.offset == offset, f"{group} is at {found}, not at {offset}")
+        values = [record.value for record in store.partition(DOOMED, 0).records(0)]
+        require(values == [group.encode()], f"a new topic holds {values}")
+    for name, count in facts.partitions.items():
+        there = store.admin.describe_topic(name).partitions
+        require(len(there) >= count, f"{name} has {len(there)} partitions, not {count}")
+    for (name, key), value in facts.settings.items():
+        said = store.admin.describe_topic(name).config.get(key)
+        require(said == value, f"{key} of {name} is {said}, not {value}")
 
 
 def read(store: LogStore, place: TopicPartition) -> dict[int, bytes]:

@@ -251,7 +251,7 @@ def test_settings_from_a_snapshot_and_the_log_behind_it() -> None:
     tail = bytearray(encode_batch([(None, row) for row in later], now_ms=1))
     tail[:8] = len(rows).to_bytes(8, "big")
     replace_file(fs, f"{put}{len(rows):020d}.log", bytes(tail))
-    assert load_settings(fs, "/b") == {"kept": {"remote.storage.enable": "true"}, "gone": {}}
+    assert load_settings(fs, "/b").topics == {"kept": {"remote.storage.enable": "true"}, "gone": {}}
     broker = BrokerDirectory(fs, "/b")
     broker.load()
     assert broker.is_remote("kept")

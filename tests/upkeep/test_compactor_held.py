@@ -41,7 +41,7 @@ def test_a_transaction_of_nobody_known_and_one_that_holds_nothing_back() -> None
             tx.send("t", key=b"k", value=b"1").result()
             (row,) = store.admin.compact("t")
             assert row.held_by is None, "the active segment is left alone anyway"
-            store._backend.transactions.office._state_of_producer = lambda _: None  # type: ignore[method-assign]
+            store._backend.transactions.admin._state_of_producer = lambda _: None  # type: ignore[method-assign]
             (row,) = store.admin.compact("t", roll=True)
             assert row.held_by is not None
             assert (row.held_by.first_offset, row.held_by.transactional_id) == (0, None)

@@ -284,7 +284,7 @@ def test_an_idle_housekeeper_does_not_wake_up() -> None:
         lambda: None,
         lambda: store._keeper,
         lambda: store._cleaning.cleaner,
-        lambda: store._backend.transactions.keeper,
+        lambda: store._backend.transactions.reaper,
         lambda: store._backend.groups.expiry,
         lambda: False,
         threads=True,

@@ -31,7 +31,7 @@ class Assignment:
         self._group = group
         self._version: int | None = None
         self._missing: set[str] = set()  # named topics that are gone
-        self._news: list[str] = []  # those that nobody was told of
+        self._news: list[str] = []  # those that the caller was not told of yet
         self.shared = group is not None and not subscription.partitions
         self._at_start: Mapping[TopicPartition, str] = {}
         self.wanted: Mapping[TopicPartition, str] = {}

@@ -1,4 +1,4 @@
-"""Dead letters: records that nobody can read go to a topic of their own, with where they came from and why.
+"""Dead letters: records that cannot be decoded go to a topic of their own, with where they came from and why.
 
 A letter is durable before the consumer passes the record, and so before its offset can be committed. A crash in
 between may write a letter twice, never lose one.

@@ -208,7 +208,7 @@ class Membership(Following):
         self._hooks.assigned(self._take_up())
 
     def unsettled(self) -> bool:
-        """Whether to look again soon, though nobody will say so."""
+        """Whether to look again soon, though no change of the group will tell."""
         return self._unsettled
 
     def has_its_share(self) -> bool:

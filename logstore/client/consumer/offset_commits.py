@@ -18,7 +18,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_THREAD_IDLE_S: Final = 5.0  # then it ends; a consumer that nobody closes leaves none behind
+_THREAD_IDLE_S: Final = 5.0  # then it ends; a consumer that is never closed leaves none behind
 
 Points: TypeAlias = Mapping[TopicPartition, OffsetAndMetadata]
 CommitCallback: TypeAlias = Callable[[Points, Exception | None], object]
@@ -110,7 +110,7 @@ class OffsetCommits:
         return True
 
     def before_revocation(self, going: Collection[TopicPartition]) -> None:
-        """Commits are automatic: commit what was handed out of partitions that go to somebody else."""
+        """Commits are automatic: commit what was handed out of partitions that go to another member."""
         if self._interval_s is None:
             return
         points = self.changed(FetchState.commit_point)

@@ -40,9 +40,9 @@ FLIGHT_BYTES = 4 << 20
 RESERVE_SHARE = 64
 RETRY_FIRST_S = 0.02
 RETRY_MOST_S = 1.0
-# A flight that is still out this long after its time is given up on, so that nobody waits for ever.
+# A flight that is still out this long after its time is given up on, so that no caller waits for ever.
 FLIGHT_GRACE_S = 1.0
-# Failed batches that nobody asked about, kept for flush() and close() to report.
+# Failed batches whose deliveries were not asked, kept for flush() and close() to report.
 UNREPORTED_KEPT = 100
 
 # A batch refused for one of its records: cut it, so that only the record that is wrong fails.
@@ -87,7 +87,7 @@ class Accumulator:
         return self.buffered_bytes + needed_bytes <= self.settings.buffer_bytes
 
     def join_room_queue(self) -> threading.Lock:
-        """A lock that is released when bytes of the buffer come back. While somebody waits for that, no
+        """A lock that is released when bytes of the buffer come back. While a caller waits for that, no
         open batch lingers."""
         gate = threading.Lock()
         gate.acquire()
@@ -266,7 +266,7 @@ class Accumulator:
         return queue.flying
 
     def take_wanted(self, batch: PendingBatch, now_s: float) -> tuple[PendingBatch, ...]:
-        """The flight that takes ``batch``, whose outcome somebody waits for; empty: it is not its turn."""
+        """The flight that takes ``batch``, whose outcome a caller waits for; empty: it is not its turn."""
         batch.wanted = True
         queue = batch.queue
         if queue.flying or queue.retry_at_s > now_s or queue.head() is not batch:
@@ -320,7 +320,7 @@ class Accumulator:
             tried_before = batch.attempts > 0 or batch.doubtful
             repeated = isinstance(error, DuplicateSequenceError) and tried_before and not held_up
             if error is None or repeated:
-                self._succeed(batch, result)  # a duplicate is in, too, if nobody knows any more where
+                self._succeed(batch, result)  # a duplicate is in, too, if its place is not known any more
                 done.append(batch)
                 held_up = held_up or error is not None  # what is behind it was not tried, as with every error
                 continue
@@ -499,7 +499,7 @@ class Accumulator:
         return [batch for queue in self.active for batch in queue.batches() if not batch.done]
 
     def take_unreported(self) -> list[PendingBatch]:
-        """Failed batches that nobody has been told of; told now."""
+        """Failed batches of which no caller has been told; told now."""
         told = [batch for batch in self.failed if not batch.observed]
         self.failed.clear()
         for batch in told:

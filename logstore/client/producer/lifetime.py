@@ -1,4 +1,4 @@
-"""What becomes of producers that nobody closes: collected, left at the interpreter's end, or forked.
+"""What becomes of producers that are never closed: collected, left at the interpreter's end, or forked.
 
 Nothing is lost in silence: records that such a producer still holds are reported (a log line and a
 ``ResourceWarning``) and sent all the same.

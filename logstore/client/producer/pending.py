@@ -28,7 +28,7 @@ class Identity(NamedTuple):
 
 
 class Driver(Protocol):
-    """What brings a batch to its outcome when somebody waits for it."""
+    """What brings a batch to its outcome when a caller waits for it."""
 
     def drive(
         self, batch: PendingBatch, index: int, timeout_s: float | None
@@ -58,7 +58,7 @@ class PendingBatch:
     count = 0  # of rows, once the batch is closed
     overhead = RECORD_OVERHEAD
     timestamped = False
-    wanted = False  # somebody waits for the outcome: do not linger
+    wanted = False  # a caller waits for the outcome: do not linger
     attempts = 0
     full_since_s = -1.0  # when the disk was first too full for it; -1: it never was
     full_told = False
@@ -76,7 +76,7 @@ class PendingBatch:
     timestamp_ms = -1
     timestamps: list[int] | None = None
     error: LogStoreError | None = None
-    observed = False  # somebody has been told of the error
+    observed = False  # a caller has been told of the error
     parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
     gate: threading.Lock | None = None  # held until done; waiters pass it on
     callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
@@ -164,7 +164,7 @@ class PendingBatch:
         self._finish()
 
     def fail(self, error: LogStoreError) -> None:
-        """The batch is not in (or nobody knows): all its rows share the error. The lock is held."""
+        """The batch is not in (or that is not known): all its rows share the error. The lock is held."""
         self.error = error
         self._finish()
 

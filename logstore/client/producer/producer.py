@@ -411,7 +411,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Send what is queued and wait until all of it has an outcome.
 
-        Raises the first error of batches that failed and whose deliveries nobody asked, each once;
+        Raises the first error of batches that failed and whose deliveries were not asked, each once;
         DeliveryTimeoutError if ``timeout_s`` is over first (records stay on their way).
         """
         self._check_usable()

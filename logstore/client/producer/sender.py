@@ -122,7 +122,7 @@ class Sender:
 
     def step(self) -> float | None:
         """Send all that is ready. Seconds until there may be more: 0 if something was sent, None for "not
-        before somebody calls ``notice``"."""
+        before ``notice`` is called"."""
         accumulator = self._accumulator
         with accumulator.lock:
             self._wakes_at_s = -inf
@@ -164,7 +164,7 @@ class Sender:
             else:
                 results = [ProduceResult(-1, error=refusal)] * len(batches)
         except BaseException as error:
-            # An interrupt in a caller's thread: nobody knows how far the backend got.
+            # An interrupt in a caller's thread: how far the backend got is not known.
             queues = dict.fromkeys(batch.queue for batch in taken)
             batches = [batch for queue in queues for batch in queue.flying]
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))

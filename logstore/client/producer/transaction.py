@@ -2,7 +2,7 @@
 
 ``TransactionControl`` is a producer's side of it: what may be called when, and the order of the steps to an end.
 Phases: none -> open -> ending -> none; open -> failed when a delivery or the coordinator says that it cannot be
-committed any more (only ``abort`` goes on); ending -> doubtful when nobody knows whether a commit was decided
+committed any more (only ``abort`` goes on); ending -> doubtful when it is not known whether a commit was decided
 (only ``commit`` again goes on: it asks); any -> fenced when a newer opening of the id took over.
 """
 
@@ -98,7 +98,7 @@ class TransactionControl:
         )
 
     def _enter(self, call: str, *phases: Phase) -> Phase:
-        """From one of these phases to ``ENDING``, where nobody else comes in; the phase it was."""
+        """From one of these phases to ``ENDING``, where no other call comes in; the phase it was."""
         with self._accumulator.lock:
             was = self._phase
             if was not in phases:

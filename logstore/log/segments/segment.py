@@ -94,6 +94,7 @@ class Segment:
             offset_index.SUFFIX,
             time_index.SUFFIX,
         }  # files that may not be durable as they are
+        self._aborted_uncounted = False
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
@@ -439,8 +440,13 @@ class Segment:
             with self._pool.pinned(self.path(ABORTED_SUFFIX), True) as file:
                 file.sync()
             self._pool.fs.sync_dir(self.directory)
+            self._aborted_unsynced, self._aborted_uncounted = False, True
+
+    def count_aborted(self) -> None:
+        """Note durably how many rows the transaction index has, after ``sync_indexes``. OSError: to be tried again."""
+        if self._aborted_uncounted:
             note_counts(self._pool.fs, self.directory, {self.base_offset: len(self.aborted())})
-            self._aborted_unsynced = False
+            self._aborted_uncounted = False
 
     def sync(self) -> None:
         with self._pool.pinned(self.path(), True) as file:
