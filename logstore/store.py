@@ -67,8 +67,9 @@ class LogStore(StoreClient):
     """A log store in a directory. Any thread may use it; a child after ``os.fork()`` may not.
 
     ``path``: the directory, made if it is not there (``mode="rw"``), or ``":memory:"``. ``mode="r"``: takes no
-    lock and changes nothing, and opens a Kafka broker's log directory, too (``log/broker_log.py`` says what is
-    shown). ``lock_timeout_s``: longest wait for a lock of another process.
+    lock and changes nothing, and opens a Kafka broker's log directory, too (``kafka_directory/broker_log.py`` says
+    what is shown), or a list of all directories of its ``log.dirs`` as one.
+    ``lock_timeout_s``: longest wait for a lock of another process.
     ``lock_idle_release_s``: a topic unused for this long is given up, so that other processes may write it.
     ``retention_check_s``: how often retention looks at the topics. ``mode_bits``: permissions of new files, e.g.
     0o660 for a group that shares; None: those that the store has, 0o600 for a new one.
@@ -91,7 +92,7 @@ class LogStore(StoreClient):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         mode: Mode = "rw",
         *,
         lock_timeout_s: float = 30.0,
@@ -113,7 +114,7 @@ class LogStore(StoreClient):
         threads: bool = True,
     ) -> None:
         self.mode = _checked_mode(mode)
-        path = arguments.directory(path)
+        path, *others = _directories(path, mode)
         arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
         _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes)
@@ -130,7 +131,7 @@ class LogStore(StoreClient):
         self._committer = Committer(self._clock, threads=threads)
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
         self._close_lock = threading.Lock()
-        self._broker = BrokerDirectory(self.fs, self.root) if self._prepare_directory() else None
+        self._broker = self._prepare_directory(others)
         self._context = StoreContext(
             root=self.root,
             fs=self.fs,
@@ -200,17 +201,21 @@ class LogStore(StoreClient):
             before_close_s=arguments.seconds(before_close_s, "maintenance_s"),
         )
 
-    def _prepare_directory(self) -> bool:
-        """Make the directory if it is ours to make; True if it is a Kafka broker's."""
+    def _prepare_directory(self, others: Sequence[str]) -> BrokerDirectory | None:
+        """Make the directory if it is ours to make; what it is if it is a Kafka broker's, with ``others``."""
         kind = classify_directory(self.fs, self.root)
+        if others:
+            for root in (self.root, *others):
+                if (other := classify_directory(self.fs, root)) is not DirectoryKind.KAFKA:
+                    raise _no_log_dir(other, root)
         if kind is DirectoryKind.KAFKA and self.mode == "r":
-            return True
+            return BrokerDirectory(self.fs, self.root, *others)
         if kind is DirectoryKind.STORE:
-            return False
+            return None
         if self.mode == "r" or kind not in (DirectoryKind.MISSING, DirectoryKind.EMPTY):
             raise missing_store(kind, self.root)
         make_root(self.fs, self.root)
-        return False
+        return None
 
     def _file_pool(self, max_open_files: int | None) -> FilePool:
         pool = FilePool(self.fs, default_capacity() if max_open_files is None else max_open_files)
@@ -269,6 +274,7 @@ class LogStore(StoreClient):
                 )
             context.reserve.keep()
             deletion.resume(self.fs, self.root, catalogue)
+            deletion.sweep_temporaries(self.fs, self.root, catalogue.topics)
         finally:
             context.locks.release(CATALOGUE_SLOT)
         return TopicRegistry(context, file, catalogue)
@@ -476,6 +482,36 @@ def restore(
     with LogStore(root, mode="r", fs=fs, clock=clock) as store:
         check_backup(disk, root, store._clock, topics=topics, progress=progress)
         return store.backup(place, topics=topics, link=link, progress=progress)
+
+
+def _directories(path: object, mode: Mode) -> list[str]:
+    """The directory, then the others of a broker. InvalidArgumentError."""
+    if not isinstance(path, list | tuple):
+        return [arguments.directory(path)]
+    places = [arguments.directory(one) for one in path]
+    if len(places) == 1:
+        return places
+    if not places or MEMORY in places or mode != "r":
+        raise InvalidArgumentError(
+            f"path={arguments.shown(path)} with mode={mode!r}",
+            hint="several directories are opened as one only if they are a Kafka broker's log.dirs, with mode='r'",
+        )
+    roots = [os.path.realpath(place) for place in places]
+    for root in roots:
+        if roots.count(root) > 1:
+            raise InvalidArgumentError(f"path={arguments.shown(path)} names {root} more than once")
+        refuse_network_file_system(root)
+    return roots
+
+
+def _no_log_dir(kind: DirectoryKind, root: str) -> LogStoreError:
+    """Why ``root`` cannot be one of several directories."""
+    if kind is DirectoryKind.STORE:
+        return InvalidArgumentError(
+            f"{root} is a log store, no Kafka broker's directory",
+            hint="open a store by itself; several directories are one only as a broker's log.dirs",
+        )
+    return missing_store(kind, root)
 
 
 def _checked_mode(mode: Mode) -> Mode:

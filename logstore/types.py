@@ -185,7 +185,8 @@ class ErasureReport:
 class MaintainedTopic:
     """What a pass of maintenance did to one topic. ``compacted``: one row for each cleaning that came to its end;
     ``owner``: the process that owns the topic, and looks after it; ``left``: why work is left, "" if none is:
-    ``"time"`` was up, or the topic is ``"too large"`` for the time there was; ``error``: what failed."""
+    ``"time"`` was up, the topic is ``"too large"`` for the time there was, or ``"another process waits for it"``;
+    ``error``: what failed."""
 
     topic: str
     retired_segments: int = 0
@@ -248,7 +249,11 @@ class SegmentDescription(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicDescription:
-    """A topic: its uuid (base64, as Kafka prints it), settings that differ from the defaults, partitions."""
+    """A topic: its uuid (base64, as Kafka prints it), settings that differ from the defaults, partitions.
+
+    Of a part of a Kafka broker's directories: ``missing``, the partitions that lie elsewhere; ``config_known`` is
+    False where the settings are in none of these directories.
+    """
 
     name: str
     topic_id: str
@@ -256,3 +261,5 @@ class TopicDescription:
     config: dict[str, str] = field(default_factory=dict)
     owner: str | None = None
     partitions: tuple[PartitionDescription, ...] = ()
+    missing: tuple[int, ...] = ()
+    config_known: bool = True

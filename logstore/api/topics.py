@@ -8,6 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicMetadata:
     """What clients must know of a topic. ``compression``: a codec name, or "producer" (the client's choice).
+    ``missing``: partitions that cannot be read here (in part of a Kafka broker's directories the rest is).
 
     ``partitioner``: murmur3, murmur2, crc32 or round_robin; every client of ours obeys it.
     """
@@ -21,3 +22,4 @@ class TopicMetadata:
     internal: bool = False
     compacts: bool = False  # every record needs a key
     size_setting: str = "max.message.bytes"
+    missing: tuple[int, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ Without -f each value is printed with a newline. --json prints what `logstore pr
 @click.option(
     "-o", "--offset", "start", default="start", show_default=True, help="Where to start; see below."
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-n", "--count", type=click.IntRange(1, sys.maxsize), help="Stop after so many records.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end that is there now.")
 @click.option("-f", "--format", "format_text", metavar="TEXT", help="How to print a record; see below.")
 @click.option("-g", "--group", help="Go on where this group was, and commit what was printed.")
@@ -79,7 +80,7 @@ def consume(
         try:
             with (
                 target.open(write=group is not None) as store,
-                _consumer(store, wanted, settings, last) as consumer,
+                _consumer(store, _readable(target, store, wanted), settings, last) as consumer,
             ):
                 _print_records(consumer, renderer, count, group is not None, interrupts)
         except KeyboardInterrupt:
@@ -87,6 +88,20 @@ def consume(
                 raise
     if interrupts.exit_code:
         raise click.exceptions.Exit(interrupts.exit_code)
+
+
+def _readable(target: Target, store: LogStore, wanted: Any) -> Any:
+    """Whole topics as those partitions of them that are in the directory, where some are not."""
+    if not all(isinstance(one, str) for one in wanted):
+        return wanted
+    target.note_missing(store, wanted)
+    if not target.partial:
+        return wanted
+    topics = [store.backend.topic(name) for name in wanted]
+    here = [
+        (one.name, number) for one in topics for number in range(one.partitions) if number not in one.missing
+    ]
+    return here or wanted
 
 
 def _renderer(format_text: str | None, as_json: bool) -> Renderer:

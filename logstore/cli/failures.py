@@ -14,6 +14,7 @@ from logstore.errors import LogStoreError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_PARTIAL = 3  # the answer is what could be read: some partitions lie in another directory, as was said
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
 EXIT_TERMINATED = 143  # 128 + SIGTERM

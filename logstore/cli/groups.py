@@ -8,9 +8,13 @@ import click
 
 from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
+from logstore.errors import UnknownGroupError
 
 if TYPE_CHECKING:
     from logstore.client.admin import GroupDescription, GroupMove
+    from logstore.store import LogStore
+
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @click.group()
@@ -25,6 +29,7 @@ def list_(target: Target, /) -> None:
     """List groups with their members and how far behind they are."""
     with target.open() as store:
         found = [store.admin.describe_group(summary.group) for summary in store.admin.list_groups()]
+        _note_missing(target, store, found)
     if target.as_json:
         print_json(
             [
@@ -32,14 +37,17 @@ def list_(target: Target, /) -> None:
                     "group": one.group,
                     "state": one.state,
                     "members": len(one.members),
-                    "partitions": len(one.partitions),
+                    "partitions": len(one.partitions) + len(one.elsewhere),
                     "lag": one.lag,
                 }
                 for one in found
             ]
         )
         return
-    rows = [(one.group, one.state, len(one.members), len(one.partitions), one.lag) for one in found]
+    rows = [
+        (one.group, one.state, len(one.members), len(one.partitions) + len(one.elsewhere), one.lag)
+        for one in found
+    ]
     print_table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG"), rows)
 
 
@@ -50,7 +58,12 @@ def list_(target: Target, /) -> None:
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the groups NAMES: their members, and each partition's reader, committed offset, end and lag."""
     with target.open() as store:
-        found = [store.admin.describe_group(name) for name in names]
+        try:
+            found = [store.admin.describe_group(name) for name in names]
+        except UnknownGroupError:
+            target.note_missing(store, [OFFSETS_TOPIC])
+            raise
+        _note_missing(target, store, found)
     if target.as_json:
         print_json([_description_json(one) for one in found])
         return
@@ -74,7 +87,7 @@ def describe(target: Target, /, names: tuple[str, ...]) -> None:
                     for member in one.members
                 ],
             )
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (
                 row.topic,
                 row.partition,
@@ -85,7 +98,18 @@ def describe(target: Target, /, names: tuple[str, ...]) -> None:
             )
             for row in one.partitions
         ]
+        rows += [
+            (*where, "-" if committed is None else committed.offset, "elsewhere", "-", "-")
+            for where, committed in one.elsewhere.items()
+        ]
         print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows)
+
+
+def _note_missing(target: Target, store: LogStore, found: list[GroupDescription]) -> None:
+    """What the answer lacks: groups of partitions of the offsets topic, and ends of partitions, elsewhere."""
+    target.note_missing(
+        store, [OFFSETS_TOPIC, *sorted({where.topic for one in found for where in one.elsewhere})]
+    )
 
 
 def _description_json(found: GroupDescription) -> dict[str, Any]:
@@ -125,6 +149,14 @@ def _description_json(found: GroupDescription) -> dict[str, Any]:
         "members": members,
         "lag": found.lag,
         "partitions": partitions,
+        "elsewhere": [
+            {
+                "topic": where.topic,
+                "partition": where.partition,
+                "committed_offset": None if committed is None else committed.offset,
+            }
+            for where, committed in found.elsewhere.items()
+        ],
     }
 
 

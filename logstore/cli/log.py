@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,7 +48,7 @@ log.add_command(compact)
 @click.option("--batches", "view", flag_value="batches", default=True, help="The batches' headers (default).")
 @click.option("--records", "view", flag_value="records", help="The records.")
 @click.option("--indexes", "view", flag_value="indexes", help="Entries of the offset and time indexes.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many rows.")
+@click.option("-n", "--limit", type=click.IntRange(1, sys.maxsize), help="Stop after so many rows.")
 @target_options
 @click.pass_obj
 def dump(target: Target, /, what: str | None, view: str, limit: int | None) -> None:
@@ -130,11 +131,11 @@ def _places(target: Target, what: str | None) -> Iterator[_Place]:
         return
     folders = _named_folders(target, what)
     if folders is None:
-        place = os.path.normpath(what) if what is not None else target.directory()
-        one = partition_folder(os.path.abspath(place))
-        folders = (
-            [one] if one is not None and segment_base_offsets(fs, place) else partition_folders(fs, place)
-        )
+        folders = []
+        for place in [os.path.normpath(what)] if what is not None else target.directories():
+            one = partition_folder(os.path.abspath(place))
+            is_one = one is not None and segment_base_offsets(fs, place)
+            folders += [one] if one is not None and is_one else partition_folders(fs, place)
     for found in folders:
         for base in segment_base_offsets(fs, found.path):
             yield _Place(found, base, segment_path(found.path, base))
@@ -148,7 +149,9 @@ def _named_folders(target: Target, what: str | None) -> list[PartitionFolder] | 
 
     if what is None or target.path is None or "/" in what:
         return None
-    folders = partition_folders(OsFileSystem(), os.path.normpath(target.path))
+    fs = OsFileSystem()
+    roots = map(os.path.normpath, target.directories())
+    folders = [folder for root in roots for folder in partition_folders(fs, root)]
     named = [folder for folder in folders if what in (folder.topic, f"{folder.topic}-{folder.partition}")]
     if named or (what and os.path.isdir(what)):
         return named or None
@@ -255,24 +258,41 @@ def verify(target: Target, /, topics: tuple[str, ...]) -> None:
     Exit code 0: no fault; 1: faults. What the next open repairs by itself, such as the torn end that a crash
     or a writer at work leaves, is a warning and no fault.
     """
+    from logstore.errors import UnknownTopicError
     from logstore.log.inspection.verify import Totals
     from logstore.log.inspection.verify_store import store_bytes, verify_store
     from logstore.seams.clock import SystemClock
     from logstore.seams.fs import OsFileSystem
 
-    fs, root = OsFileSystem(), os.path.normpath(target.directory())
-    chosen = topics or None
+    fs, roots = OsFileSystem(), [os.path.normpath(root) for root in target.directories()]
     totals = Totals()
     found: list[Fault] = []
-    total = store_bytes(fs, root, chosen) if os.path.isdir(root) else None
-    with progress("verifying", total) as totals.progress:
-        for fault in verify_store(fs, root, SystemClock().boot_id(), totals, topics=chosen):
-            found.append(fault)
-            if not target.as_json:
-                _print_fault(fault)
+    wanted = {root: _topics_in(root, topics, alone=len(roots) == 1) for root in roots}
+    if topics and not any(wanted.values()):
+        raise UnknownTopicError(f"no folder of {', '.join(roots)} belongs to a topic {' or '.join(topics)}")
+    total = sum(store_bytes(fs, root, chosen) for root, chosen in wanted.items() if os.path.isdir(root))
+    with progress("verifying", total or None) as totals.progress:
+        for root, chosen in wanted.items():
+            if topics and not chosen:
+                continue  # all of them are in the broker's other directories
+            for fault in verify_store(fs, root, SystemClock().boot_id(), totals, topics=chosen):
+                found.append(fault)
+                if not target.as_json:
+                    _print_fault(fault)
     _report_verified(found, totals, target.as_json)
     if any(not fault.warning for fault in found):
         raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _topics_in(root: str, topics: tuple[str, ...], *, alone: bool) -> tuple[str, ...] | None:
+    """Which of ``topics`` are in one of several directories; None: all that there is."""
+    from logstore.log.inspection.inspect import partition_folders
+    from logstore.seams.fs import OsFileSystem
+
+    if alone or not topics:
+        return topics or None
+    here = {folder.topic for folder in partition_folders(OsFileSystem(), root)}
+    return tuple(name for name in topics if name in here)
 
 
 def _print_fault(fault: Fault) -> None:

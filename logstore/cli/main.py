@@ -19,6 +19,7 @@ import click
 from logstore.cli.failures import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    EXIT_PARTIAL,
     EXIT_PIPE_CLOSED,
     EXIT_TERMINATED,
     Failure,
@@ -26,7 +27,7 @@ from logstore.cli.failures import (
     settle_streams,
     silence_stdout,
 )
-from logstore.cli.target import target_options
+from logstore.cli.target import Target, target_options
 from logstore.errors import LogStoreError
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class RootGroup(click.Group):
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()  # a closed pipe shows here, not at the interpreter's end
+            if isinstance(ctx.obj, Target) and ctx.obj.partial:
+                raise click.exceptions.Exit(EXIT_PARTIAL)
             return result
         except Failure as error:
             error.as_json = ctx.obj.as_json
@@ -116,6 +119,10 @@ class RootGroup(click.Group):
         except BrokenPipeError:
             silence_stdout()
             raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
+        except click.Abort as error:  # a confirmation was refused, or Ctrl-C was its answer
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+            raise
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except OSError as error:

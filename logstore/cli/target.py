@@ -5,35 +5,60 @@ The options stand on every command, before or after its name; the later one coun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from logstore.store import LogStore
+    from logstore.store import LogStore, Mode
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 @dataclass(slots=True)
 class Target:
-    """The context object of all commands."""
+    """The context object of all commands. ``others``: more directories of the Kafka broker's whose one is ``path``;
+    ``partial``: what the command could not read, since it lies elsewhere, by topic."""
 
     path: str | None = None
+    others: tuple[str, ...] = ()
     bootstrap_server: str | None = None
     as_json: bool = False
     lock_timeout_s: float | None = None
     mode_bits: int | None = None
+    partial: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def directory(self) -> str:
-        """The store's directory, for commands that work on files. UsageError if none was named."""
+        """The store's directory, for commands that work on one. UsageError if none was named, or several were."""
+        if self.others:
+            raise click.UsageError("this command works on one directory: give --path once")
+        return self.directories()[0]
+
+    def directories(self) -> list[str]:
+        """The directories that were named. UsageError if none was."""
         if self.path is not None:
-            return self.path
+            return [self.path, *self.others]
         if self.bootstrap_server is not None:
             raise click.UsageError("this command works on a directory: name it with --path DIR")
         raise click.UsageError("which store? Say --path DIR, or set LOGSTORE_PATH.")
+
+    def note_missing(self, store: LogStore, topics: Collection[str]) -> None:
+        """Say which partitions of ``topics`` cannot be read, as they lie in another directory of a Kafka broker's,
+        or with another broker: the command's exit code is then that of a partial answer."""
+        from logstore.cli.output import note
+
+        known = store.backend.topics()
+        for name in topics:
+            missing = known[name].missing if name in known else ()
+            if missing and name not in self.partial:
+                self.partial[name] = missing
+                one = len(missing) == 1
+                note(
+                    f"partial: partition{'' if one else 's'} {', '.join(map(str, missing))} of {name!r} "
+                    f"lie{'s' if one else ''} in another directory or with another broker (--path may be repeated)"
+                )
 
     def patience_ms(self, default_ms: float) -> float:
         """How long a record may take: no longer than its topic's lock may be waited for, where that was said."""
@@ -56,7 +81,8 @@ class Target:
         if self.path is None and self.bootstrap_server is not None:
             client: LogStore = logstore.connect(self.bootstrap_server)
             return client
-        path = self.directory()
+        paths = self.directories()
+        path = paths[0]
         if path == logstore.store.MEMORY:
             raise click.UsageError("a store in memory would be gone with this command: name a directory")
         if not create:
@@ -66,19 +92,28 @@ class Target:
         settings.setdefault("mode_bits", self.mode_bits)
         if self.lock_timeout_s is not None:
             settings.setdefault("lock_timeout_s", self.lock_timeout_s)
-        return logstore.open(path, mode="rw" if write or create else "r", **settings)
+        mode: Mode = "rw" if write or create else "r"
+        return logstore.open(path if len(paths) == 1 else paths, mode=mode, **settings)
 
 
-def _set_place(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+class _Directories(click.Path):
+    """The environment names one directory, whatever characters it holds."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return [rv]
+
+
+def _set_place(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """--path or --bootstrap-server: what the command line says counts, the environment where it says nothing."""
     target = ctx.ensure_object(Target)
     name = param.name or ""
     explicit = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    if value == "":
+    if value == "" or (isinstance(value, tuple) and "" in value):
         raise click.BadParameter("it is empty", ctx=ctx, param=param)
-    if value is None or not (explicit or (target.path is None and target.bootstrap_server is None)):
+    if not value or not (explicit or (target.path is None and target.bootstrap_server is None)):
         return
-    target.path = value if name == "path" else None
+    target.path, *others = value if name == "path" else (None,)
+    target.others = tuple(others)
     target.bootstrap_server = value if name == "bootstrap_server" else None
 
 
@@ -148,10 +183,11 @@ def target_options(command: _Command) -> _Command:
             "--path",
             metavar="DIR",
             envvar="LOGSTORE_PATH",
-            type=click.Path(file_okay=False, readable=False),  # what may not be read has its own error
+            type=_Directories(file_okay=False, readable=False),  # what may not be read has its own error
+            multiple=True,
             expose_value=False,
             callback=_set_place,
-            help="The store's directory (also LOGSTORE_PATH).",
+            help="The store's directory (also LOGSTORE_PATH); repeat for all log.dirs of a Kafka broker.",
         ),
     ):
         command = option(command)

@@ -100,13 +100,14 @@ def list_(target: Target, /, internal: bool) -> None:
     with target.open() as store:
         names = sorted(store.admin.list_topics(internal=internal))
         found = [store.admin.describe_topic(name) for name in names]
+        target.note_missing(store, names)
     if target.as_json:
         print_json([description_json(description) for description in found])
         return
     rows = [
         (
             description.name,
-            len(description.partitions),
+            len(description.partitions) + len(description.missing),
             sum(row.high_watermark - row.log_start_offset for row in description.partitions),
             size_text(sum(row.size_bytes for row in description.partitions)),
         )
@@ -123,6 +124,7 @@ def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the topics NAMES: id, settings, owner, and each partition's offsets and files."""
     with target.open() as store:
         found = [store.admin.describe_topic(name) for name in names]
+        target.note_missing(store, names)
     if target.as_json:
         print_json([description_json(description) for description in found])
         return
@@ -137,7 +139,10 @@ def _print_description(description: TopicDescription) -> None:
     click.echo(f"id        {description.topic_id}")
     click.echo(f"owner     {description.owner or 'nobody'}")
     settings = ", ".join(f"{key}={value}" for key, value in sorted(description.config.items()))
-    click.echo(f"settings  {settings or 'defaults'}")
+    unset = "defaults" if description.config_known else "not known: the metadata log is in another directory"
+    click.echo(f"settings  {settings or unset}")
+    if description.missing:
+        click.echo(f"elsewhere partitions {', '.join(map(str, description.missing))}")
     columns = ("PARTITION", "START", "STABLE", "HIGH WATERMARK", "END", "EPOCH", "SEGMENTS", "SIZE")
     rows = [
         (

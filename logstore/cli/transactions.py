@@ -13,6 +13,8 @@ from logstore.cli.target import Target, target_options
 if TYPE_CHECKING:
     from logstore.api.transactions import HangingTransaction, TransactionSummary
 
+TRANSACTIONS_TOPIC = "__transaction_state"
+
 
 @click.group()
 def transaction() -> None:
@@ -26,6 +28,7 @@ def list_(target: Target, /) -> None:
     """List transactional ids, their state, and who has them open."""
     with target.open() as store:
         found = store.admin.list_transactions()
+        target.note_missing(store, [TRANSACTIONS_TOPIC])
     if target.as_json:
         print_json([_as_json(one) for one in found])
         return
@@ -43,6 +46,7 @@ def list_(target: Target, /) -> None:
 def describe(target: Target, /, transactional_id: str) -> None:
     """Show one transactional id: its state, since when, and the partitions that are in it."""
     with target.open() as store:
+        target.note_missing(store, [TRANSACTIONS_TOPIC])
         found = store.admin.describe_transaction(transactional_id)
     if target.as_json:
         print_json(_as_json(found))
@@ -109,6 +113,7 @@ def find_hanging(target: Target, /, topics: tuple[str, ...], repair: bool) -> No
     done: list[HangingTransaction] = []
     with target.open(write=repair) as store:
         found = store.admin.find_hanging(topics or None)
+        target.note_missing(store, [TRANSACTIONS_TOPIC, *(topics or store.list_topics())])
         while repair and found:
             for one in found:
                 store.admin.end_hanging(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, TypeAlias, TypeVar
 
@@ -59,7 +59,9 @@ class GroupPartition:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupDescription:
     """``state``: "empty", "stable" or "reconciling" (partitions are on their way from member to member);
-    ``epoch``: of its assignments, 0 if it never had members; ``partitions``: with an offset or a member."""
+    ``epoch``: of its assignments, 0 if it never had members; ``partitions``: with an offset or a member;
+    ``elsewhere``: offsets in partitions that cannot be read here, so that their lag is not known (None: a member
+    reads it and nothing is committed)."""
 
     group: str
     state: GroupState
@@ -67,6 +69,7 @@ class GroupDescription:
     epoch: int
     members: tuple[MemberDescription, ...]
     partitions: tuple[GroupPartition, ...]
+    elsewhere: Mapping[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
 
     @property
     def lag(self) -> int:
@@ -266,7 +269,13 @@ class Admin:
             for member in summary.members
             for where in (*member.assigned, *member.revoking)
         }
-        known = [where for where in sorted({*summary.offsets, *readers}) if _exists(where, topics)]
+        known, elsewhere = [], {}
+        for where in sorted({*summary.offsets, *readers}):
+            if _exists(where, topics):
+                if where.partition in topics[where.topic].missing:
+                    elsewhere[where] = summary.offsets.get(where)
+                else:
+                    known.append(where)
         starts = self._offsets(known, "earliest")
         ends = self._offsets(known, "latest")
         rows = []
@@ -291,6 +300,7 @@ class Admin:
             epoch=summary.epoch,
             members=summary.members,
             partitions=tuple(rows),
+            elsewhere=elsewhere,
         )
 
     def seek_group(

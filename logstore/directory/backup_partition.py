@@ -308,7 +308,7 @@ class PartitionCopy:
         ]
         begin = min(self._lacking_rows(closed), default=first)
         usable = [at for at in snapshots if at <= begin]
-        self._replay = replay_from(self._fs, self._source, usable, self._none_at(), begin, 0.0)
+        self._replay = replay_from(self._fs, self._source, usable, self._none_at(), begin, -1)
         for at in snapshots:
             if at in closed or at == first:
                 self._copy_snapshot(at)

@@ -94,10 +94,14 @@ class EmbeddedBackend(EmbeddedTransactions):
     # --- metadata and admin ---
 
     def topics(self) -> Mapping[str, TopicMetadata]:
-        return {name: _metadata(entry) for name, entry in self._registry.catalogue.topics.items()}
+        return {name: self._told(entry) for name, entry in self._registry.catalogue.topics.items()}
 
     def topic(self, name: str) -> TopicMetadata:
-        return _metadata(self._registry.entry(name))
+        return self._told(self._registry.entry(name))
+
+    def _told(self, entry: TopicEntry) -> TopicMetadata:
+        broker = self._context.broker
+        return _metadata(entry, () if broker is None else broker.missing(entry.name))
 
     def metadata_version(self) -> int:
         return self._registry.recent_revision()
@@ -210,6 +214,8 @@ class EmbeddedBackend(EmbeddedTransactions):
             config=dict(entry.config),
             owner=None if holder is None else holder.describe(),
             partitions=tuple(partitions),
+            missing=() if broker is None else broker.missing(name),
+            config_known=broker is None or broker.settings_known,
         )
 
     # --- produce ---
@@ -437,7 +443,7 @@ def _nothing(request: FetchRequest) -> FetchResult:
     return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)
 
 
-def _metadata(entry: TopicEntry) -> TopicMetadata:
+def _metadata(entry: TopicEntry, missing: tuple[int, ...] = ()) -> TopicMetadata:
     config = parse_topic_config(entry.config)
     max_message_bytes, size_setting = config.largest_batch()
     return TopicMetadata(
@@ -450,4 +456,5 @@ def _metadata(entry: TopicEntry) -> TopicMetadata:
         size_setting=size_setting,
         internal=entry.internal,
         compacts=config.cleanup_policy.compact,
+        missing=missing,
     )

@@ -33,23 +33,25 @@ _TRIES = 5
 
 
 class BrokerLog(ReadOnlyLog):
-    """``state``: the checkpoints' word on the partition, newest first; ``is_remote``: whether offsets before
-    the first segment may lie in remote storage; ``not_here``: the error when there is no folder."""
+    """``folder``: where the partition is now (a broker may move it to another of its directories); ``state``: the
+    checkpoints' word on the partition, newest first; ``is_remote``: whether offsets before the first segment may lie
+    in remote storage; ``not_here``: the error when there is no folder."""
 
     def __init__(
         self,
         *,
         where: str,
-        directory: str,
+        folder: Callable[[], str],
         pool: FilePool,
         state: Callable[[], PartitionState | None],
         is_remote: Callable[[], bool],
         not_here: Callable[[], Exception],
     ) -> None:
         super().__init__(
-            where=where, directory=directory, pool=pool, live=MemoryLive(), live_slot=0, state=state
+            where=where, directory=folder(), pool=pool, live=MemoryLive(), live_slot=0, state=state
         )
         self.gapless = False
+        self._folder = folder
         self._is_remote = is_remote
         self._not_here = not_here
         self._stats: dict[tuple[int, bool], tuple[FileStat, BrokerSegment]] = {}
@@ -173,6 +175,9 @@ class BrokerLog(ReadOnlyLog):
     def _listed(self, *, last_try: bool) -> dict[tuple[int, bool], tuple[FileStat, BrokerSegment]] | None:
         """The segments that are there; None if one went away, or names changed, while they were looked at."""
         fs = self._fs
+        if (folder := self._folder()) != self.directory:
+            self.directory = folder
+            self._stats, self._checked = {}, None
         try:
             before = fs.stat(self.directory)  # refuses a symbolic link, which a listing would follow
             listing = BrokerListing.of(fs.listdir(self.directory))

@@ -104,7 +104,7 @@ class ReadOnlyLog:
         replay = self._replay
         if replay is None or replay.next_offset > end:
             none_at = state.no_producers_at if state is not None else 0
-            replay = replay_from(self._fs, self.directory, self._snapshots, none_at, end, 0.0)
+            replay = replay_from(self._fs, self.directory, self._snapshots, none_at, end, -1)
             self._replay = replay
         replay.advance(self.segments.segments, end)
         first = replay.states.first_unstable(end)

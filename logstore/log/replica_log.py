@@ -127,10 +127,10 @@ class ReplicaLog(OwnedLog):
     def _producers_again(self, end: int) -> None:
         listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
         snapshots = [base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX]
-        none_at, now_s = self.producers.no_producers_at, self._clock.monotonic_s()
+        none_at, now_ms = self.producers.no_producers_at, self._clock.wall_ms()
         # From where all is committed: a snapshot knows of no transaction that has ended.
         settled = min(end, self.high_watermark)
-        replay = replay_from(self._pool.fs, self.directory, snapshots, none_at, settled, now_s)
+        replay = replay_from(self._pool.fs, self.directory, snapshots, none_at, settled, now_ms)
         replay.advance(self.segments.segments, end)
         loaded = recover_producers(
             self._pool,
@@ -183,9 +183,7 @@ class ReplicaLog(OwnedLog):
         self.epochs = Epochs(snapshot.epochs)
         self.log_start_offset = self.log_end_offset = self.flushed_offset = self.recovery_point = start
         self.unsynced_records, self.cleaner_point = 0, start
-        states = ProducerStates(
-            decode_snapshot(snapshot.producers, self.directory, self._clock.monotonic_s())
-        )
+        states = ProducerStates(decode_snapshot(snapshot.producers, self.directory))
         none_at = start if len(states) == 0 else 0
         self.producers.replace(RecoveredProducers(states, none_at, frozenset({start})), start)
         self._advance_high_watermark(start)

@@ -87,7 +87,7 @@ class SyncedLog:
         self._reads = ReadPath(where, tail, lambda: self.segments, self._lock)
         self.look = self._reads.look  # at the list of segments: see there
         self.producers = ProducerJournal(
-            pool, directory, where, loaded.producers, clock.monotonic_s, loaded.high_watermark
+            pool, directory, where, loaded.producers, clock.wall_ms, loaded.high_watermark
         )
         self.dirty_since_s = 0.0
         self.unsynced_records = 0
@@ -174,7 +174,7 @@ class SyncedLog:
         """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet
         in the state file)."""
         with self._lock:
-            pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
+            pending = self.producers.take(self.log_end_offset)
         self.sync()
         with self._lock:
             segment, target = self.segments.active, self.flushed_offset
@@ -187,6 +187,12 @@ class SyncedLog:
         # Last: whoever finds the snapshot believes the transaction index before it.
         self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
         return self.recovery_point
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget ids without an append for ``producer.id.expiration.ms``; how many. ``now_ms``: wall time, which the
+        caller has reason to believe. The next checkpoint says it durably."""
+        with self._lock:
+            return self.producers.expire(now_ms, self.config.producer_expiration_ms)
 
     def _synced_up_to(self, target: int) -> None:
         """The lock is held; ``target`` was the end when the sync began."""
@@ -263,7 +269,7 @@ class SyncedLog:
     def _snapshot_producers(self) -> None:
         """At a roll: the next segment begins here, and so does what a later recovery has to read."""
         bases = {segment.base_offset for segment in self.segments.segments} | {self.log_end_offset}
-        pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
+        pending = self.producers.take(self.log_end_offset)
         self.producers.store(pending, bases)
 
     def _store_indexes(self, segment: Segment) -> None:
@@ -275,6 +281,7 @@ class SyncedLog:
             failure = from_os_error(error, "sync the indexes of", segment.path())
             self._poison(failure)
             raise PartitionPoisonedError(f"{self.where} accepts nothing more: {failure.message}") from error
+        segment.count_aborted()
 
     def _sync_segment(self, segment: Segment) -> None:
         try:

@@ -13,7 +13,7 @@ def broker_log(context: StoreContext, topic: str, partition: int) -> BrokerLog |
         return None
     return BrokerLog(
         where=f"{topic}-{partition}",
-        directory=context.partition_directory(topic, partition),
+        folder=lambda: broker.folder(topic, partition),
         pool=context.pool,
         state=lambda: broker.state(topic, partition),
         is_remote=lambda: broker.is_remote(topic),

@@ -117,4 +117,6 @@ class StoreContext:
         )
 
     def partition_directory(self, topic: str, partition: int) -> str:
+        if self.broker is not None:
+            return self.broker.folder(topic, partition)
         return f"{self.root}/{topic}-{partition}"

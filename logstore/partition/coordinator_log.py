@@ -180,7 +180,6 @@ class CoordinatorLog:
             max_batch_bytes=self.config.max_message_bytes,
             now_ms=context.clock.wall_ms(),
             no_producers_at=row.no_producers_at,
-            seen_s=context.clock.monotonic_s(),
             leave_cleaned=cleaner_of(context, self.where) is not None,
         )
         try:

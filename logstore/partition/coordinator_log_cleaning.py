@@ -137,6 +137,10 @@ class SharedCleaning:
         self._leave()
         self._enter(self._context.lock_timeout_s)
 
+    def pass_on(self) -> bool:
+        """Nothing to give up: other processes write the topic between two slices."""
+        return False
+
     def host(self, guest: Guest | None) -> bool:
         with self._guard:
             if guest is not None and self.guest is not None:

@@ -507,7 +507,6 @@ class Topic(Unshared):
             max_batch_bytes=self.config.max_message_bytes,
             now_ms=context.clock.wall_ms(),
             no_producers_at=row.no_producers_at,
-            seen_s=context.clock.monotonic_s(),
         )
         try:
             if row.recovery_point == 0:

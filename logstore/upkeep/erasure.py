@@ -90,6 +90,17 @@ class Eraser:
                 f"erasing {len(keys)} keys from {log.where}: {folder} still has {proof.remains}",
                 path=folder,
             )
+        logger.info(
+            "%s: erasure of %d keys below offset %d removed %d records: %d segments rewritten, %d files removed, "
+            "%d bytes searched for proof",
+            log.where,
+            len(keys),
+            end,
+            found.records,
+            rewritten,
+            len(removed),
+            proof.scanned_bytes,
+        )
         return ErasedPartition(
             partition=partition,
             records_removed=found.records,

@@ -278,7 +278,7 @@ def _(patch: Patch) -> None:
 )
 def _(patch: Patch) -> None:
     def checkpoint(self: SyncedLog) -> int:
-        pending = self.producers.take(self.log_end_offset, self.config.producer_expiration_ms)
+        pending = self.producers.take(self.log_end_offset)
         self.sync()
         self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
         return honest(self)
@@ -292,8 +292,8 @@ def _(patch: Patch) -> None:
     take = ProducerJournal.take
     last: dict[str, bytes] = {}
 
-    def planted(self: ProducerJournal, offset: int, expiration_ms: int) -> Pending | None:
-        pending = take(self, offset, expiration_ms)
+    def planted(self: ProducerJournal, offset: int) -> Pending | None:
+        pending = take(self, offset)
         if pending is None or pending.content is None:
             return pending
         stale = last.get(self._directory, pending.content)
@@ -309,14 +309,14 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     take = ProducerJournal.take
 
-    def planted(self: ProducerJournal, offset: int, expiration_ms: int) -> Pending | None:
+    def planted(self: ProducerJournal, offset: int) -> Pending | None:
         honest = self.states
         self.states = ProducerStates(
             ProducerEntry(entry.producer_id, entry.epoch, entry.batches, entry.coordinator_epoch)
             for entry in honest
         )
         try:
-            return take(self, offset, expiration_ms)
+            return take(self, offset)
         finally:
             self.states = honest
 

@@ -261,16 +261,12 @@ def _(patch: Patch) -> None:
 
 @plant("epoch not bumped", "the leader epoch stays at an unclean start")
 def _(patch: Patch) -> None:
-    epochs = _Recovery._epochs
+    recover = recovery_module.recover_epochs
 
-    def planted(self: _Recovery, *arguments: Any) -> Any:
-        honest, self.rules = self.rules, replace(self.rules, clean=True)
-        try:
-            return epochs(self, *arguments)
-        finally:
-            self.rules = honest
+    def planted(*arguments: Any, **rules: Any) -> Any:
+        return recover(*arguments, **(rules | {"step": False}))
 
-    patch.setattr(_Recovery, "_epochs", planted)
+    patch.setattr(recovery_module, "recover_epochs", planted)
 
 
 @plant("offsets reused", "after recovery new records get offsets from the recovery point on")

@@ -45,6 +45,18 @@ def keys_left(desk: Desk, partition: int = 0) -> set[bytes | None]:
     }
 
 
+def test_each_partition_is_told_of_without_the_keys(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    with filled(desk, partitions=2) as store, caplog.at_level(logging.INFO, "logstore.upkeep.erasure"):
+        report = store.admin.erase_keys("t", [b"k3"])
+        told = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
+        assert len(told) == 2
+        for row, line in zip(report.partitions, told, strict=True):
+            assert line.startswith(f"t-{row.partition}: erasure of 1 keys below offset 60 removed ")
+            assert f"removed {row.records_removed} records: {row.segments_rewritten} segments" in line
+            assert "k3" not in line, "what is erased must not live on in a log file"
+
+
 def test_every_record_of_a_key_goes_and_the_others_keep_their_offsets() -> None:
     desk = Desk()
     with filled(desk) as store:

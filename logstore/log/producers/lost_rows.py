@@ -91,6 +91,6 @@ def rows_from_markers(segments: Sequence[Segment]) -> list[AbortedTransaction]:
     fs = last.fs
     listing = Listing.of(fs.listdir(last.directory), last.directory)
     snapshots = [at for at, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX and at <= last.base_offset]
-    replay = replay_from(fs, last.directory, snapshots, 0, last.base_offset, 0.0)
+    replay = replay_from(fs, last.directory, snapshots, 0, last.base_offset, -1)
     replay.advance(segments, last.next_offset)
     return replay.aborted.get(last.base_offset, [])

@@ -39,13 +39,14 @@ class ProducerJournal:
         directory: str,
         where: str,
         loaded: RecoveredProducers,
-        now_s: Callable[[], float],
+        now_ms: Callable[[], int],
         high_watermark: int,
     ) -> None:
         self._pool = pool
         self._directory = directory
         self._where = where
-        self._now_s = now_s
+        self._now_ms = now_ms
+        self._expired = False  # since the last snapshot, which says more than there is
         self.states = loaded.states
         self.no_producers_at = loaded.no_producers_at
         self._snapshots = set(loaded.snapshots)
@@ -103,13 +104,13 @@ class ProducerJournal:
     def note(self, header: BatchHeader, data: Buffer, offset: int) -> None:
         """A producer's batch is in the log at ``offset``."""
         if not header.is_control:
-            self.states.note(header, offset, self._now_s())
+            self.states.note(header, offset, self._now_ms())
             if header.is_transactional and self.first_unstable is None:
                 self.first_unstable = offset
             return
         marker = marker_of(data, header)
         if marker is not None:
-            self.states.note_marker(marker, offset, self._now_s())
+            self.states.note_marker(marker, offset, self._now_ms())
 
     def check_marker(self, marker: Marker) -> None:
         self.states.check_marker(marker, self._where)
@@ -121,14 +122,19 @@ class ProducerJournal:
 
     # --- snapshots ---
 
-    def take(self, offset: int, expiration_ms: int) -> Pending | None:
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers as ``ProducerStates.expire``; how many. Under the log's lock."""
+        gone = self.states.expire(now_ms, expiration_ms)
+        self._expired = self._expired or gone > 0
+        return gone
+
+    def take(self, offset: int) -> Pending | None:
         """The state now, at the log's end ``offset``, for ``store``; None: it is on disk. Under the log's lock."""
-        if len(self.states):
-            self.states.expire(self._now_s() - expiration_ms / 1000)
         if not len(self.states):
             return Pending(offset, None)
-        if offset in self._snapshots:
+        if offset in self._snapshots and not self._expired:
             return None
+        self._expired = False
         return Pending(offset, encode_snapshot(self.states))
 
     def store(self, pending: Pending | None, bases: Iterable[int]) -> None:
@@ -145,7 +151,10 @@ class ProducerJournal:
                 if pending.content is not None:
                     replace_file(self._pool.fs, self._path(pending.offset), pending.content)
                     self._snapshots.add(pending.offset)
-                self._drop_old({*bases, max(self._snapshots)})
+                keep = {*bases, max(self._snapshots)}
+                if pending.content is None:
+                    keep.discard(pending.offset)  # it tells of producers that have expired since
+                self._drop_old(keep)
             except OSError as error:
                 raise from_os_error(error, "write a producer snapshot of", self._directory) from error
 

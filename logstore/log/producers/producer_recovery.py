@@ -31,13 +31,13 @@ class RecoveredProducers(NamedTuple):
 
 
 def newest_snapshot(
-    fs: FileSystem, directory: str, offsets: Iterable[int], seen_s: float
+    fs: FileSystem, directory: str, offsets: Iterable[int]
 ) -> tuple[ProducerStates, int] | None:
     """The newest of the snapshots that is whole, and its offset."""
     for offset in sorted(offsets, reverse=True):
         path = f"{directory}/{file_name(offset, SUFFIX)}"
         try:
-            return ProducerStates(decode_snapshot(read_file(fs, path), path, seen_s)), offset
+            return ProducerStates(decode_snapshot(read_file(fs, path), path)), offset
         except FileNotFoundError:
             continue  # a checkpoint of its writer removed it since the listing
         except CorruptBatchError as error:
@@ -50,13 +50,13 @@ def newest_snapshot(
 
 
 def replay_from(
-    fs: FileSystem, directory: str, snapshots: Iterable[int], no_producers_at: int, end: int, seen_s: float
+    fs: FileSystem, directory: str, snapshots: Iterable[int], no_producers_at: int, end: int, seen_ms: int
 ) -> ProducerReplay:
-    """Where a replay up to ``end`` has to begin, with what is known there."""
-    found = newest_snapshot(fs, directory, (offset for offset in snapshots if offset <= end), seen_s)
+    """Where a replay up to ``end`` has to begin, with what is known there. ``seen_ms``: as ``ProducerReplay``."""
+    found = newest_snapshot(fs, directory, (offset for offset in snapshots if offset <= end))
     if found is not None and (found[1] >= no_producers_at or no_producers_at > end):
-        return ProducerReplay(*found, seen_s)
-    return ProducerReplay(ProducerStates(), no_producers_at if no_producers_at <= end else 0, seen_s)
+        return ProducerReplay(*found, seen_ms)
+    return ProducerReplay(ProducerStates(), no_producers_at if no_producers_at <= end else 0, seen_ms)
 
 
 def recover_producers(

@@ -34,14 +34,15 @@ def marker_of(data: Buffer, header: BatchHeader) -> Marker | None:
 class ProducerReplay:
     """``states`` holds what is known before ``next_offset``; both move on with ``advance``.
 
-    ``aborted``: rows of the transaction index that were met, by base offset of the segment with the marker.
+    ``seen_ms``: taken as the wall time of the appends that are met, -1 for the batches' own. ``aborted``: rows of the
+    transaction index that were met, by base offset of the segment with the marker.
     """
 
-    def __init__(self, states: ProducerStates, next_offset: int, seen_s: float = 0.0) -> None:
+    def __init__(self, states: ProducerStates, next_offset: int, seen_ms: int = -1) -> None:
         self.states = states
         self.start = self.next_offset = next_offset
         self.aborted: dict[int, list[AbortedTransaction]] = {}
-        self._seen_s = seen_s
+        self._seen_ms = seen_ms
 
     def advance(self, segments: Sequence[Segment], end_offset: int) -> None:
         """Take in all batches from ``next_offset`` up to ``end_offset``. OSError, CorruptBatchError."""
@@ -85,7 +86,7 @@ class ProducerReplay:
     def take(self, segment_base: int, header: BatchHeader, data: Buffer) -> None:
         """A producer's batch, next in the log. CorruptBatchError for a marker that is none."""
         if not header.is_control:
-            self.states.note(header, header.base_offset, self._seen_s)
+            self.states.note(header, header.base_offset, self._seen_ms)
             return
         if header.records_count == 0:
             return  # compaction took the marker
@@ -95,4 +96,4 @@ class ProducerReplay:
         row = self.states.aborted_by(marker, header.base_offset)
         if row is not None:
             self.aborted.setdefault(segment_base, []).append(row)
-        self.states.note_marker(marker, header.base_offset, self._seen_s)
+        self.states.note_marker(marker, header.base_offset, self._seen_ms)

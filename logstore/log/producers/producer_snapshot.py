@@ -4,7 +4,9 @@
     [producerId i64, epoch i16, lastSequence i32, lastOffset i64, offsetDelta i32, timestamp i64,
      coordinatorEpoch i32, currentTxnFirstOffset i64]
 
-It keeps one batch per producer: of the others only their being stored is known after a restart.
+It keeps one batch per producer: of the others only their being stored is known after a restart. The timestamp is
+wall time of the producer's last append (of the batch itself, where that is not known): by it ids grow old across
+processes that live for a moment each.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     rows = []
     for entry in entries:
         newest = entry.batches[-1] if entry.batches else None
+        batch_ms = -1 if newest is None else newest.timestamp_ms
         rows.append(
             _ROW.pack(
                 entry.producer_id,
@@ -35,7 +38,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
                 entry.last_sequence,
                 entry.last_offset,
                 0 if newest is None else newest.last_offset - newest.base_offset,
-                -1 if newest is None else newest.timestamp_ms,
+                batch_ms if entry.seen_ms < 0 else entry.seen_ms,
                 entry.coordinator_epoch,
                 entry.transaction_start,
             )
@@ -44,7 +47,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     return struct.pack(">hI", VERSION, crc32c(rest)) + rest
 
 
-def decode_snapshot(data: bytes, path: str, seen_s: float = 0.0) -> list[ProducerEntry]:
+def decode_snapshot(data: bytes, path: str) -> list[ProducerEntry]:
     """CorruptBatchError, with ``path``, unless the bytes are a whole snapshot of this version."""
     if len(data) < _HEAD.size:
         raise _corrupt(path, f"{len(data)} bytes are no producer snapshot")
@@ -55,10 +58,10 @@ def decode_snapshot(data: bytes, path: str, seen_s: float = 0.0) -> list[Produce
         raise _corrupt(path, "its checksum is wrong")
     if len(data) != _HEAD.size + count * _ROW.size:
         raise _corrupt(path, f"{len(data)} bytes for {count} producers")
-    return [_entry(row, path, seen_s) for row in _ROW.iter_unpack(data[_HEAD.size :])]
+    return [_entry(row, path) for row in _ROW.iter_unpack(data[_HEAD.size :])]
 
 
-def _entry(row: tuple[int, ...], path: str, seen_s: float) -> ProducerEntry:
+def _entry(row: tuple[int, ...], path: str) -> ProducerEntry:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = row
     if producer_id < 0 or delta < 0 or last_sequence < -1 or last_offset < -1 or start < -1:
         raise _corrupt(path, f"producer {producer_id} has {row}")
@@ -68,7 +71,7 @@ def _entry(row: tuple[int, ...], path: str, seen_s: float) -> ProducerEntry:
         batches = [
             RememberedBatch(base_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms)
         ]
-    return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, start, seen_s)
+    return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, start, timestamp_ms)
 
 
 def _corrupt(path: str, reason: str) -> CorruptBatchError:

@@ -52,9 +52,9 @@ class Marker(NamedTuple):
 
 class ProducerEntry:
     """One producer id. ``last_sequence`` -1: it has sent nothing but markers came; ``transaction_start`` -1: no
-    transaction is open; ``seen_s``: when this process last heard of it, by the monotonic clock."""
+    transaction is open; ``seen_ms``: wall time of its last append, -1 if that is not known."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "producer_id", "seen_s", "transaction_start")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "producer_id", "seen_ms", "transaction_start")
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class ProducerEntry:
         batches: Iterable[RememberedBatch] = (),
         coordinator_epoch: int = -1,
         transaction_start: int = -1,
-        seen_s: float = 0.0,
+        seen_ms: int = -1,
     ) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.batches = deque(batches, REMEMBERED_BATCHES)
         self.coordinator_epoch = coordinator_epoch
         self.transaction_start = transaction_start
-        self.seen_s = seen_s
+        self.seen_ms = seen_ms
 
     @property
     def last_sequence(self) -> int:
@@ -82,8 +82,8 @@ class ProducerEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
     def facts(self) -> tuple[object, ...]:
-        """All that a snapshot keeps, for comparisons."""
-        newest = self.batches[-1] if self.batches else None
+        """All that a snapshot keeps, times apart, for comparisons."""
+        newest = self.batches[-1][:4] if self.batches else None
         return (self.producer_id, self.epoch, newest, self.coordinator_epoch, self.transaction_start)
 
 
@@ -195,8 +195,9 @@ class ProducerStates:
 
     # --- what happened ---
 
-    def note(self, header: BatchHeader, base_offset: int, seen_s: float = 0.0) -> None:
-        """A data batch of a producer is in the log at ``base_offset``."""
+    def note(self, header: BatchHeader, base_offset: int, seen_ms: int = -1) -> None:
+        """A data batch of a producer is in the log at ``base_offset``. ``seen_ms``: wall time of the append; -1
+        takes the batch's own time for it."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
@@ -204,7 +205,7 @@ class ProducerStates:
         elif entry.epoch != header.producer_epoch:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
-        entry.seen_s = seen_s
+        entry.seen_ms = header.max_timestamp if seen_ms < 0 else seen_ms
         entry.batches.append(
             RememberedBatch(
                 header.base_sequence,
@@ -218,7 +219,7 @@ class ProducerStates:
             entry.transaction_start = base_offset
             self._open[producer_id] = base_offset
 
-    def note_marker(self, marker: Marker, offset: int, seen_s: float = 0.0) -> None:
+    def note_marker(self, marker: Marker, offset: int, seen_ms: int = -1) -> None:
         """The marker is in the log at ``offset``. Its transaction stays unstable until readers see that far."""
         entry = self._entries.get(marker.producer_id)
         if entry is None:
@@ -226,7 +227,7 @@ class ProducerStates:
         elif entry.epoch != marker.epoch:
             entry.epoch = marker.epoch
             entry.batches.clear()
-        entry.seen_s = seen_s
+        entry.seen_ms = marker.timestamp_ms if seen_ms < 0 else seen_ms
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.transaction_start = -1
         start = self._open.pop(marker.producer_id, None)
@@ -246,13 +247,16 @@ class ProducerStates:
         """producer id -> offset at which its open transaction begins."""
         return dict(self._open)
 
-    def expire(self, before_s: float) -> int:
-        """Forget ids not heard of since; how many. Named producers and open transactions stay."""
-        idle = [
-            entry.producer_id
-            for entry in self._entries.values()
-            if entry.seen_s < before_s and entry.transaction_start < 0 and entry.producer_id < FIRST_NAMED_ID
-        ]
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget ids without an append for ``expiration_ms``; how many. Named producers and open transactions stay.
+        ``now_ms``: wall time that may be believed; a time of an append that is none before it is taken as now."""
+        idle = []
+        for entry in self._entries.values():
+            if not 0 <= entry.seen_ms <= now_ms:
+                entry.seen_ms = now_ms
+            old = now_ms - entry.seen_ms > expiration_ms
+            if old and entry.transaction_start < 0 and entry.producer_id < FIRST_NAMED_ID:
+                idle.append(entry.producer_id)
         for producer_id in idle:
             del self._entries[producer_id]
         return len(idle)

@@ -56,7 +56,7 @@ class LoadRules:
 
     ``recovery_point``: offset below which all is durable, None if no state was found; ``clean``: the state
     says the log ends exactly there; ``same_boot``: the page cache of the last writer still exists;
-    ``no_producers_at``: see ``PartitionState``; ``seen_s``: the monotonic clock, for idle producers;
+    ``no_producers_at``: see ``PartitionState``; ``now_ms``: wall time, also of appends of which no snapshot tells;
     ``leave_cleaned``: another process is cleaning, and its `.cleaned` files are no leftovers.
     ``high_watermark``: what was durably known to be committed; None: all that is recovered is (a node that is
     alone). ``epochs``: after an unclean stop "step" begins a new one, as nobody else can elect a leader; "keep" has
@@ -71,7 +71,6 @@ class LoadRules:
     max_batch_bytes: int
     now_ms: int
     no_producers_at: int = 0
-    seen_s: float = 0.0
     leave_cleaned: bool = False
     high_watermark: int | None = None
     epochs: Literal["step", "keep"] = "step"
@@ -223,7 +222,7 @@ class _Recovery:
         # A snapshot knows of no transaction that has ended: one whose marker is not committed yet has to be met.
         settled = point if rules.high_watermark is None else min(point, rules.high_watermark)
         self.replay = replay_from(
-            self.fs, self.directory, self.snapshots, rules.no_producers_at, settled, rules.seen_s
+            self.fs, self.directory, self.snapshots, rules.no_producers_at, settled, rules.now_ms
         )
         with _as_damage(self.directory):
             self.replay.advance(segments, point)

@@ -90,6 +90,7 @@ class Segment:
         self._times: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
         self._aborted_unsynced = False
+        self._aborted_uncounted = False
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
@@ -210,6 +211,14 @@ class Segment:
             position = chunk.end_position
         if self.closed and self.next_offset <= limit_offset:
             self._max_timestamp = newest
+        return newest
+
+    def newest_ms(self, limit_offset: int) -> int:
+        """The time that the segment's age counts from, as Kafka has it: the largest timestamp, or where none is of
+        1970 or later, when the file last changed. -1 where that is no time."""
+        newest = self.max_timestamp(limit_offset)
+        if newest < 0 and self.size:
+            newest = self._pool.fs.stat(self.path()).modified_ms
         return newest
 
     # --- indexes ---
@@ -432,8 +441,13 @@ class Segment:
             with self._pool.pinned(self.path(ABORTED_SUFFIX), True) as file:
                 file.sync()
             self._pool.fs.sync_dir(self.directory)
+            self._aborted_unsynced, self._aborted_uncounted = False, True
+
+    def count_aborted(self) -> None:
+        """Note durably how many rows the transaction index has, after ``sync_indexes``. OSError: to be tried again."""
+        if self._aborted_uncounted:
             note_counts(self._pool.fs, self.directory, {self.base_offset: len(self.aborted())})
-            self._aborted_unsynced = False
+            self._aborted_uncounted = False
 
     def sync(self) -> None:
         with self._pool.pinned(self.path(), True) as file:

@@ -150,11 +150,11 @@ def test_late_markers_are_fenced() -> None:
 
 def test_idle_ids_expire_but_not_named_or_open_ones() -> None:
     states = ProducerStates()
-    states.note(header(0), 0, 10.0)
-    states.note(header(0, producer=8), 1, 20.0)
-    states.note(header(0, producer=FIRST_NAMED_ID), 2, 10.0)
-    states.note(header(0, producer=9, transactional=True), 3, 10.0)
-    assert states.expire(20.0) == 1
+    states.note(header(0), 0, 10)
+    states.note(header(0, producer=8), 1, 20)
+    states.note(header(0, producer=FIRST_NAMED_ID), 2, 10)
+    states.note(header(0, producer=9, transactional=True), 3, 10)
+    assert states.expire(30, 10) == 1
     assert sorted(entry.producer_id for entry in states) == [8, 9, FIRST_NAMED_ID]
 
 
