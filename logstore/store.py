@@ -153,8 +153,8 @@ class LogStore(StoreClient):
         )
         parts.context, parts.housekeeper = self._context, self._housekeeper
         self._registry = parts.registry = self._open_registry(live)
-        self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
-        parts.retention, parts.cleaning = self._keeper, self._cleaning
+        self._retention_task, self._cleaning = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
+        parts.retention, parts.cleaning = self._retention_task, self._cleaning
         self._backend = EmbeddedBackend(self._context, self._registry, parts.partition, self._cleaning)
         parts.backend = self._backend
         self._maintenance = parts.maintenance = self._make_maintenance(maintenance_s)
@@ -186,7 +186,7 @@ class LogStore(StoreClient):
             retention_check_s=retention_check_s,
         )
 
-    def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
+    def _make_upkeep(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
         topics, guard = self._registry.cleaned, ClockGuard(self._context)
@@ -199,7 +199,7 @@ class LogStore(StoreClient):
         return Maintenance(
             self._context,
             self._registry,
-            self._keeper,
+            self._retention_task,
             self._cleaning.kit,
             self._backend.transactions.reaper.step,
             self._backend.groups.expiry,
@@ -279,6 +279,7 @@ class LogStore(StoreClient):
                 )
             context.reserve.keep()
             deletion.resume(self.fs, self.root, catalogue)
+            deletion.sweep_temporaries(self.fs, self.root, catalogue.topics)
         finally:
             context.locks.release(CATALOGUE_SLOT)
         return TopicRegistry(context, file, catalogue)
@@ -367,7 +368,7 @@ class LogStore(StoreClient):
             "logstore_poisoned_partitions": sum(log.poisoned and log.dirty for log in logs),
             "logstore_tail_cache_bytes": self._context.tails.used_bytes,
             "logstore_recovered_partitions": len(self._context.recovered),
-            "logstore_clock_jump_ms": self._keeper.clock_jump_ms,
+            "logstore_clock_jump_ms": self._retention_task.clock_jump_ms,
             "logstore_group_commits_total": self._committer.groups,
             "logstore_syncs_total": sum(log.syncs for log in logs),
             **self._cleaning.cleaner.metrics(),

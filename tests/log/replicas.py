@@ -39,8 +39,7 @@ class ReplicaDesk(Desk):
         known = dict(self.saved)
         boot = known.pop("boot")
         self.log = self.replica(same_boot=boot == self.boot, **known)
-        if not known["clean"]:
-            self.save()
+        self.save()  # in use from now on, however it was stopped
         return self.log
 
     def stop(self) -> None:

@@ -245,7 +245,7 @@ class PositionsMachine(RuleBasedStateMachine):
         self.committed = self.flushed = model.start
 
     def snapshot(self, ahead: int, terms: int) -> Model:
-        start = self.model.end + ahead
+        start = self.model.end + max(ahead, 1)  # at 0 no producer can have sent anything
         epochs = [entry for entry in self.model.epochs() if entry[1] < start]
         if terms and ahead:
             epochs.append((max(self.log.leader_epoch, 0) + terms, start - 1))

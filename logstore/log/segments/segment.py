@@ -217,6 +217,14 @@ class Segment:
             self._max_timestamp = newest
         return newest
 
+    def newest_ms(self, limit_offset: int) -> int:
+        """The time that the segment's age counts from, as Kafka has it: the largest timestamp, or where none is of
+        1970 or later, when the file last changed. -1 where that is no time."""
+        newest = self.max_timestamp(limit_offset)
+        if newest < 0 and self.size:
+            newest = self._pool.fs.stat(self.path()).modified_ms
+        return newest
+
     # --- indexes ---
 
     def aborted(self) -> list[AbortedTransaction]:
