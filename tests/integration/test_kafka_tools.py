@@ -2,8 +2,7 @@
 in the jar kafka-tools, or ``kafka.tools.DumpLogSegments`` of the versions before, in kafka_2.13.
 
 Needs Java 17, and Kafka's jars in the directory that KAFKA_JARS names, or in its folder ``libs`` as in a release;
-without it Maven fetches them
-(tests/golden/broker/pom.xml) into a temporary directory:
+without it Maven fetches them (tests/golden/broker/pom.xml) into a temporary directory:
 
     mvn -q -f tests/golden/broker/pom.xml dependency:copy-dependencies -DoutputDirectory=/tmp/kafka-jars
     KAFKA_JARS=/tmp/kafka-jars python -m pytest tests/integration/test_kafka_tools.py -m long -n 0
