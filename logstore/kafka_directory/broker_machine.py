@@ -19,7 +19,7 @@ class ReadPartition(Protocol):
 
 
 class Replayed(Protocol):
-    """What records build (``OffsetStore``, ``TransactionCoordinator``)."""
+    """What records build (``LiveGroups``, ``TransactionCoordinator``)."""
 
     def replay(self, key: bytes | None, value: bytes | None) -> None: ...
 

@@ -136,7 +136,7 @@ class Cleaner:
         run = self._run
         if run is None or run.ended:
             return None
-        run.evict()
+        run.end_early()
         self._give_back(run.topic)
         return run.topic.name
 
@@ -144,7 +144,7 @@ class Cleaner:
         """True if the cleaning came to an end after which another one may begin at once."""
         topic = run.topic
         if not topic.config.cleanup_policy.compact:
-            run.evict()
+            run.end_early()
             return False
         if not topic.try_enter():
             # Whoever gives the topic up ends the run first; one that was dropped without that is not ours to end.
@@ -203,7 +203,7 @@ class Cleaner:
 
     def _due_of(self, topic: CleanedTopic, by_time: bool) -> list[_Candidate]:
         """Partitions of one topic that are due, or whose active segment has to be rolled."""
-        if not topic.config.cleanup_policy.compact or topic.guest is not None:
+        if not topic.config.cleanup_policy.compact or topic.cleaning is not None:
             return []
         due: list[_Candidate] = []
         try:
@@ -271,7 +271,7 @@ class Cleaner:
         place = (topic.entry.topic_id, partition)
         at = (clock.wall_ms(), clock.monotonic_s())
         found = CleaningFacts(kit.context.fs, kit.ledger).decide(topic, partition, point, at=at, by_time=True)
-        run, trouble = topic.guest, kit.ledger.trouble(place)
+        run, trouble = topic.cleaning, kit.ledger.trouble(place)
         mine = isinstance(run, CleaningRun) and run.partition == partition and not run.ended
         mark = read_mark(kit.context.fs, topic.reader(partition).directory)
         clean_to = min(point, found.start_offset)
