@@ -66,7 +66,7 @@ TABLE: Final = (
     Option(
         name="startingTimestamp",
         default="",
-        values="ms since 1970",
+        values="ms since 1970, negative before",
         meaning="The same for every partition. Beats both others.",
     ),
     Option(
@@ -94,7 +94,7 @@ TABLE: Final = (
     Option(
         name="endingTimestamp",
         default="",
-        values="ms since 1970",
+        values="ms since 1970, negative before",
         meaning="The same for every partition. Beats both others.",
         scope="batch",
         outside="refused",

@@ -12,7 +12,15 @@ from logstore.errors import InvalidArgumentError, NotAvailableYetError
 from logstore.types import Isolation
 from spark_connector.option_names import Checked, OptionNames, one_of, time_ms
 from spark_connector.option_table import BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED, Option
-from spark_connector.positions import EARLIEST, LATEST, PositionSpec, partition_list, partition_table
+from spark_connector.positions import (
+    EARLIEST,
+    INT64_MAX,
+    INT64_MIN,
+    LATEST,
+    PositionSpec,
+    partition_list,
+    partition_table,
+)
 from spark_connector.sink_options import SINK_TABLE
 
 Mode: TypeAlias = Literal["batch", "stream", "any"]
@@ -179,16 +187,23 @@ def _ending(values: Mapping[str, str]) -> PositionSpec:
     return PositionSpec(kind="offsets", option=option, table=table)
 
 
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
+"""What may fit 64 bits. int() refuses more than 4,300 digits with an error that names no option."""
+
+
 def _by_time(
     values: Mapping[str, str], for_all: str, for_each: str, otherwise: Literal["error", "latest"]
 ) -> PositionSpec | None:
     if for_all.lower() in values:
         text = values[for_all.lower()].strip()
-        if not text.isdecimal():
-            raise InvalidArgumentError(f"{for_all}={text}", hint="it is a time in ms since 1970 UTC")
-        return PositionSpec(kind="timestamp", option=for_all, timestamp_ms=int(text), otherwise=otherwise)
+        number = int(text) if _WHOLE.fullmatch(text) else None
+        if number is None or not INT64_MIN <= number <= INT64_MAX:
+            raise InvalidArgumentError(
+                f"{for_all}={text[:60]}", hint="it is a time in ms since 1970 UTC, negative before"
+            )
+        return PositionSpec(kind="timestamp", option=for_all, timestamp_ms=number, otherwise=otherwise)
     if for_each.lower() in values:
-        table = partition_table(values[for_each.lower()], for_each, lowest=0)
+        table = partition_table(values[for_each.lower()], for_each, lowest=INT64_MIN)
         return PositionSpec(kind="timestamps", option=for_each, table=table, otherwise=otherwise)
     return None
 
@@ -221,6 +236,7 @@ def _number(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name.lower())
     if text is None:
         return None
-    if not text.strip().isdecimal() or not 0 < int(text) < 2**63:
-        raise InvalidArgumentError(f"{name}={text}", hint="it is a whole number, at least 1")
-    return int(text)
+    number = int(text) if _WHOLE.fullmatch(text.strip()) else 0
+    if not 0 < number <= INT64_MAX:
+        raise InvalidArgumentError(f"{name}={text[:60]}", hint="it is a whole number, at least 1")
+    return number

@@ -14,7 +14,8 @@ Table: TypeAlias = Mapping[TopicPartition, int]
 OnLoss: TypeAlias = Callable[[OffsetOutOfRangeError], None]
 LATEST: Final = -1
 EARLIEST: Final = -2
-_INT64_MAX: Final = 2**63 - 1
+INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
 
 
 class Place(NamedTuple):
@@ -57,7 +58,7 @@ def partition_table(text: str, option: str, *, lowest: int) -> dict[TopicPartiti
     table = {}
     for topic, rows in found.items():
         for partition, number in rows.items():
-            if not partition.isdecimal() or type(number) is not int or not lowest <= number <= _INT64_MAX:
+            if not partition.isdecimal() or type(number) is not int or not lowest <= number <= INT64_MAX:
                 raise wrong
             table[TopicPartition(topic, int(partition))] = number
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ Without -f each value is printed with a newline. --json prints what `logstore pr
 @click.option(
     "-o", "--offset", "start", default="start", show_default=True, help="Where to start; see below."
 )
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("-n", "--count", type=click.IntRange(1, sys.maxsize), help="Stop after so many records.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end that is there now.")
 @click.option("-f", "--format", "format_text", metavar="TEXT", help="How to print a record; see below.")
 @click.option("-g", "--group", help="Go on where this group was, and commit what was printed.")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -47,7 +48,7 @@ log.add_command(compact)
 @click.option("--batches", "view", flag_value="batches", default=True, help="The batches' headers (default).")
 @click.option("--records", "view", flag_value="records", help="The records.")
 @click.option("--indexes", "view", flag_value="indexes", help="Entries of the offset and time indexes.")
-@click.option("-n", "--limit", type=click.IntRange(min=1), help="Stop after so many rows.")
+@click.option("-n", "--limit", type=click.IntRange(1, sys.maxsize), help="Stop after so many rows.")
 @target_options
 @click.pass_obj
 def dump(target: Target, /, what: str | None, view: str, limit: int | None) -> None:

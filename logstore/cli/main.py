@@ -119,6 +119,10 @@ class RootGroup(click.Group):
         except BrokenPipeError:
             silence_stdout()
             raise click.exceptions.Exit(EXIT_PIPE_CLOSED) from None
+        except click.Abort as error:  # a confirmation was refused, or Ctrl-C was its answer
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+            raise
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except OSError as error:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from logstore.store import LogStore
 
 _CHUNK = 1000
+_MAX_RECORDS = 10_000_000_000  # one latency of each chunk is kept in memory
 _MAX_VALUE_BYTES = 1_000_000  # with its batch below max.message.bytes
 _MAX_VALUES_BYTES = 64 << 20  # of different values, in memory
 _PERCENTILES = (50, 95, 99, 100)
@@ -55,7 +56,7 @@ _ACKS = click.option("--acks", type=click.Choice(["0", "1", "all"]), default="al
 
 
 @perf.command()
-@click.option("-n", "--records", type=click.IntRange(min=1), default=500_000, show_default=True)
+@click.option("-n", "--records", type=click.IntRange(1, _MAX_RECORDS), default=500_000, show_default=True)
 @click.option("--batch-bytes", type=click.IntRange(min=1), default=256 << 10, show_default=True)
 @_ACKS
 @_common
@@ -97,7 +98,7 @@ def _note_latency(latencies: list[float], sent_s: float, delivery: Delivery) -> 
 
 
 @perf.command()
-@click.option("-n", "--records", type=click.IntRange(min=1), default=500_000, show_default=True)
+@click.option("-n", "--records", type=click.IntRange(1, _MAX_RECORDS), default=500_000, show_default=True)
 @_common
 @click.pass_obj
 def consume(target: Target, /, records: int, size: int, **topic: Any) -> None:
@@ -119,7 +120,7 @@ def consume(target: Target, /, records: int, size: int, **topic: Any) -> None:
 
 
 @perf.command("end-to-end")
-@click.option("-n", "--records", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("-n", "--records", type=click.IntRange(1, _MAX_RECORDS), default=1000, show_default=True)
 @_ACKS
 @_common
 @click.pass_obj

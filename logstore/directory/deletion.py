@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable
 
 from logstore.directory import topic_state
-from logstore.directory.catalogue import MAX_PARTITIONS, Catalogue, TopicEntry, is_uuid
+from logstore.directory.catalogue import CATALOGUE_NAME, MAX_PARTITIONS, Catalogue, TopicEntry, is_uuid
 from logstore.directory.partition_folder import DELETION_NOTE, deletion_note_path, folder_is_mine
 from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
 from logstore.seams.fs import FileSystem, exists, read_file, remove_if_there, replace_file
@@ -131,3 +132,20 @@ def _read_note(fs: FileSystem, path: str) -> tuple[str, str, int]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is not a deletion note: {error}", path=path) from None
     return topic, topic_id, partitions
+
+
+def sweep_temporaries(fs: FileSystem, root: str, topics: Iterable[str]) -> None:
+    """Remove the `.tmp` files of writes that a crash cut short and that no later write would replace: those of the
+    catalogue, of deletion notes, and of the states of topics that are gone. The catalogue's lock is held: the first
+    two are only written under it, and a topic without an entry in the catalogue has no owner that could write its
+    state. All others belong to a file that is there still; its next write replaces them."""
+    directory = f"{root}/{topic_state.DIRECTORY}"
+    kept = {os.path.basename(topic_state.state_path(root, topic)) + ".tmp" for topic in topics}
+    try:
+        remove_if_there(fs, f"{root}/{CATALOGUE_NAME}.tmp")
+        for name in fs.listdir(directory) if exists(fs, directory) else []:
+            if name.endswith((f"{DELETION_NOTE}.tmp", ".json.tmp")) and name not in kept:
+                remove_if_there(fs, f"{directory}/{name}")
+    except OSError as error:
+        # They say nothing to anyone; what cannot be removed today must not keep a store shut.
+        logger.warning("could not remove what is left of files of %s: %s", root, error)

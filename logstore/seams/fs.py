@@ -21,7 +21,7 @@ import os
 import stat as stat_module
 import sys
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 from logstore.types import Buffer
 
@@ -47,6 +47,9 @@ class FileIdentity(NamedTuple):
         return self.inode == found.inode and self.mtime_ns in (-1, found.mtime_ns)
 
 
+_A_REAL_TIME_MS: Final = 1_000_000_000_000  # in 2001: no file of a store is older
+
+
 class FileStat(NamedTuple):
     size: int
     mtime_ns: int
@@ -56,6 +59,13 @@ class FileStat(NamedTuple):
     @property
     def identity(self) -> FileIdentity:
         return FileIdentity(self.inode, self.mtime_ns)
+
+    @property
+    def modified_ms(self) -> int:
+        """When the content last changed, ms since 1970 UTC; -1 for a time that is none (some file systems have no
+        clock)."""
+        time_ms = self.mtime_ns // 1_000_000
+        return time_ms if time_ms >= _A_REAL_TIME_MS else -1
 
 
 class Access(NamedTuple):

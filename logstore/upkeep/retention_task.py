@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.directory.partition_folder import folder_is_mine
@@ -33,7 +33,6 @@ from logstore.upkeep.clock_guard import ClockGuard
 
 logger = logging.getLogger(__name__)
 
-_A_REAL_TIME_MS: Final = 1_000_000_000_000  # in 2001: no file of a store is older
 _WHY: Mapping[Reason, str] = {
     "start": "below the log start offset",
     "time": "older than retention.ms={config.retention_ms}",
@@ -174,19 +173,19 @@ class RetentionTask:
     def has_leftovers(self, topic: Topic) -> bool:
         """Whether a partition of a topic that this process does not own holds retired files, which its last owner
         left behind, for longer than their delay. The folder's time of change is that of the last rename or a
-        later one. A time that is none (some file systems have no clock) says nothing."""
+        later one. A time that is none says nothing."""
         delay_ms, fs = topic.config.file_delete_delay_ms, self._context.fs
         for partition in range(topic.entry.partitions):
             directory = self._context.partition_directory(topic.name, partition)
             try:
                 if not any(name.endswith(DELETED_SUFFIX) for name in fs.listdir(directory)):
                     continue
-                changed_ms = fs.stat(directory).mtime_ns // 1_000_000
+                changed_ms = fs.stat(directory).modified_ms
             except FileNotFoundError:
                 continue  # no record was ever appended, or the topic was just deleted
             except OSError as error:
                 raise from_os_error(error, "list", directory) from error
-            if _A_REAL_TIME_MS < changed_ms <= self._context.clock.wall_ms() - delay_ms:
+            if 0 <= changed_ms <= self._context.clock.wall_ms() - delay_ms:
                 return True
         return False
 

@@ -1,4 +1,4 @@
-"""The command tree as data: every command, and a call of each that does something.
+"""The command tree as data: every command, a call of each that does something, and calls that misuse it.
 
 What a call needs is read off the command's own parameters, so that a command that is added later is called, too.
 """
@@ -63,6 +63,19 @@ def arguments(command: click.Command) -> list[click.Argument]:
     return [param for param in command.params if isinstance(param, click.Argument)]
 
 
+def options(command: click.Command, *kinds: type[click.ParamType]) -> list[click.Option]:
+    """Its own options that take a value of these kinds; not those that every command has."""
+    common = {"path", "bootstrap_server", "json"}
+    return [
+        param
+        for param in command.params
+        if isinstance(param, click.Option)
+        and param.name not in common
+        and not param.is_flag
+        and isinstance(param.type, kinds or click.ParamType)
+    ]
+
+
 def good_call(name: str, tmp: Path, store: Path) -> list[str]:
     """Words of a call that succeeds."""
     words = name.split()
@@ -74,9 +87,27 @@ def good_call(name: str, tmp: Path, store: Path) -> list[str]:
     return [*words, *given, *(word.format(tmp=tmp) for word in MORE.get(name, ()))]
 
 
+def filled_with(name: str, value: str) -> list[str]:
+    """Words of a call whose every argument is ``value``, and that does not wait for more to come."""
+    ends = ["-e"] if name == "consume" else []
+    return [*name.split(), *ends, *[value for _ in arguments(COMMANDS[name])]]
+
+
 def _value(argument: click.Argument, words: list[str]) -> str:
     if argument.name in VALUES:
         return VALUES[argument.name]
     if words[0] == "topic":
         return TOPIC.get(words[1], "t")
     return NAMES[words[0]]
+
+
+def option_words(option: click.Option, value: str) -> list[str]:
+    """The option with this value, as one word: a value that begins with a dash is one all the same."""
+    longest = max(option.opts, key=len)
+    return [f"{longest}={value}" if longest.startswith("--") else longest + value]
+
+
+def required_options(command: click.Command, but: click.Option | None = None) -> list[str]:
+    """The options that the command cannot do without, with a plain value each."""
+    required = [option for option in options(command) if option.required and option is not but]
+    return [word for option in required for word in option_words(option, "1")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing, suppress
 
 import pytest
 
@@ -14,7 +15,7 @@ from logstore.log.append_validation import split_checked
 from logstore.partition.topic import Topic
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
-from logstore.seams.fs import exists, replace_file
+from logstore.seams.fs import exists, replace_file, write_all
 from logstore.seams.memory_crash import KeepAll, KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
@@ -113,6 +114,48 @@ def test_internal_topics_stay() -> None:
     store, _ = made()
     with pytest.raises(UnknownTopicError, match="is internal"):
         store.delete_topic("__consumer_offsets")
+
+
+def test_a_writer_sweeps_what_no_later_write_would_replace() -> None:
+    store, fs = made()
+    gone_id = store.topic(NAME).topic_id
+    store.delete_topic(NAME)
+    store.close()
+    state = f"{ROOT}/{topic_state.DIRECTORY}"
+    long_gone = "x" * 249
+    swept = [
+        f"{ROOT}/topics.json.tmp",
+        f"{state}/{gone_id}.deleting.tmp",
+        f"{topic_state.state_path(ROOT, NAME)}.tmp",
+        f"{topic_state.state_path(ROOT, long_gone)}.tmp",
+    ]
+    kept = [
+        f"{topic_state.state_path(ROOT, 'other')}.tmp",
+        f"{ROOT}/.live.tmp",
+    ]  # may be written at this moment
+    for path in swept + kept:
+        with closing(fs.open(path, "create")) as file:
+            write_all(file, [b"half"], 0)
+    reading = LogStore(ROOT, mode="r", fs=fs, clock=ManualClock(), threads=False)
+    assert reading.list_topics() == ["other"]
+    reading.close()
+    assert all(exists(fs, path) for path in swept)
+    for call in range(1, 40):  # a crash anywhere in the opening
+        twin = fs.process_crash()
+        twin.faults.at(twin.faults.calls + call, FaultKind.CRASH)
+        with suppress(SimulatedCrash):
+            opened(twin)
+        check_swept(twin.process_crash(), swept, kept)
+    check_swept(fs.process_crash(), swept, kept)
+
+
+def check_swept(fs: MemoryFileSystem, swept: list[str], kept: list[str]) -> None:
+    store = opened(fs)
+    assert [path for path in swept if exists(fs, path)] == []
+    assert all(exists(fs, path) for path in kept)
+    assert store.list_topics() == ["other"]
+    assert [record.value for record in store.partition("other", 0).records(0)] == [b"stays"]
+    store.close()
 
 
 def test_a_crash_at_every_call_leaves_it_whole_or_gone() -> None:

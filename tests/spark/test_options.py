@@ -65,7 +65,14 @@ CASES: list[tuple[str, dict[str, str], str, str, Any]] = [
         "starting",
         spec(BY_TIME, "timestamps", table={A0: 1000, A1: 2000}, otherwise="error"),
     ),
-    (BY_TIME, {BY_TIME: '{"a":{"0":-1}}'}, "both", REFUSED, BY_TIME),
+    (BY_TIME, {BY_TIME: '{"a":{"0":-9223372036854775809}}'}, "both", REFUSED, BY_TIME),
+    (
+        BY_TIME,
+        {BY_TIME: '{"a":{"0":-86400000}}'},
+        "both",
+        "starting",
+        spec(BY_TIME, "timestamps", table={A0: -86400000}, otherwise="error"),
+    ),
     (
         START_TIME,
         {START_TIME: "5", BY_TIME: TIMES, STARTING: JSON},
@@ -74,6 +81,16 @@ CASES: list[tuple[str, dict[str, str], str, str, Any]] = [
         spec(START_TIME, "timestamp", timestamp_ms=5, otherwise="error"),
     ),
     (START_TIME, {START_TIME: "2026-01-01"}, "both", REFUSED, "in ms since 1970"),
+    (START_TIME, {START_TIME: "9" * 5000}, "both", REFUSED, "in ms since 1970"),
+    (START_TIME, {START_TIME: "--5"}, "both", REFUSED, "in ms since 1970"),
+    (
+        START_TIME,
+        {START_TIME: " -86400000 "},
+        "both",
+        "starting",
+        spec(START_TIME, "timestamp", timestamp_ms=-86400000, otherwise="error"),
+    ),
+    ("minPartitions", {"minPartitions": "9" * 5000}, "both", REFUSED, "a whole number"),
     (
         "startingOffsetsByTimestampStrategy",
         {START_TIME: "5", "startingOffsetsByTimestampStrategy": "latest"},

@@ -123,6 +123,9 @@ def test_batches_of_twenty_thousand_rows(tmp_path: Path) -> None:
         ({"maxRecordsPerPartition": "2"}, offsets(0, 0, 5) + offsets(1, 0, 5)),
         ({"startingTimestamp": "1003"}, offsets(0, 3, 5) + offsets(1, 3, 5)),
         ({"endingTimestamp": "1003"}, offsets(0, 0, 3) + offsets(1, 0, 3)),
+        ({"startingTimestamp": "-1"}, offsets(0, 0, 5) + offsets(1, 0, 5)),  # a time, not Kafka's latest
+        ({"endingTimestamp": "-1"}, []),
+        ({"endingOffsetsByTimestamp": '{"flights":{"0":-2,"1":1001}}'}, offsets(1, 0, 1)),
         ({"endingTimestamp": "9999"}, offsets(0, 0, 5) + offsets(1, 0, 5)),
         (
             {"startingOffsetsByTimestamp": '{"flights":{"0":1004,"1":1001}}'},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +84,42 @@ def test_by_time_a_first_pass_waits_then_all_goes_and_appends_go_on() -> None:
         assert (log.log_start_offset, log.log_end_offset) == (60, 60)
         assert log.append([(None, b"060")]).offset == 60
         assert values(store) == [60]
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, -86_400_000])
+def test_records_from_before_1970_age_by_their_files(tmp_path: Path, timestamp_ms: int) -> None:
+    clock = ManualClock()
+    with logstore.LogStore(tmp_path, clock=clock, threads=False) as store:
+        store.create_topic("t", 1, SMALL | {"retention.ms": "100000", "file.delete.delay.ms": "0"})
+        log = store.partition("t", 0)
+        for number in range(60):
+            log.append([(None, b"%03d" % number + b"x" * 97, (), timestamp_ms)])
+        log.flush()
+        files = sorted((tmp_path / "t-0").glob("*.log"))
+        assert len(files) > 4
+        for file in files:
+            old = file in files[:3] or file == files[4]
+            os.utime(file, ns=(0, (clock.wall_ms() - 200_000 * old) * 1_000_000))
+        for _ in range(2):
+            clock.advance(31_000)
+            store.step()
+        assert log.log_start_offset == int(files[3].stem), "the front's, up to one that is not due"
+        assert len(values(store)) == 60 - log.log_start_offset
+        clock.advance(100_000)
+        for _ in range(2):
+            clock.advance(31_000)
+            store.step()
+        assert values(store) == [], "the idle active segment too"
+
+
+def test_without_a_clock_in_the_file_system_they_stay() -> None:
+    desk = Desk()
+    with filled(desk, {"retention.ms": "100000"}, records=0) as store:
+        for number in range(60):
+            store.partition("t", 0).append([(None, b"%03d" % number + b"x" * 97, (), -1)])
+        desk.clock.advance(500_000)
+        desk.passes(store, 3)
+        assert values(store) == list(range(60))
 
 
 def test_a_clock_that_jumps_deletes_nothing_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:

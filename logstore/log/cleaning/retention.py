@@ -1,8 +1,9 @@
 """Which segments may go, and whether an idle active one rolls: pure, from facts and the time.
 
 Size: the oldest closed segment goes only while what remains is still at least ``retention.bytes``. Time: a
-segment goes when its largest timestamp is more than ``retention.ms`` ago. Start: a segment wholly below the
-log start offset goes. Nothing at or past the high watermark ever goes, and segments only go from the front.
+segment goes when its largest timestamp is more than ``retention.ms`` ago; where all are before 1970, the file's
+time counts, as in Kafka. Start: a segment wholly below the log start offset goes. Nothing at or past the high
+watermark ever goes, and segments only go from the front.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ KEEP_ALL = -1
 
 
 class SegmentFacts(NamedTuple):
-    """One segment, oldest first. ``max_timestamp_ms``: -1 if it holds no records; ``size`` in bytes."""
+    """One segment, oldest first. ``max_timestamp_ms``: what its age counts from (``Segment.newest_ms``), -1 if it
+    holds no records; ``size`` in bytes."""
 
     base_offset: int
     next_offset: int
@@ -85,7 +87,7 @@ def _why_gone(
         return "start"
     if not rules.deletes:
         return ""
-    # A segment without a usable timestamp has no age: it is kept until size or the start lets it go.
+    # A segment without any usable time has no age: it is kept until size or the start lets it go.
     if rules.retention_ms >= 0 and 0 <= segment.max_timestamp_ms < now_ms - rules.retention_ms:
         return "time"
     return "size" if 0 <= rules.retention_bytes <= remaining else ""

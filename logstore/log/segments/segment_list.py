@@ -178,7 +178,7 @@ class SegmentList:
                 segment.base_offset,
                 segment.next_offset,
                 segment.size,
-                segment.max_timestamp(limit_offset),
+                segment.newest_ms(limit_offset),
             )
             for segment in self.segments
         ]
