@@ -153,7 +153,7 @@ class LogStore(StoreClient):
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
         )
         self._registry = self._open_registry(live)
-        self._keeper, self._cleaning = self._make_keepers(cleaner_duty, cleaner_key_map_bytes)
+        self._retention_task, self._cleaning = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
         self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
         self._maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
@@ -171,7 +171,7 @@ class LogStore(StoreClient):
             lambda: self._registry.opened(),
             lambda: self._registry.retained(),
             lambda: self._registry.look_for_changes(),
-            lambda: self._keeper,
+            lambda: self._retention_task,
             lambda: self._cleaning.cleaner,
             lambda: self._backend.transactions.reaper,
             lambda: self._backend.groups.expiry,
@@ -181,7 +181,7 @@ class LogStore(StoreClient):
             retention_check_s=retention_check_s,
         )
 
-    def _make_keepers(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
+    def _make_upkeep(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
         topics, guard = self._registry.cleaned, ClockGuard(self._context)
@@ -194,7 +194,7 @@ class LogStore(StoreClient):
         return Maintenance(
             self._context,
             self._registry,
-            self._keeper,
+            self._retention_task,
             self._cleaning.kit,
             self._backend.transactions.reaper.step,
             self._backend.groups.expiry,
@@ -370,7 +370,7 @@ class LogStore(StoreClient):
             "logstore_poisoned_partitions": sum(log.poisoned and log.dirty for log in logs),
             "logstore_tail_cache_bytes": self._context.tails.used_bytes,
             "logstore_recovered_partitions": len(self._context.recovered),
-            "logstore_clock_jump_ms": self._keeper.clock_jump_ms,
+            "logstore_clock_jump_ms": self._retention_task.clock_jump_ms,
             "logstore_group_commits_total": self._committer.groups,
             "logstore_syncs_total": sum(log.syncs for log in logs),
             **self._cleaning.cleaner.metrics(),

@@ -185,7 +185,8 @@ class ErasureReport:
 class MaintainedTopic:
     """What a pass of maintenance did to one topic. ``compacted``: one row for each cleaning that came to its end;
     ``owner``: the process that owns the topic, and looks after it; ``left``: why work is left, "" if none is:
-    ``"time"`` was up, or the topic is ``"too large"`` for the time there was; ``error``: what failed."""
+    ``"time"`` was up, the topic is ``"too large"`` for the time there was, or ``"another process waits for it"``;
+    ``error``: what failed."""
 
     topic: str
     retired_segments: int = 0

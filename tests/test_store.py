@@ -8,9 +8,10 @@ import re
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -280,25 +281,32 @@ except PermissionDeniedError as error:
 """
 
 
-def test_without_permission_the_error_says_so(tmp_path: Path) -> None:
+@pytest.fixture
+def shared_path() -> Iterator[Path]:
+    """A folder that other users may enter. Not below pytest's own: each session that starts shuts that to others."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_without_permission_the_error_says_so(shared_path: Path) -> None:
     """In another process, and as another user if this one may do everything."""
     for name in ("closed", "shared"):
-        with LogStore(tmp_path / name, mode_bits=0o644 if name == "shared" else 0o600) as store:
+        with LogStore(shared_path / name, mode_bits=0o644 if name == "shared" else 0o600) as store:
             store.create_topic("t", config={"segment.bytes": "1024"})
             for number in range(3):
                 store.partition("t", 0).append([(None, b"%d" % number * 500)])
-    os.chmod(tmp_path / "closed", 0o000)
-    for folder, _, files in os.walk(tmp_path / "shared"):
+    os.chmod(shared_path / "closed", 0o000)
+    for folder, _, files in os.walk(shared_path / "shared"):
         os.chmod(folder, 0o555)
         for name in files:
             os.chmod(os.path.join(folder, name), 0o444)
-    for above in (tmp_path, *tmp_path.parents):
+    for above in (shared_path, *shared_path.parents):
         if above.stat().st_uid == os.geteuid() and str(above) not in ("/", "/tmp"):
             os.chmod(above, 0o755)
-    (tmp_path / "shut").mkdir(mode=0o555)
-    os.chmod(tmp_path / "shut", 0o555)
+    (shared_path / "shut").mkdir(mode=0o555)
+    os.chmod(shared_path / "shut", 0o555)
     code = f"import sys; sys.path[:] = {[path for path in sys.path if path]!r}\n{OPEN_AS_ANOTHER}"
-    paths = [tmp_path / "closed", tmp_path / "shut" / "new", tmp_path / "shared"]
+    paths = [shared_path / "closed", shared_path / "shut" / "new", shared_path / "shared"]
     try:
         answer = subprocess.run(
             [sys.executable, "-I", "-c", preloaded(code), *map(str, paths)],
@@ -308,8 +316,8 @@ def test_without_permission_the_error_says_so(tmp_path: Path) -> None:
             timeout=60,
         )
     finally:
-        os.chmod(tmp_path / "closed", 0o700)
-        for folder, _, _ in os.walk(tmp_path / "shared"):
+        os.chmod(shared_path / "closed", 0o700)
+        for folder, _, _ in os.walk(shared_path / "shared"):
             os.chmod(folder, 0o755)
     lines = answer.stdout.splitlines()
     assert [line.split(" ")[0] for line in lines] == ["rw", "r", "new", "readable", "write"], answer

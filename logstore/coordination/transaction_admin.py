@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.coordination.coordinator import Coordinator
@@ -22,11 +22,14 @@ from logstore.errors import (
 )
 from logstore.format.batch import read_header
 from logstore.groups.coordinator import GroupCoordinator
+from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.log.producers.producer_state import Marker
 from logstore.ownership.transactional_id_lock import TransactionalIdLock, transaction_holder
 from logstore.partition.context import StoreContext
+from logstore.partition.log_access import LogAccess
 from logstore.partition.partition import result_of
-from logstore.partition.topic_registry import TopicRegistry
+from logstore.partition.partition_log import PartitionLog
+from logstore.partition.topic_registry import TRANSACTIONS_TOPIC, TopicRegistry
 from logstore.transactions.coordinator import (
     TransactionCoordinator,
     TransactionState,
@@ -34,6 +37,7 @@ from logstore.transactions.coordinator import (
 )
 from logstore.types import CompactedPartition, TopicPartition
 
+Reply = TypeVar("Reply")
 _READ_BYTES: Final = 1  # one batch is enough
 
 
@@ -49,15 +53,30 @@ class TransactionAdmin:
         self._registry = registry
         self._manager = manager
         self._offsets = offsets
+        broker = context.broker
+        self._broker = (
+            None
+            if broker is None
+            else BrokerMachine(broker, TRANSACTIONS_TOPIC, self._partition_log, TransactionCoordinator)
+        )
+
+    def _partition_log(self, topic: str, partition: int) -> PartitionLog:
+        return PartitionLog(LogAccess(self._context), self._registry.get(topic).partition(partition))
+
+    def _look(self, look: Callable[[TransactionCoordinator], Reply], none: Reply) -> Reply:
+        """What the coordinator's state says now; ``none`` while there never was a transaction."""
+        if self._broker is not None:
+            self._registry.look_for_changes()  # partitions may have come
+            return look(self._broker.newest())
+        shared = self._manager.existing()
+        return none if shared is None else shared.look(look)
 
     # --- known ones ---
 
     def summaries(self) -> list[TransactionSummary]:
         """All ids, sorted."""
-        shared = self._manager.existing()
-        if shared is None:
-            return []
-        return [self._summary(state) for state in shared.look(lambda machine: machine.transactions())]
+        known: list[TransactionState] = self._look(lambda machine: machine.transactions(), [])
+        return [self._summary(state) for state in known]
 
     def _summary(self, state: TransactionState) -> TransactionSummary:
         holder = transaction_holder(self._context, state.transactional_id)
@@ -163,15 +182,12 @@ class TransactionAdmin:
         return (header.producer_id, header.producer_epoch) if header.is_transactional else None
 
     def _state_of_producer(self, producer_id: int) -> TransactionState | None:
-        shared = self._manager.existing()
-        if shared is None:
-            return None
 
         def find(machine: TransactionCoordinator) -> TransactionState | None:
             name = machine.owner_of(producer_id)
             return None if name is None else machine.find(name)
 
-        return shared.look(find)
+        return self._look(find, None)
 
     def end_hanging(self, hanging: HangingTransaction) -> None:
         """See ``Backend.end_hanging``. Takes the topic: ``TopicLockedError``."""

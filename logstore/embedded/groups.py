@@ -13,7 +13,8 @@ from logstore.coordination.membership_task import MembershipTask
 from logstore.coordination.offset_expiry import OffsetExpiry
 from logstore.errors import UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.kafka_directory.groups import BrokerGroups
+from logstore.kafka_directory.broker_machine import BrokerMachine
+from logstore.kafka_directory.live_groups import LiveGroups
 from logstore.machine import Decision
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
@@ -43,7 +44,11 @@ class EmbeddedGroups:
         self._guard = threading.Lock()
         self._topic: GroupTopic | None = None
         broker = context.broker
-        self._broker = None if broker is None else BrokerGroups(broker, OFFSETS_TOPIC, partition)
+        self._broker = (
+            None
+            if broker is None
+            else BrokerMachine(broker, OFFSETS_TOPIC, partition, lambda: LiveGroups(broker.name_of))
+        )
         self._task = MembershipTask(lambda: self._manager, threads=context.threads)
         self._manager = GroupManager(
             context,
@@ -104,7 +109,8 @@ class EmbeddedGroups:
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         if self._broker is not None:
-            return self._broker.newest().committed(group)
+            self._registry.look_for_changes()  # partitions may have come
+            return self._broker.newest().offsets.committed(group)
         topic = self.topic(create=False)
         if topic is None:
             validate_group(group)
@@ -133,8 +139,8 @@ class EmbeddedGroups:
 
     def list(self) -> list[GroupSummary]:
         if self._broker is not None:
-            known = self._broker.newest()
-            return [GroupSummary(name, "empty", (), known.committed(name)) for name in known.groups()]
+            self._registry.look_for_changes()
+            return self._broker.newest().summaries()
         topic = self.topic(create=False)
         if topic is None:
             return []

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final, NoReturn, TypeVar
 
 from logstore.config import SETTINGS, parse_topic_config
-from logstore.directory.catalogue import INTERNAL_PREFIX, Catalogue, TopicEntry
+from logstore.directory.catalogue import INTERNAL_PREFIX, Catalogue, TopicEntry, decode_uuid
 from logstore.directory.topic_state import PartitionState
 from logstore.errors import (
     DamagedStoreError,
@@ -232,6 +232,11 @@ class BrokerDirectory:
     def partitions(self, topic: str) -> tuple[int, ...]:
         """The partitions that have a folder here: other brokers, or other directories, may hold the rest."""
         return tuple(sorted(self._present.get(topic, ())))
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The topic's name by its id, as its folders or the metadata log have it; None: there is none."""
+        known = {} if self._catalogue is None else self._catalogue.topics
+        return next((name for name, entry in known.items() if decode_uuid(entry.topic_id) == topic_id), None)
 
     def missing(self, topic: str) -> tuple[int, ...]:
         """The partitions that the topic has elsewhere, as far as that is known here."""

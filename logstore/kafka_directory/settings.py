@@ -18,9 +18,10 @@ Settings that stand in the broker's own configuration are in no file of its data
 
 from __future__ import annotations
 
+import base64
 import re
 
-from logstore.directory.catalogue import MAX_PARTITIONS, encode_uuid
+from logstore.directory.catalogue import MAX_PARTITIONS
 from logstore.errors import LogStoreError, from_os_error
 from logstore.format.batch import decode_batches
 from logstore.log.inspection.inspect import (
@@ -52,9 +53,8 @@ class BrokerSettings:
 
     def topic_id(self, name: str) -> str:
         """The id of a topic that is there, as text."""
-        return next(
-            (encode_uuid(raw) for raw, known in self._names.items() if known == name), encode_uuid(bytes(16))
-        )
+        raw = next((raw for raw, known in self._names.items() if known == name), bytes(_UUID_BYTES))
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
     def replay(self, value: bytes) -> None:
         """One record's value. Kinds that say nothing of settings, and what is cut short, are passed over: a

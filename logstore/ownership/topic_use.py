@@ -46,9 +46,9 @@ class Unshared:
         """Nobody waits for the end of a slice: who wants the topic waits for its release."""
 
 
-class Guest(Protocol):
+class CleaningUnderWay(Protocol):
     """Work on an owned topic that goes on between two visits: a cleaning. It is told before the topic goes."""
 
-    def evict(self) -> None:
+    def end_early(self) -> None:
         """The topic is about to be given up or deleted: end what is under way. Raises nothing."""
         ...

@@ -9,7 +9,7 @@ from logstore.config import TopicConfig
 from logstore.directory.catalogue import TopicEntry
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
-from logstore.ownership.topic_use import Guest
+from logstore.ownership.topic_use import CleaningUnderWay
 
 
 class BorrowedTopic(Protocol):
@@ -26,11 +26,11 @@ class BorrowedTopic(Protocol):
 
 
 class CleanedTopic(Protocol):
-    """``owned``: nobody else may clean it meanwhile; ``shared``: others write it meanwhile; ``guest``: the
+    """``owned``: nobody else may clean it meanwhile; ``shared``: others write it meanwhile; ``cleaning``: the
     cleaning that is under way here. See ``Topic`` for the methods."""
 
     config: TopicConfig
-    guest: Guest | None
+    cleaning: CleaningUnderWay | None
     last_used_s: float
 
     @property
@@ -50,8 +50,12 @@ class CleanedTopic(Protocol):
         """Between two slices of work that goes on for long: let in who waits. TopicLockedError."""
         ...
 
-    def host(self, guest: Guest | None) -> bool: ...
-    def evict_guest(self) -> None: ...
+    def pass_on(self) -> bool:
+        """Give the topic up if a process waits for it and this one's turn is over; True if it was given up."""
+        ...
+
+    def note_cleaning(self, cleaning: CleaningUnderWay | None) -> bool: ...
+    def end_cleaning(self) -> None: ...
     def idle_release(self, idle_s: float) -> bool: ...
     def log(self, partition: int) -> OwnedLog: ...
     def owned_log(self, partition: int) -> OwnedLog | None: ...

@@ -21,7 +21,7 @@ from logstore.invariants import invariant
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.ownership.cleaning_lease import CleaningLease, cleaner_of
-from logstore.ownership.topic_use import Guest
+from logstore.ownership.topic_use import CleaningUnderWay
 from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLog
 
@@ -39,13 +39,13 @@ class SharedCleaning:
         self._shared_log = log
         # Whatever its settings say, or said when it was made: what coordinators write is state by key.
         self.config = replace(log.config, cleanup_policy=CleanupPolicy(compact=True, delete=False))
-        self.guest: Guest | None = None
+        self.cleaning: CleaningUnderWay | None = None
         self._guard = threading.Lock()
         self._hold: CleaningLease | None = None
         self._by_hand = False  # somebody cleans by hand: the hold outlives a cleaning that was ended early
         self._inside: ExitStack | None = None  # guarded by the log's own lock, which it holds
         self._entered: OwnedLog | None = None
-        log.before_drop = self.evict_guest
+        log.before_drop = self.end_cleaning
 
     @property
     def entry(self) -> TopicEntry:
@@ -73,7 +73,7 @@ class SharedCleaning:
 
     def _release_if_unused(self) -> bool:
         with self._guard:
-            if self.guest is not None or self._inside is not None or self._hold is None or self._by_hand:
+            if self.cleaning is not None or self._inside is not None or self._hold is None or self._by_hand:
                 return False
             hold, self._hold = self._hold, None
             hold.release()
@@ -95,7 +95,7 @@ class SharedCleaning:
     def _enter(self, timeout_s: float) -> None:
         stack = ExitStack()
         # A cleaning begins with the segments as they are now, whoever has put them there.
-        log = stack.enter_context(self._shared_log.held(timeout_s, fresh=self.guest is None))
+        log = stack.enter_context(self._shared_log.held(timeout_s, fresh=self.cleaning is None))
         self._inside, self._entered = stack, log
         lease = self._hold
         try:
@@ -137,19 +137,23 @@ class SharedCleaning:
         self._leave()
         self._enter(self._context.lock_timeout_s)
 
-    def host(self, guest: Guest | None) -> bool:
+    def pass_on(self) -> bool:
+        """Nothing to give up: other processes write the topic between two slices."""
+        return False
+
+    def note_cleaning(self, cleaning: CleaningUnderWay | None) -> bool:
         with self._guard:
-            if guest is not None and self.guest is not None:
+            if cleaning is not None and self.cleaning is not None:
                 return False
-            self.guest = guest
-        if guest is None:
+            self.cleaning = cleaning
+        if cleaning is None:
             self._release_if_unused()
         return True
 
-    def evict_guest(self) -> None:
-        guest = self.guest
-        if guest is not None:
-            guest.evict()
+    def end_cleaning(self) -> None:
+        cleaning = self.cleaning
+        if cleaning is not None:
+            cleaning.end_early()
 
     # --- the log ---
 
@@ -179,7 +183,7 @@ class SharedCleaning:
 
     def close(self) -> None:
         """End what is under way, in order."""
-        self.evict_guest()
+        self.end_cleaning()
         self._release_if_unused()
 
     def abandon(self) -> None:

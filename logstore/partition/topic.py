@@ -34,7 +34,7 @@ from logstore.log.segments.tail_cache import TailCache
 from logstore.ownership.lock import TURNS
 from logstore.ownership.lock_turns import acquire_in_process
 from logstore.ownership.topic_turn import DRAIN_S, TopicTurn
-from logstore.ownership.topic_use import Guest, Unshared, Using, inside
+from logstore.ownership.topic_use import CleaningUnderWay, Unshared, Using, inside
 from logstore.partition.broker_logs import broker_log
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import fan_out
@@ -70,7 +70,7 @@ class Topic(Unshared):
         self._draining = False  # a release waits for its users: only those that are inside already come in
         self._leaving = False  # ... and has seen the last one go
         self._deleted = False
-        self.guest: Guest | None = None
+        self.cleaning: CleaningUnderWay | None = None
         self._logs: dict[int, OwnedLog] = {}
         self._observed: dict[int, ReadOnlyLog] = {}
         self._partitions: dict[int, Partition] = {}
@@ -125,20 +125,20 @@ class Topic(Unshared):
             inside.topics = getattr(inside, "topics", 0) + 1
             return True
 
-    def host(self, guest: Guest | None) -> bool:
+    def note_cleaning(self, cleaning: CleaningUnderWay | None) -> bool:
         """A cleaning begins (only by who is inside) or ends (None): while it goes on the topic is in use, and
-        ``guest`` is told before the topic goes. False if there is one already, or the topic was deleted."""
+        ``cleaning`` is told before the topic goes. False if there is one already, or the topic was deleted."""
         with self._lock:
-            if guest is not None and (self.guest is not None or self._deleted):
+            if cleaning is not None and (self.cleaning is not None or self._deleted):
                 return False
-            self.guest = guest
+            self.cleaning = cleaning
             return True
 
-    def evict_guest(self) -> None:
+    def end_cleaning(self) -> None:
         """End the cleaning that is under way, in order."""
-        guest = self.guest
-        if guest is not None:
-            guest.evict()
+        cleaning = self.cleaning
+        if cleaning is not None:
+            cleaning.end_early()
 
     def leave(self, counts_as_use: bool = True) -> None:
         inside.topics -= 1
@@ -263,10 +263,10 @@ class Topic(Unshared):
         """``_owning`` is held, and nobody is inside or can come in."""
         try:
             self._context.locks.check(now=True)
-            self.evict_guest()
+            self.end_cleaning()
             self._close_in_order()
         except LockLostError:
-            self.guest = None
+            self.cleaning = None
             self._forget_logs()  # nothing is written: the topic may have another owner
             raise
         finally:
@@ -302,8 +302,8 @@ class Topic(Unshared):
 
     def discard(self) -> None:
         """The topic was deleted: forget its logs; what waits for them is woken. The lock stays ours."""
-        self._deleted = True  # no guest comes in any more
-        self.evict_guest()
+        self._deleted = True  # no cleaning begins any more
+        self.end_cleaning()
         with self._opening:
             self._deleted = True  # from here on no log is opened, and no state written
             self._forget_logs(UnknownTopicError(f"topic {self.name!r} was deleted"))
@@ -337,7 +337,9 @@ class Topic(Unshared):
         clock = self._context.clock
         return self._give_up_if(
             lambda: (
-                self.guest is None and self._users == 0 and clock.monotonic_s() - self.last_used_s >= idle_s
+                self.cleaning is None
+                and self._users == 0
+                and clock.monotonic_s() - self.last_used_s >= idle_s
             )
         )
 

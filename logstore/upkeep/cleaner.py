@@ -70,6 +70,7 @@ class Cleaner:
         self._largest_bytes = math.inf
         self._observe: Callable[[CleaningRun, CleanResult], None] | None = None
         self.too_large: set[str] = set()  # topics of the last check that would take more than ``drain`` may
+        self.passed_on: set[str] = set()  # topics that ``drain`` gave up to a process that waited
         self._facts = CleaningFacts(kit.context.fs, kit.ledger)
         self._run: CleaningRun | None = None
         self._borrowed_at_s: float | None = None  # when the topic of the run was taken, if just for it
@@ -117,8 +118,9 @@ class Cleaner:
         largest_bytes: float = math.inf,
     ) -> str | None:
         """Clean all that is due, one partition after the other, without pauses; this object is of no more use in the
-        background afterwards. ``largest_bytes``: what takes more is left alone. A cleaning that is under way at
-        ``until_s`` is ended early: the name of its topic, None if there was none."""
+        background afterwards. ``largest_bytes``: what takes more is left alone. A topic that another process waits
+        for is given up to it after a short turn, its cleaning ended early (``passed_on``). A cleaning that is under
+        way at ``until_s`` is ended early: the name of its topic, None if there was none."""
         clock = self._kit.context.clock
         self._duty, self._slice_s, self._unknown_in_ms = 1.0, DRAIN_SLICE_S, 0
         self._largest_bytes, self._observe = largest_bytes, observe
@@ -127,10 +129,14 @@ class Cleaner:
             self.step(None)
             if self._run is None:
                 return None
+            topic = self._run.topic
+            if not self._run.ended and topic.pass_on():
+                self.passed_on.add(topic.name)
+                self._give_back(topic)
         run = self._run
         if run is None or run.ended:
             return None
-        run.evict()
+        run.end_early()
         self._give_back(run.topic)
         return run.topic.name
 
@@ -138,7 +144,7 @@ class Cleaner:
         """True if the cleaning came to an end after which another one may begin at once."""
         topic = run.topic
         if not topic.config.cleanup_policy.compact:
-            run.evict()
+            run.end_early()
             return False
         if not topic.try_enter():
             # Whoever gives the topic up ends the run first; one that was dropped without that is not ours to end.
@@ -197,7 +203,7 @@ class Cleaner:
 
     def _due_of(self, topic: CleanedTopic, by_time: bool) -> list[_Candidate]:
         """Partitions of one topic that are due, or whose active segment has to be rolled."""
-        if not topic.config.cleanup_policy.compact or topic.guest is not None:
+        if not topic.config.cleanup_policy.compact or topic.cleaning is not None:
             return []
         due: list[_Candidate] = []
         try:
@@ -265,7 +271,7 @@ class Cleaner:
         place = (topic.entry.topic_id, partition)
         at = (clock.wall_ms(), clock.monotonic_s())
         found = CleaningFacts(kit.context.fs, kit.ledger).decide(topic, partition, point, at=at, by_time=True)
-        run, trouble = topic.guest, kit.ledger.trouble(place)
+        run, trouble = topic.cleaning, kit.ledger.trouble(place)
         mine = isinstance(run, CleaningRun) and run.partition == partition and not run.ended
         mark = read_mark(kit.context.fs, topic.reader(partition).directory)
         clean_to = min(point, found.start_offset)

@@ -1,7 +1,7 @@
 """A cleaning of one partition on its way: started, taken a slice at a time, finished or ended early.
 
 Whoever drives it (the housekeeper, or a caller by hand) is inside the topic during a slice, so that the topic is
-not given up under it; between slices it may be, and then the cleaning is ended first (``Guest.evict``).
+not given up under it; between slices it may be, and then the cleaning is ended first (``CleaningUnderWay.end_early``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class CleaningKit:
                 )
             self._by_hand.add(topic_id)
         try:
-            topic.evict_guest()
+            topic.end_cleaning()
             yield
         finally:
             self._by_hand.discard(topic_id)
@@ -108,16 +108,16 @@ class CleaningKit:
             file_delete_delay_s=0.0 if erase is not None else config.file_delete_delay_ms / 1000,
         )
         run = CleaningRun(self, topic, partition, log, request)
-        if not topic.host(run):
+        if not topic.note_cleaning(run):
             return None
         if not by_hand and topic.entry.topic_id in self._by_hand:
-            run.evict()
+            run.end_early()
             return None
         return run
 
 
 class CleaningRun:
-    """``ended`` (finished, failed or evicted) may be asked at any time."""
+    """``ended`` (finished, failed or ended early) may be asked at any time."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class CleaningRun:
             result.tombstones,
         )
 
-    def evict(self) -> None:
+    def end_early(self) -> None:
         """End it early, in order: its temporary files are removed, the log is as it was."""
         with self._lock:
             if not self.ended:
@@ -227,6 +227,6 @@ class CleaningRun:
     def _end(self, *, cancel: bool) -> None:
         """The lock is held."""
         self.ended = True
-        self.topic.host(None)
+        self.topic.note_cleaning(None)
         if cancel and self._cleaning is not None:
             self._cleaning.cancel()

@@ -135,7 +135,7 @@ class Compactor:
             if run is not None:
                 return run
             self._kit.context.check_usable()
-            topic.evict_guest()  # one of the background that was just about to see that it is not wanted
+            topic.end_cleaning()  # one of the background that was just about to see that it is not wanted
 
     def drive(self, run: CleaningRun) -> Steps[CleanResult]:
         """To its end, at full speed. Errors: those of a cleaning; StoreClosedError, ClientClosedError."""
@@ -161,7 +161,7 @@ class Compactor:
                 self._kit.ledger.failed(run.place, error, clock.monotonic_s())
             raise
         finally:
-            run.evict()  # of an error, or of who does not go on
+            run.end_early()  # after an error, or where the caller does not go on
 
 
 def _held_by(log: OwnedLog) -> OpenTransaction | None:

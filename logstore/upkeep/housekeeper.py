@@ -53,7 +53,7 @@ class Housekeeper:
         topics: Callable[[], list[Topic]],
         retained: Callable[[], list[Topic]],
         look_for_changes: Callable[[], None],
-        keeper: Callable[[], RetentionTask],
+        retention: Callable[[], RetentionTask],
         cleaner: Callable[[], Cleaner],
         transactions: Callable[[], TransactionChores],
         offsets: Callable[[], Chore],
@@ -64,7 +64,7 @@ class Housekeeper:
         retention_check_s: float,
     ) -> None:
         self._retained = retained
-        self._keeper = keeper
+        self._retention_task = retention
         self._cleaner = cleaner
         self._transactions = transactions
         self._offsets = offsets
@@ -186,7 +186,7 @@ class Housekeeper:
             if left <= 0:
                 self._guarded(topic.name, topic.checkpoint)
                 left = CHECKPOINT_S
-            if not topic.pinned and topic.guest is None and not self._transactions().holds(topic.name):
+            if not topic.pinned and topic.cleaning is None and not self._transactions().holds(topic.name):
                 idle_left = topic.last_used_s + self._idle_release_s - now_s
                 if idle_left <= 0 and self._release_idle(topic):
                     continue
@@ -196,7 +196,7 @@ class Housekeeper:
 
     def _retain(self, now_s: float) -> float | None:
         """Retention over owned topics, and over retained ones that nobody owns; removal of retired files."""
-        keeper = self._keeper()
+        retention = self._retention_task()
         owned = [topic for topic in self._topics() if topic.owned]
         retained = self._guarded("topics with retention", self._retained)
         readable = isinstance(retained, list)  # else the catalogue is not: it is looked at again
@@ -205,20 +205,20 @@ class Housekeeper:
         if owned or others or not readable:
             wait = self._next_retention_s - now_s
             if wait <= 0:
-                self._retention_pass(keeper, owned, others)
+                self._retention_pass(retention, owned, others)
                 self._next_retention_s = now_s + self._retention_check_s
                 wait = self._retention_check_s
-        sweep = self._guarded("retired files", keeper.sweep)
+        sweep = self._guarded("retired files", retention.sweep)
         if isinstance(sweep, float):
             wait = max(sweep, 0.01) if wait is None else min(wait, max(sweep, 0.01))
         return wait
 
-    def _retention_pass(self, keeper: RetentionTask, owned: list[Topic], others: list[Topic]) -> None:
-        by_time = keeper.look_at_clock()
+    def _retention_pass(self, retention: RetentionTask, owned: list[Topic], others: list[Topic]) -> None:
+        by_time = retention.look_at_clock()
         for topic in owned:
-            self._guarded(topic.name, lambda topic=topic: keeper.pass_over(topic, by_time=by_time))  # type: ignore[misc]
+            self._guarded(topic.name, lambda topic=topic: retention.pass_over(topic, by_time=by_time))  # type: ignore[misc]
         for topic in others:
-            self._guarded(topic.name, lambda topic=topic: keeper.look_after(topic, by_time=by_time))  # type: ignore[misc]
+            self._guarded(topic.name, lambda topic=topic: retention.look_after(topic, by_time=by_time))  # type: ignore[misc]
 
     def _end_transactions(self) -> float | None:
         """What nobody else ends."""

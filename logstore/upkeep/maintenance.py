@@ -117,7 +117,9 @@ class Maintenance:
         largest_bytes = math.inf if thorough else max(until_s - clock.monotonic_s(), 0.0) * _BYTES_A_SECOND
         failures = self._kit.ledger.failures()
         unfinished = cleaner.drain(until_s, observe, largest_bytes=largest_bytes)
-        for name, left in [(name, "too large") for name in cleaner.too_large] + [(unfinished, "time")]:
+        reasons = [(name, "too large") for name in cleaner.too_large]
+        reasons += [(name, "another process waits for it") for name in cleaner.passed_on]
+        for name, left in [*reasons, (unfinished, "time")]:
             if name is not None:
                 rows[name] = replace(rows.get(name, MaintainedTopic(topic=name)), left=left)
         self._note_failures(rows, failures)

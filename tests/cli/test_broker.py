@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from logstore.cli.failures import EXIT_FAILED, EXIT_PARTIAL, EXIT_USAGE
+from logstore.directory.catalogue import decode_uuid
+from logstore.format.batch import encode_batch
 from tests.cli.conftest import Shell
 from tests.golden_broker import expected, unpack
+from tests.kafka_directory import test_live_groups as live_groups
 
 
 @pytest.fixture
@@ -113,3 +116,17 @@ def test_one_log_dir_without_the_metadata_log(broker: Shell, second: Path) -> No
     described = broker.run("topic", "describe", "codecs", code=EXIT_PARTIAL).stdout
     assert "settings  not known: the metadata log is in another directory" in described
     assert broker.json("topic", "describe", "plain")[0]["config_known"] is False
+
+
+def test_live_groups_show_state_members_and_assignor(broker: Shell) -> None:
+    ids = (broker.store / "plain-0" / "partition.metadata").read_text().split()[-1]
+    segment = sorted((broker.store / "__consumer_offsets-0").glob("*.log"))[-1]
+    end = broker.json("topic", "describe", "__consumer_offsets")[0]["partitions"][0]["log_end_offset"]
+    batch = encode_batch(live_groups.rows("new", decode_uuid(ids)), now_ms=1)
+    with segment.open("ab") as file:
+        file.write(end.to_bytes(8, "big") + batch[8:])
+    text = broker.run("group", "describe", "new").stdout
+    assert "state     stable" in text
+    assert "assignor  uniform" in text
+    assert "m-1     static-1  consumer-1/10.0.0.7" in text
+    assert [row["members"] for row in broker.json("group", "list") if row["group"] == "new"] == [1]

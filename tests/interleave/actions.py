@@ -170,11 +170,11 @@ def alter(world: World, store: LogStore, tag: str) -> None:
 
 
 def retain(world: World, store: LogStore, tag: str) -> None:
-    """A pass of retention over a topic that has too much: all but its last closed segment may go."""
+    """A pass of retention over a topic that keeps nothing but its active segment from now on."""
     place = PLACES[0]
     log = store.partition(*place)
     log.append([(b"k", f"{tag}-last".encode() + b"." * 600)])  # the segment before it is closed
-    world.facts.trimmed[place] = max(log.high_watermark - 1, world.facts.trimmed.get(place, 0))
+    world.facts.trimmed[place] = 1 << 62
     store.admin.alter_topic(PLAIN, {"retention.bytes": "0"})
     store.step()
 

@@ -22,6 +22,8 @@ from logstore.log.inspection.verify import Totals
 from logstore.log.inspection.verify_store import verify_store
 from logstore.seams.fs import OsFileSystem, replace_file
 from logstore.seams.memory_fs import MemoryFileSystem
+from logstore.transactions import transaction_records
+from logstore.transactions.transaction import TransactionState, TransactionStatus
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.golden_broker import KINDS, expected, row_of, unpack
 
@@ -289,3 +291,26 @@ def test_a_folder_without_an_id_counts_once_it_has_records(tmp_path: Path) -> No
     with logstore.open(tmp_path, mode="r") as store:
         assert store.topic("old").topic_id == "A" * 22
         assert [record.value for record in store.partition("old", 0).records(0)] == [b"v"]
+
+
+def test_all_partitions_of_transaction_state_are_read(tmp_path: Path) -> None:
+    """A transactional id is in one of the partitions: 50 are the broker's default."""
+    root = unpack("killed", tmp_path)
+    with logstore.open(root, mode="r") as store:
+        before = {one.transactional_id for one in store.admin.list_transactions()}
+        shutil.copytree(root / "empty-0", folder := root / "__transaction_state-49")
+        old = root / "__transaction_state-0" / "partition.metadata"
+        shutil.copy(old, folder)
+        for path in folder.glob("*.log"):
+            path.unlink()
+        place = TopicPartition("txn", 0)
+        state = TransactionState("far", 77, 3, 60_000, TransactionStatus.ONGOING, (place,), 5, 5)
+        row = (transaction_records.encode_key("far"), transaction_records.encode_value(state))
+        (folder / f"{0:020d}.log").write_bytes(encode_batch([row], now_ms=1))
+        assert {one.transactional_id for one in store.admin.list_transactions()} == before | {"far"}
+        found = store.admin.describe_transaction("far")
+        assert (found.state, found.producer_id, found.places) == ("ONGOING", 77, (place,))
+        gone = encode_batch([(row[0], None)], now_ms=1)
+        with (folder / f"{0:020d}.log").open("ab") as file:
+            file.write((1).to_bytes(8, "big") + gone[8:])
+        assert {one.transactional_id for one in store.admin.list_transactions()} == before

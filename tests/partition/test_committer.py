@@ -60,6 +60,16 @@ def queued(committer: Committer, count: int) -> None:
     raise AssertionError(f"only {len(committer._queue)} of {count} queued")
 
 
+def inside(committer: Committer, count: int) -> None:
+    """Wait until that many threads have begun to commit and not come back."""
+    pause = threading.Event()
+    for _ in range(int(DEADLINE_S / 0.002)):
+        if committer._inside >= count:
+            return
+        pause.wait(0.002)
+    raise AssertionError(f"only {committer._inside} of {count} commit")
+
+
 def test_alone_it_syncs_in_the_callers_thread() -> None:
     committer, log = Committer(SystemClock(), threads=True), FakeLog()
     log.end = 3
@@ -169,14 +179,19 @@ def test_a_fault_of_the_program_leaves_nobody_waiting() -> None:
         except LogStoreError as error:
             errors.append(error)
 
+    log.gate.clear()
     first = in_threads([lambda: commit(blocker)])
     assert blocker.entered.acquire(timeout=DEADLINE_S)
     rest = in_threads([lambda: commit(log), lambda: commit(log)])
+    inside(
+        committer, 3
+    )  # before the first leaves: one that came later would sync by itself, and see the fault bare
     blocker.gate.set()
+    log.gate.set()
     for thread in (*first, *rest):
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
-    assert len(errors) in (1, 2)
+    assert len(errors) == 2
     assert all("ZeroDivisionError" in str(error) for error in errors)
     log.failure = None
     committer.commit(wants((log, 1)))

@@ -157,9 +157,9 @@ def test_a_cleaning_ends_in_order_and_is_done_again() -> None:
     pair.owner.step()
     with topic.using():
         assert pair.owner._cleaning.kit.start(topic, 0, (0, 250)) is not None
-    assert topic.guest is not None
+    assert topic.cleaning is not None
     pair.waiter.partition("c", 0).append([(b"0", b"last")])
-    assert topic.guest is None
+    assert topic.cleaning is None
     assert not [name for name in pair.fs.listdir(f"{ROOT}/c-0") if ".cleaned" in name]
     pair.waiter.release("c")
     pair.owner.admin.compact("c")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from tests.plants import critical_steps
+from tests.plants import (
+    administration,
+    cleaning_rounds,
+    critical_steps,
+    failed_syncs,
+    formats,
+    repeats,
+    sibling_paths,
+)
 from tests.plants.plant import PLANTS
 
-KINDS = (critical_steps,)
+KINDS = (administration, cleaning_rounds, critical_steps, failed_syncs, formats, repeats, sibling_paths)
 
 __all__ = ["KINDS", "PLANTS"]

@@ -318,7 +318,7 @@ class LedgerMachine(Host):
         """What comes next ends the cleaning that is under way, in order."""
         if self._run is not None:
             self._run, run = None, self._run
-            run.evict()
+            run.end_early()
             self._verify()
             self.ledger.over()
 

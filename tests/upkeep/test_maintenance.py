@@ -12,6 +12,7 @@ import pytest
 import logstore
 from logstore.errors import CorruptBatchError, InvalidArgumentError, ReadOnlyStoreError, UnknownTopicError
 from logstore.log.cleaning.cleaning import Cleaning
+from logstore.ownership.locks import MemoryLocks
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.upkeep.test_cleaner import Desk
@@ -186,6 +187,41 @@ def test_time_that_is_up_is_told_and_the_rest_is_whole() -> None:
         report = store.maintain(time_limit_s=10)
         assert [(row.topic, row.left) for row in report.topics] == [("t", "time")]
         assert not report.is_complete
+        store._cleaning.kit.make = Cleaning
+        assert store.maintain(time_limit_s=10).is_complete
+    assert [name for name in moments.desk.fs.listdir("/s/t-0") if name.endswith(".cleaned")] == []
+
+
+@pytest.mark.parametrize("owner", ["no process", "this process"])
+def test_a_topic_that_another_process_waits_for_is_given_up_between_two_slices(owner: str) -> None:
+    moments = Moments(maintenance_s=0)
+    with moments.open() as store:
+        store.create_topic("t", 1, COMPACT)
+        slot = store._registry.get("t").entry.lock_slot
+    moments.fill("t")
+    waiting = MemoryLocks(moments.desk.table, clock=moments.clock)
+    slices: list[bool] = []
+
+    class Slow(Cleaning):
+        def step(self, budget_s: float) -> Any:
+            del budget_s
+            moments.clock.advance(10)
+            if len(slices) == 5:
+                assert waiting.try_turn(slot)
+            slices.append(waiting.try_acquire(slot))
+            return None
+
+    with moments.open() as store:
+        if owner == "this process":
+            store.partition("t", 0).append([(b"k", b"v")])
+        store._cleaning.kit.make = Slow
+        report = store.maintain(time_limit_s=60)
+        assert not any(slices)
+        assert 5 < len(slices) < 60, "it goes on without a process that waits, and not for long with one"
+        assert [(row.topic, row.left) for row in report.topics] == [("t", "another process waits for it")]
+        assert waiting.try_acquire(slot)
+        waiting.end_turn(slot)
+        waiting.release(slot)
         store._cleaning.kit.make = Cleaning
         assert store.maintain(time_limit_s=10).is_complete
     assert [name for name in moments.desk.fs.listdir("/s/t-0") if name.endswith(".cleaned")] == []

@@ -130,7 +130,7 @@ def test_a_cleaning_that_is_ended_between_two_swaps_is_not_taken_for_none() -> N
 
     def slices(run: CleaningRun, _budget_s: float) -> object:
         if run._cleaning is not None and run._cleaning._tally.segments_after:
-            run.evict()  # the first group is in place
+            run.end_early()  # the first group is in place
         return run_slice(run, 0.0)
 
     with pytest.MonkeyPatch.context() as patch:
