@@ -19,7 +19,7 @@ from logstore.groups.views import MemberSlot
 from logstore.ownership.heartbeats import TORN
 from logstore.ownership.member_slots import MemberSlots
 
-# No session is twice as short as that. A keeper looks more often.
+# No session is twice as short as that. The task that looks after members looks more often.
 SHORTEST_STOP_MS: Final = 100
 
 

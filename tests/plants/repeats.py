@@ -171,7 +171,7 @@ def _(patch: Patch) -> None:
 
 @plant("snapshot not read", "after a restart no producer is known", seeded(batches_again), 2)
 def _(patch: Patch) -> None:
-    patch.setattr(producer_recovery, "decode_snapshot", lambda data, path, seen_s=0.0: [])
+    patch.setattr(producer_recovery, "decode_snapshot", lambda data, path, *more: [])
 
 
 @plant("marker written again", "a marker that comes again ends the next transaction", once(markers_again), 1)
@@ -205,10 +205,10 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     newest = producer_recovery.newest_snapshot
 
-    def planted(fs: Any, directory: str, offsets: Any, seen_s: float) -> Any:
+    def planted(fs: Any, directory: str, offsets: Any, *more: Any) -> Any:
         del offsets
         there = [int(name[:20]) for name in fs.listdir(directory) if name.endswith(".snapshot")]
-        found = newest(fs, directory, there, seen_s)
+        found = newest(fs, directory, there, *more)
         return None if found is None else (found[0], min(found[1], 6))
 
     patch.setattr(producer_recovery, "newest_snapshot", planted)
