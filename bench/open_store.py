@@ -16,8 +16,15 @@ TARGET_SECONDS = 1.0
 def run(bench: Bench) -> Iterator[Row]:
     for partitions in SIZES:
         with bench.scratch() as folder:
-            child.call("fill_partitions", folder=folder, partitions=partitions)
+            filled = child.call("fill_partitions", folder=folder, partitions=partitions)
             rounds = [child.call("open_clean", folder=folder) for _ in range(bench.rounds)]
+        yield alone(
+            QUESTION,
+            f"{partitions:,} partitions, first writes",
+            [filled["seconds"]],
+            unit="s",
+            note=f"make {child.TOPICS} topics, send a record to each partition, close; {child.DESCRIPTORS} descriptors",
+        )
         target = TARGET_SECONDS if partitions == SIZES[-1] else None
         yield alone(
             QUESTION,

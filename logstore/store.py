@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
@@ -24,6 +23,7 @@ from logstore.directory.layout import (
 )
 from logstore.directory.reserve import Reserve, reserve_size
 from logstore.embedded.backend import EmbeddedBackend
+from logstore.embedded.store_parts import StoreParts, watch
 from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
 from logstore.kafka_directory.directory import BrokerDirectory
@@ -40,7 +40,6 @@ from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file
 from logstore.ownership.name_lock import sweep
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
-from logstore.partition.log_access import LogAccess
 from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
@@ -129,8 +128,8 @@ class LogStore(StoreClient):
             fs = OsFileSystem(self._file_access(mode_bits))
         self.fs: FileSystem = fs
         self._committer = Committer(self._clock, threads=threads)
+        self._parts = parts = StoreParts()
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
-        self._close_lock = threading.Lock()
         self._broker = self._prepare_directory(others)
         self._context = StoreContext(
             root=self.root,
@@ -152,30 +151,36 @@ class LogStore(StoreClient):
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
         )
-        self._registry = self._open_registry(live)
+        parts.context, parts.housekeeper = self._context, self._housekeeper
+        self._registry = parts.registry = self._open_registry(live)
         self._retention_task, self._cleaning = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
-        self._backend = EmbeddedBackend(self._context, self._registry, self.partition, self._cleaning)
-        self._maintenance = self._make_maintenance(maintenance_s)
+        parts.retention, parts.cleaning = self._retention_task, self._cleaning
+        self._backend = EmbeddedBackend(self._context, self._registry, parts.partition, self._cleaning)
+        parts.backend = self._backend
+        self._maintenance = parts.maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
         if mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
+        if threads:
+            watch(self, parts, warn=mode == "rw" and isinstance(fs, OsFileSystem))
 
     # --- opening ---
 
     def _make_housekeeper(
         self, threads: bool, lock_idle_release_s: float, retention_check_s: float
     ) -> Housekeeper:
+        parts = self._parts  # the thread must not hold the store, which could then never be collected
         return Housekeeper(
             self._clock,
-            lambda: self._registry.opened(),
-            lambda: self._registry.retained(),
-            lambda: self._registry.look_for_changes(),
-            lambda: self._retention_task,
-            lambda: self._cleaning.cleaner,
-            lambda: self._backend.transactions.reaper,
-            lambda: self._backend.groups.expiry,
-            lambda: self._context.locks.any_wanted(),
+            lambda: parts.registry.opened(),
+            lambda: parts.registry.retained(),
+            lambda: parts.registry.look_for_changes(),
+            lambda: parts.retention,
+            lambda: parts.cleaning.cleaner,
+            lambda: parts.backend.transactions.reaper,
+            lambda: parts.backend.groups.expiry,
+            lambda: parts.context.locks.any_wanted(),
             threads=threads,
             idle_release_s=lock_idle_release_s,
             retention_check_s=retention_check_s,
@@ -307,14 +312,7 @@ class LogStore(StoreClient):
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """One partition. ``UnknownTopicError``, ``UnknownPartitionError``."""
-        self._context.check_usable()
-        held = self._registry.get(topic)
-        if type(partition) is not int:
-            partition = arguments.whole(partition, "partition", high=2**31 - 1)
-        if partition >= held.entry.partitions:
-            self._registry.look_for_changes()  # another process may have added partitions to what we own
-        held.entry.live_slot(partition)
-        return PartitionLog(LogAccess(self._context), held.partition(partition))
+        return self._parts.partition(topic, partition, self)
 
     def release(self, topic: str) -> None:
         """Give up ownership of a topic now: synced, marked clean, its lock free for other processes."""
@@ -413,24 +411,11 @@ class LogStore(StoreClient):
     def _close(self, *, maintain: bool) -> None:
         if self._context.forked:
             return  # the parent's to close; its lock may be held by a thread that does not exist here
-        with self._close_lock:
+        with self._parts.lock:
             if self._context.closed:
                 return
             failures = self._close_clients()
-            self._housekeeper.close()
-            if self.mode == "rw" and maintain and not failures:
-                self._maintenance.before_close(self._cleaning.cleaner)
-            self._context.closed = True  # from here on no new append gets in; those under way are waited for
-            self._committer.close()
-            self._context.watch.close()
-            for closing in (self._backend.close, self._registry.close):
-                try:
-                    closing()
-                except LogStoreError as error:
-                    failures.append(error)
-            self._context.pool.close()
-            self._context.live.close()
-            self._context.locks.close()
+            failures += self._parts.close(maintain=self.mode == "rw" and maintain and not failures)
         if failures:
             raise failures[0]
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 Client = TypeVar("Client")
 
 
+# What was lent, with its store: a store that only its producer is left of is not dropped. The other way round the
+# threads of a client, which hold its backend, would hold the store, too.
+_stores_of: weakref.WeakKeyDictionary[Any, StoreClient] = weakref.WeakKeyDictionary()
+
+
 class Access(Protocol):
     """Whether the backend may be used now; errors say why not."""
 
@@ -49,7 +54,7 @@ class StoreClient:
     @property
     def admin(self) -> Admin:
         """Everything about topics, groups, producers and transactions."""
-        return Admin(self._client_backend)
+        return self._keep_for(Admin(self._client_backend))
 
     # --- producers ---
 
@@ -226,7 +231,7 @@ class StoreClient:
         ``PoisonRecordError`` for bytes that are not UTF-8, those of a fetch.
         """
         self._access.check_usable()
-        return arrow_batches(
+        batches = arrow_batches(
             self._client_backend,
             topic,
             partitions=partitions,
@@ -235,6 +240,7 @@ class StoreClient:
             decode=decode,
             headers=headers,
         )
+        return self._keep_for(batches)
 
     def to_arrow(
         self,
@@ -286,7 +292,12 @@ class StoreClient:
 
     def _lend(self, client: Client) -> Client:
         self._children.add(client)
-        return client
+        return self._keep_for(client)
+
+    def _keep_for(self, user: Client) -> Client:
+        """This object lives as long as ``user``."""
+        _stores_of[user] = self
+        return user
 
     def _close_clients(self) -> list[LogStoreError]:
         """Close everything that was lent and is still open. The errors."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 from logstore.directory import topic_state
 from logstore.errors import DamagedStoreError, from_os_error
 from logstore.log.checkpoints import METADATA_FILE, decode_metadata, encode_metadata
@@ -9,10 +12,25 @@ from logstore.log.segments.segment import LOG_SUFFIX
 from logstore.seams.fs import FileSystem, exists, read_file, replace_file
 
 DELETION_NOTE = ".deleting"
+FanOut: TypeAlias = Callable[[Callable[[str], object], Sequence[str]], None]  # a call for each, side by side
 
 
-def ensure_folder(fs: FileSystem, root: str, directory: str, topic_id: str) -> None:
-    """Make ``directory`` with its `partition.metadata`, durably, unless it is there.
+def ensure_folders(
+    fs: FileSystem, root: str, directories: Sequence[str], topic_id: str, fan_out: FanOut
+) -> None:
+    """``ensure_folder`` for many partitions of one topic: their names in ``root`` become durable by one sync."""
+    fan_out(lambda directory: ensure_folder(fs, root, directory, topic_id, sync_root=False), directories)
+    try:
+        fs.sync_dir(root)
+    except OSError as error:
+        raise from_os_error(error, "sync", root) from error
+
+
+def ensure_folder(
+    fs: FileSystem, root: str, directory: str, topic_id: str, *, sync_root: bool = True
+) -> None:
+    """Make ``directory`` with its `partition.metadata`, durably, unless it is there. ``sync_root=False``: the
+    caller makes the folder's own name durable.
 
     A folder that belongs to an earlier topic of the same name whose deletion was cut short (its note is
     there) is renamed out of the way with Kafka's suffix `.<id>-delete`, to be removed by the next sweep. Any
@@ -21,6 +39,8 @@ def ensure_folder(fs: FileSystem, root: str, directory: str, topic_id: str) -> N
     """
     try:
         _ensure(fs, root, directory, topic_id)
+        if sync_root:
+            fs.sync_dir(root)
     except OSError as error:
         raise from_os_error(error, "make", directory) from error
 
@@ -32,7 +52,6 @@ def _ensure(fs: FileSystem, root: str, directory: str, topic_id: str) -> None:
         if found == topic_id:
             # Whoever made it may have been killed before its names were durable.
             fs.sync_dir(directory)
-            fs.sync_dir(root)
             return
         if found is not None:
             if exists(fs, deletion_note_path(root, found)):
@@ -47,7 +66,6 @@ def _ensure(fs: FileSystem, root: str, directory: str, topic_id: str) -> None:
     if not exists(fs, directory):
         fs.mkdir(directory)
     replace_file(fs, metadata, encode_metadata(topic_id))
-    fs.sync_dir(root)
 
 
 def _owner(fs: FileSystem, metadata: str) -> str | None:

@@ -39,7 +39,7 @@ class Appends:
         check_acks(acks)
         self._context.check_writable()
         until_s = self._context.clock.monotonic_s() + min(timeout_s, self._context.lock_timeout_s)
-        if all(item.topic == items[0].topic for item in items):
+        if len(items) == 1 or all(item.topic == items[0].topic for item in items):
             return self._produce(items, acks, until_s)
         results = self._produce(items, acks, 0.0)
         locked: dict[str, list[int]] = {}

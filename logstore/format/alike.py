@@ -169,9 +169,8 @@ class AlikeKeys(NamedTuple):
     bounds: Sequence[int]
 
 
-def keys_alike(section: bytes, count: int) -> AlikeKeys | None:
-    """The keys of a section that ``join_alike`` could have made, which is proved; None if it is not one. All
-    records then are at the base timestamp, have a value and no headers, and lie at consecutive offsets."""
+def _proved(section: bytes, count: int) -> _Frame | None:
+    """What stands around keys and values of a section that ``join_alike`` could have made; None if it is not one."""
     shape = _shape(section, count)
     if shape is None:
         return None
@@ -179,6 +178,21 @@ def keys_alike(section: bytes, count: int) -> AlikeKeys | None:
     for place, column in frame.columns:
         if section[place] != column:
             return None
+    return frame
+
+
+def is_alike(section: bytes, count: int) -> bool:
+    """Whether ``join_alike`` could have made the section: ``count`` records at the base timestamp, without headers, at
+    consecutive offsets."""
+    return _proved(section, count) is not None
+
+
+def keys_alike(section: bytes, count: int) -> AlikeKeys | None:
+    """The keys of a section that ``join_alike`` could have made, which is proved; None if it is not one. All
+    records then are at the base timestamp, have a value and no headers, and lie at consecutive offsets."""
+    frame = _proved(section, count)
+    if frame is None:
+        return None
     return AlikeKeys((None,) * count if frame.keys is None else frame.keys.unpack(section), frame.bounds)
 
 

@@ -10,7 +10,7 @@ no proof; they are told by the ``BatchHeader`` that travels with them (``encode_
 from __future__ import annotations
 
 from logstore.errors import CorruptBatchError, DecompressionBombError, LogStoreError
-from logstore.format.alike import keys_alike
+from logstore.format.alike import is_alike
 from logstore.format.batch import BatchHeader, records_section
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES
 from logstore.format.record import decode_rows
@@ -45,7 +45,7 @@ def prove_batch(
 def _newest(section: bytes, header: BatchHeader) -> int:
     """The largest timestamp of the records, in ms."""
     count = header.records_count
-    if keys_alike(section, count) is not None:
+    if is_alike(section, count):
         return header.base_timestamp
     records = decode_rows(section, count, 0, header.base_timestamp, "", 0, None)
     # Growing offsets that are as many as there are numbers up to the last: none is left out.

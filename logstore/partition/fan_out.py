@@ -13,8 +13,7 @@ Thing = TypeVar("Thing")
 
 
 def fan_out(work: Callable[[Thing], object], things: Sequence[Thing], threads: int) -> None:
-    """``work`` for each, by so many threads: every one gets its chance, then the first failure is raised. With one
-    thread, or one thing, the first failure ends it."""
+    """``work`` for each, by so many threads: every one gets its chance, then the first failure is raised."""
 
     def guarded(thing: Thing) -> LogStoreError | None:
         try:
@@ -24,11 +23,10 @@ def fan_out(work: Callable[[Thing], object], things: Sequence[Thing], threads: i
         return None
 
     if threads <= 1 or len(things) < 2:
-        for thing in things:
-            work(thing)
-        return
-    with ThreadPoolExecutor(min(threads, len(things)), "logstore-fan-out") as workers:
-        failures = list(workers.map(guarded, things))
+        failures = [guarded(thing) for thing in things]
+    else:
+        with ThreadPoolExecutor(min(threads, len(things)), "logstore-fan-out") as workers:
+            failures = list(workers.map(guarded, things))
     first = next((error for error in failures if error is not None), None)
     if first is not None:
         raise first

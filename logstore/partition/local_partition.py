@@ -84,6 +84,10 @@ class LocalAppend:
         self.error: LogStoreError | None = None
 
     def wait_with(self, others: Sequence[PendingAppend]) -> None:
+        if not self._must_sync and len(others) == 1:
+            self.done = True
+            self._topic.leave()
+            return
         mine = [other for other in others if type(other) is LocalAppend and not other.done]
         wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
         failure: LogStoreError | None = None

@@ -6,12 +6,13 @@ from logstore.partition.context import StoreContext
 
 
 class LogAccess:
-    """What a ``PartitionLog`` needs of the store."""
+    """What a ``PartitionLog`` needs of the store. ``store`` is held, so that it is not collected before."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_store")
 
-    def __init__(self, context: StoreContext) -> None:
+    def __init__(self, context: StoreContext, store: object = None) -> None:
         self._context = context
+        self._store = store
 
     def check_usable(self) -> None:
         self._context.check_usable()

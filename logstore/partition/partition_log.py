@@ -90,7 +90,6 @@ class PartitionLog:
         ``end_offset``. Errors: ``RecordTypeError``, ``RecordTooLargeError``, ``InvalidTimestampError``; nothing
         is appended then.
         """
-        self._access.check_writable()
         check_acks(acks)
         if type(rows) is not list and (
             not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray | memoryview)
@@ -146,7 +145,6 @@ class PartitionLog:
         cannot be proved), ``DecompressionBombError``, ``InvalidRecordError``, ``RecordTooLargeError``,
         ``InvalidTimestampError``; nothing is appended then.
         """
-        self._access.check_writable()
         check_acks(acks)
         if not isinstance(buffer, bytes | bytearray | memoryview):
             raise RecordTypeError(

@@ -10,41 +10,34 @@ from __future__ import annotations
 
 import logging
 import threading
-import zlib
 from collections.abc import Callable, Collection
-from functools import partial
 
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory import topic_state
 from logstore.directory.catalogue import TopicEntry
-from logstore.directory.partition_folder import ensure_folder, folder_is_anothers, folder_is_mine
+from logstore.directory.partition_folder import folder_is_anothers, folder_is_mine
 from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.errors import (
-    DamagedStoreError,
     LockLostError,
     LogStoreError,
     TopicLockedError,
     UnknownTopicError,
-    from_os_error,
 )
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
-from logstore.log.recovery.recovery import Loaded, LoadRules, load
-from logstore.log.segments.tail_cache import TailCache
 from logstore.ownership.lock import TURNS
 from logstore.ownership.lock_turns import acquire_in_process
 from logstore.ownership.topic_turn import DRAIN_S, TopicTurn
 from logstore.ownership.topic_use import CleaningUnderWay, Unshared, Using, inside
 from logstore.partition.broker_logs import broker_log
 from logstore.partition.context import StoreContext
-from logstore.partition.fan_out import fan_out
+from logstore.partition.fan_out import MANY, fan_out
 from logstore.partition.local_partition import LocalPartition
+from logstore.partition.log_opening import NEW_ROW, make_folders, open_log
 from logstore.partition.partition import Partition
 from logstore.partition.state_rows import refuse_lost, row_of
 
 logger = logging.getLogger(__name__)
-
-_NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
 class Topic(Unshared):
@@ -277,21 +270,24 @@ class Topic(Unshared):
 
     def _close_in_order(self) -> None:
         """Every partition gets its chance; a failure that nobody was told of yet is raised at the end."""
-        failures: list[LogStoreError] = []
-        for log in self._logs.values():
-            if not log.poisoned:
-                try:
-                    log.checkpoint()
-                except LogStoreError as error:
-                    failures.append(error)
+        failed: LogStoreError | None = None
+        try:
+            self._checkpoint([log for log in self._logs.values() if not log.poisoned])
+        except LogStoreError as error:
+            failed = error
         if any(log.dirty and not log.poisoned for log in self._logs.values()):
             self._forget_logs()  # the state stays "in use": recovery will look at what is there
         else:
             self.save_state(clean=True)
             if any(log.poisoned for log in self._logs.values()):
                 self._forget_logs()
-        if failures:
-            raise failures[0]
+        if failed is not None:
+            raise failed
+
+    def _checkpoint(self, logs: list[OwnedLog]) -> None:
+        """Many logs side by side, as their syncs share journal commits. Each gets its chance, then the first failure
+        is raised."""
+        fan_out(OwnedLog.checkpoint, logs, self._context.recovery_threads if len(logs) >= MANY else 1)
 
     def abandon(self) -> None:
         """Forget everything without any input or output: what a killed process does."""
@@ -387,9 +383,10 @@ class Topic(Unshared):
             if not self.owned:
                 return
             self.last_checkpoint_s = self._context.clock.monotonic_s()
-            for log in tuple(self._logs.values()):
-                if not log.poisoned and log.log_end_offset > log.recovery_point:
-                    log.checkpoint()
+            logs = tuple(self._logs.values())
+            self._checkpoint(
+                [log for log in logs if not log.poisoned and log.log_end_offset > log.recovery_point]
+            )
             saved = self._saved.partitions if self._saved is not None else {}
             moved = any(
                 partition not in saved or saved[partition].recovery_point != log.recovery_point
@@ -450,9 +447,17 @@ class Topic(Unshared):
 
     def open_many(self, partitions: Collection[int]) -> None:
         """What ``log`` does, for many partitions at a time, each made ready for its first append."""
+        context = self._context
         with self._opening:
             fresh = [partition for partition in partitions if partition not in self._logs]
-            fan_out(lambda partition: self._open(partition).prepare(), fresh, self._context.recovery_threads)
+            new = [partition for partition in fresh if self._rows.get(partition, NEW_ROW).recovery_point == 0]
+            make_folders(context, self.entry, new)
+            made = frozenset(new)
+            fan_out(
+                lambda partition: self._open(partition, made=partition in made).prepare(),
+                fresh,
+                context.recovery_threads,
+            )
 
     def open_logs(self) -> list[OwnedLog]:
         """The partitions open for writing in this process."""
@@ -492,60 +497,32 @@ class Topic(Unshared):
         return state.partitions.get(partition)
 
     def _open(
-        self, partition: int, *, clean: bool = True, same_boot: bool = True, known: bool = True
+        self,
+        partition: int,
+        *,
+        clean: bool = True,
+        same_boot: bool = True,
+        known: bool = True,
+        made: bool = False,
     ) -> OwnedLog:
-        context = self._context
-        self.entry.live_slot(partition)  # refuses a partition that the topic does not have
-        directory = context.partition_directory(self.name, partition)
-        row = self._rows.get(partition, _NEW)
+        """``made``: its folder was just seen to."""
+        row = self._rows.get(partition, NEW_ROW)
         found = self._found
-        clean = clean and found is not None and found.is_clean(partition) and partition in self._rows
-        rules = LoadRules(
-            recovery_point=(row.log_end_offset if clean else row.recovery_point) if known else None,
-            log_start_offset=row.log_start_offset,
-            clean=clean,
+        log = open_log(
+            self._context,
+            self.entry,
+            self.config,
+            partition,
+            row,
+            made=made,
+            known=known,
+            clean=clean and found is not None and found.is_clean(partition) and partition in self._rows,
             same_boot=same_boot,
-            interval_bytes=self.config.index_interval_bytes,
-            max_batch_bytes=self.config.max_message_bytes,
-            now_ms=context.clock.wall_ms(),
-            no_producers_at=row.no_producers_at,
+            before_roll=lambda _: self.save_state(clean=False),
+            on_poison=lambda _: self._note_poisoned(),
         )
-        try:
-            if row.recovery_point == 0:
-                ensure_folder(context.fs, context.root, directory, self.entry.topic_id)
-            elif folder_is_anothers(context.fs, directory, self.entry.topic_id):
-                raise DamagedStoreError(f"{directory} holds another topic's records", path=directory)
-            loaded = load(context.pool, directory, self.name, partition, rules)
-        except OSError as error:
-            raise from_os_error(error, "open", directory) from error
-        if not clean and loaded.log_end_offset > 0:
-            context.note_recovered(loaded.report)
-        log = self._make_log(partition, directory, loaded, row)
         self._logs[partition] = log
         log.configure(self.config)  # the settings may have changed since it was made
-        return log
-
-    def _make_log(self, partition: int, directory: str, loaded: Loaded, row: PartitionState) -> OwnedLog:
-        context = self._context
-        slot = self.entry.live_slot(partition)
-
-        jitter = self.config.segment_jitter_ms
-        log = OwnedLog(
-            where=f"{self.name}-{partition}",
-            directory=directory,
-            pool=context.pool,
-            config=self.config,
-            clock=context.clock,
-            loaded=loaded,
-            tail=TailCache(context.tails, self.config.tail_cache_bytes),
-            publish=partial(context.show, slot),
-            before_roll=lambda _: self.save_state(clean=False),
-            on_dirty=context.note_dirty,
-            on_poison=lambda _: self._note_poisoned(),
-            # Spread by name, not by chance: a run stays a function of its seed.
-            roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
-        )
-        log.cleaner_point = min(row.cleaner_point, loaded.log_end_offset)
         return log
 
     def cleaner_points(self) -> dict[int, int]:

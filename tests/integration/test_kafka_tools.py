@@ -1,7 +1,8 @@
-"""What this library writes, read by Kafka's own dump tool (``kafka.tools.DumpLogSegments``).
+"""What this library writes, read by Kafka's own dump tool: ``org.apache.kafka.tools.DumpLogSegments`` of 4.3, which is
+in the jar kafka-tools, or ``kafka.tools.DumpLogSegments`` of the versions before, in kafka_2.13.
 
-Needs Java 17, and Kafka's jars in the directory that KAFKA_JARS names; without it Maven fetches them
-(tests/golden/broker/pom.xml) into a temporary directory:
+Needs Java 17, and Kafka's jars in the directory that KAFKA_JARS names, or in its folder ``libs`` as in a release;
+without it Maven fetches them (tests/golden/broker/pom.xml) into a temporary directory:
 
     mvn -q -f tests/golden/broker/pom.xml dependency:copy-dependencies -DoutputDirectory=/tmp/kafka-jars
     KAFKA_JARS=/tmp/kafka-jars python -m pytest tests/integration/test_kafka_tools.py -m long -n 0
@@ -12,6 +13,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -70,10 +73,26 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@cache
+def _tool(jars: str) -> tuple[str, str]:
+    """(folder of the jars, the tool's class), whichever of its names the jars have."""
+    folders = [folder for folder in (Path(jars), Path(jars) / "libs") if any(folder.glob("kafka*.jar"))]
+    assert folders, f"no jar of Kafka's is in {jars} or in its folder libs"
+    held: set[str] = set()
+    for jar in folders[0].glob("kafka*.jar"):
+        with zipfile.ZipFile(jar) as archive:
+            held.update(archive.namelist())
+    for name in ("org.apache.kafka.tools.DumpLogSegments", "kafka.tools.DumpLogSegments"):
+        if f"{name.replace('.', '/')}.class" in held:
+            return str(folders[0]), name
+    raise AssertionError(f"the jars in {folders[0]} lack the dump tool: kafka-tools or kafka_2.13 is missing")
+
+
 def _dump(jars: str, files: list[Path], *options: str) -> str:
     """What the tool prints; it must not fail."""
     names = ",".join(map(str, files))
-    command = ["java", "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments", *options, "--files", names]
+    folder, tool = _tool(jars)
+    command = ["java", "-cp", f"{folder}/*", tool, *options, "--files", names]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

@@ -11,7 +11,7 @@ import logstore.log.cleaning.swap as swap_module
 import logstore.log.owned_log as owned_log_module
 import logstore.log.producers.producer_state as producer_state_module
 import logstore.log.recovery.recovery as recovery_module
-import logstore.partition.topic as topic_module
+import logstore.partition.log_opening as log_opening
 import logstore.upkeep.cleaning_facts as cleaning_facts
 from logstore.directory.named_producers import NamedProducer
 from logstore.directory.partition_folder import deletion_note_path
@@ -356,7 +356,7 @@ def _(patch: Patch) -> None:
         fs.sync_dir(root)
 
     patch.setattr(deletion, "finish", finish)
-    patch.setattr(topic_module, "ensure_folder", ensure)
+    patch.setattr(log_opening, "ensure_folder", ensure)
 
 
 @plant("erasure leaves cut-off ends", "what recovery set aside is not looked into", "torn tails")

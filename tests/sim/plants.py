@@ -20,7 +20,7 @@ import logstore.directory.catalogue as catalogue_module
 import logstore.directory.topic_state as topic_state_module
 import logstore.log.recovery.recovery as recovery_module
 import logstore.log.recovery.scan as scan_module
-import logstore.partition.topic as topic_module
+import logstore.partition.log_opening as log_opening
 from logstore.errors import OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, _Recovery
@@ -300,7 +300,7 @@ def _with_rules(patch: Patch, change: Callable[[LoadRules], LoadRules]) -> None:
     def planted(pool: Any, directory: str, topic: str, partition: int, known: LoadRules) -> Loaded:
         return load(pool, directory, topic, partition, change(known))
 
-    patch.setattr(topic_module, "load", planted)
+    patch.setattr(log_opening, "load", planted)
 
 
 @plant("boot not checked", "every start takes the page cache for alive")

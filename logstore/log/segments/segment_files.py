@@ -29,6 +29,7 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, interval_by
     for suffix in (offset_index.SUFFIX, time_index.SUFFIX, LOG_SUFFIX):
         try:
             file = fs.open(segment.path(suffix), "create")
+            segment.unsynced_indexes.discard(suffix)  # empty, and durable with its name
         except FileExistsError:
             file = fs.open(segment.path(suffix), "rw")
             file.truncate(0)
