@@ -9,7 +9,7 @@ from logstore.groups.offsets import OffsetStore
 from logstore.log.owned_log import OwnedLog
 from logstore.log.synced_log import SyncedLog
 from logstore.ownership.locks import MemoryLocks
-from logstore.partition import topic
+from logstore.partition import log_opening
 from logstore.partition.local_partition import LocalAppend, LocalPartition
 from logstore.seams.fs import exists
 from tests.plants.hunts import interleaved
@@ -164,7 +164,7 @@ def _(patch: Patch) -> None:
 )
 def _(patch: Patch) -> None:
     patch.setattr(deletion, "free_names", lambda *arguments: None)
-    patch.setattr(topic, "ensure_folder", _ensure_any_folder)
+    patch.setattr(log_opening, "ensure_folder", _ensure_any_folder)
 
 
 def _ensure_any_folder(fs: Any, root: str, directory: str, topic_id: str) -> None:

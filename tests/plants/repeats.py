@@ -97,7 +97,7 @@ def snapshot_of_the_future(seed: int) -> None:
         log.append(split_checked(_batch(sequence), "t-0"))
     log.sync()
     size = log.end_position[1]
-    pending = log.producers.take(log.log_end_offset, 86_400_000)
+    pending = log.producers.take(log.log_end_offset)
     log.producers.store(pending, {0})
     file = desk.fs.open(path, "rw")
     file.truncate(size - source.randrange(1, 40))  # the last batch is torn

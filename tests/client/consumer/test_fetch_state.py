@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.api.records import FetchResult
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.client.consumer.fetch_state import EpochStart, FetchState, epoch_starts
 from logstore.errors import CorruptBatchError, InvariantError, OffsetOutOfRangeError
 from logstore.format.batch import encode_batch
@@ -36,7 +36,7 @@ def test_slices_move_the_position() -> None:
     assert (state.position, state.waiting) == (2, 5)
     assert offsets(state, 100) == [2, 3, 4, 5, 6]
     assert (state.position, state.waiting) == (7, 0)
-    assert state.request(10) == ("t", 3, 7, 0, 10)
+    assert state.request(10) == FetchRequest("t", 3, 7, 0, 10)
 
 
 def test_records_before_the_position_are_dropped() -> None:
