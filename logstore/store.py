@@ -471,12 +471,12 @@ def restore(
 
 def _directories(path: object, mode: Mode) -> list[str]:
     """The directory, then the others of a broker. InvalidArgumentError."""
-    if not isinstance(path, list | tuple):
+    if not isinstance(path, list | tuple) or not path:
         return [arguments.directory(path)]
     places = [arguments.directory(one) for one in path]
     if len(places) == 1:
         return places
-    if not places or MEMORY in places or mode != "r":
+    if MEMORY in places or mode != "r":
         raise InvalidArgumentError(
             f"path={arguments.shown(path)} with mode={mode!r}",
             hint="several directories are opened as one only if they are a Kafka broker's log.dirs, with mode='r'",
