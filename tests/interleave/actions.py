@@ -222,7 +222,7 @@ FIRSTS: Final = tuple(name for name in ACTIONS if name != "remake")
 def prepare(world: World) -> None:
     """Topics with some records in each, committed offsets, dirt to clean; both processes have seen them."""
     store = world.one
-    small = {"segment.bytes": "1024", "file.delete.delay.ms": "0"}
+    small = {"segment.bytes": "1024", "index.interval.bytes": "1", "file.delete.delay.ms": "0"}
     store.create_topic(PLAIN, config=small)
     store.create_topic(SPREAD, partitions=2)
     store.create_topic(
