@@ -66,6 +66,7 @@ class Host(ABC):
                 live=MemoryLive(self.live),
                 threads=False,
                 retention_check_s=0.1,
+                maintenance_s=0,  # the calls of a run are those that it names: a close maintains nothing
             )
         self._store._registry._random_bytes = self._randomness.randbytes
 
