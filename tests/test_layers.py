@@ -116,18 +116,10 @@ def test_each_wall_finds_an_import_that_goes_up(copied: Path, file: str, line: s
     assert complaint in " ".join(done.stdout.split())
 
 
-# Circles that are left, each with its end in sight.
-LEFT_CIRCLES = [
-    {"logstore.partition.context", "logstore.partition.coordinator_log"},
-    {"logstore.coordination.transaction_lease", "logstore.coordination.transaction_manager"},
-    {"logstore.coordination.group_manager", "logstore.coordination.group_member"},
-]
-
-
 def test_no_import_circle() -> None:
     """Those of types only included."""
     found = circles(import_graph(ROOT, "logstore"))
-    assert [sorted(circle) for circle in found if circle not in LEFT_CIRCLES] == []
+    assert [sorted(circle) for circle in found] == []
 
 
 def test_a_planted_circle_is_found(copied: Path) -> None:

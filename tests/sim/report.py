@@ -67,6 +67,11 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+def quieten() -> None:
+    """For each process of the pool: the engine's complaints are counted instead."""
+    logging.getLogger("logstore").setLevel(logging.CRITICAL)
+
+
 def explore(chosen: Sequence[Workload]) -> Counts | str:
     explorer = Explorer()
     try:
@@ -83,7 +88,6 @@ def explore_mixed(chosen: Sequence[Workload]) -> Counts | str:
 
 
 def sweep(chosen: Sequence[SweepCase]) -> FaultCounts | str:
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # as in ``disturb``
     try:
         return run_sweep(chosen)
     except Violation as violation:
@@ -91,12 +95,10 @@ def sweep(chosen: Sequence[SweepCase]) -> FaultCounts | str:
 
 
 def damage_files(checks: Sequence[Check]) -> FileCounts:
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # as in ``disturb``
     return run_file_checks(checks)
 
 
 def disturb(chosen: Sequence[Case]) -> FaultCounts | str:
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # the engine's complaints are counted instead
     try:
         return run_cases(chosen)
     except Violation as violation:
@@ -119,7 +121,6 @@ def schedule(seeds: Sequence[int]) -> Totals:
 
 
 def schedule_mixed(seeds: Sequence[int]) -> Totals:
-    logging.getLogger("logstore").setLevel(logging.CRITICAL)  # as in ``disturb``
     return run_schedules(seeds, MixedSchedule)
 
 
@@ -167,7 +168,7 @@ class Builder:
         )
 
     def build(self) -> Report:
-        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+        with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), quieten) as pool:
             self._pool = pool
             self._plain()
             self._mixed()
