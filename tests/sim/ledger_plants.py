@@ -75,10 +75,10 @@ def _(patch: Patch) -> None:
 )
 def _(patch: Patch) -> None:
     def finish(self: Swap, fs: FileSystem, retire: Any = None) -> None:
-        swap_module._remove(fs, self.path)
+        fs_module.remove_if_there(fs, self.path)
         for base, _next in self.old:
             for suffix in (*swap_module.INDEX_SUFFIXES, swap_module.LOG_SUFFIX):
-                swap_module._remove(fs, self.file(base, suffix))
+                fs_module.remove_if_there(fs, self.file(base, suffix))
         fs.sync_dir(self.directory)
 
     def place(self: Swap, fs: FileSystem, *, again: bool = False) -> OSError | None:
@@ -122,7 +122,7 @@ def _(patch: Patch) -> None:
         for base, _size in self.new:
             swap_module.discard(fs, self.directory, base)
         fs.sync_dir(self.directory)
-        swap_module._remove(fs, self.path)
+        fs_module.remove_if_there(fs, self.path)
 
     patch.setattr(Swap, "undo", undo)
 
