@@ -45,7 +45,7 @@ __all__ = ["PLANTS"]
 @plant(
     "swap without a manifest",
     "new segments are renamed into place without a durable note of it",
-    "mixed schedules",
+    "boundaries",
 )
 def _(patch: Patch) -> None:
     patch.setattr(Swap, "commit", lambda self, fs: fs.sync_dir(self.directory))

@@ -8,7 +8,7 @@ from tests.sim.ledger_plants import PLANTS
 from tests.sim.plants import hunt, planted
 from tests.sim.schedules import run_schedule
 
-SLOW = {"undo in the wrong order", "swap without a manifest"}  # half a minute each; the report hunts all
+SLOW = {"undo in the wrong order"}  # half a minute; the report hunts all
 
 
 @pytest.mark.parametrize(
