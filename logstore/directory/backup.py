@@ -69,7 +69,11 @@ def copy_store(
     SegmentVanishedError, StorageError, DiskFullError.
     """
     catalogue = _chosen(cut.catalogue, topics)
-    return _StoreCopy(fs, root, target, clock, cut, log_start, link, progress).run(catalogue)
+    copy = _StoreCopy(fs, root, target, clock, cut, log_start, link, progress)
+    try:
+        return copy.run(catalogue)
+    except OSError as error:
+        raise from_os_error(error, "write the copy", error.filename or target) from error
 
 
 def _chosen(catalogue: Catalogue, topics: Collection[str] | None) -> Catalogue:

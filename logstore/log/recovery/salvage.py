@@ -28,6 +28,7 @@ from logstore.errors import (
     LogStoreError,
     MissingExtraError,
     StorageError,
+    from_os_error,
 )
 from logstore.format.batch import STAMP_SIZE, decode_batches, read_header, stamp
 from logstore.log import checkpoints
@@ -113,7 +114,10 @@ def salvage(
         raise missing_store(kind, source)
     require_new(fs, target)
     require_outside(target, source)
-    return _Salvage(fs, source, target, clock, progress, random_bytes).run()
+    try:
+        return _Salvage(fs, source, target, clock, progress, random_bytes).run()
+    except OSError as error:
+        raise from_os_error(error, "copy", error.filename or target) from error
 
 
 def require_new(fs: FileSystem, target: str) -> None:
