@@ -34,7 +34,6 @@ from logstore.partition.topic import Topic
 logger = logging.getLogger(__name__)
 
 CATALOGUE_SLOT: Final = 0
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TopicRegistry:
