@@ -272,13 +272,7 @@ class CoordinatorRuntime(Generic[Machine]):
         with self._mutex:
             self._context.check_usable()
             before = self._followed.applied
-            try:
-                end = self._log.observed.bounds().high_watermark
-                if end < self._followed.applied:
-                    self._followed.start_over()
-                self._replay(end)
-            except OSError as error:
-                raise from_os_error(error, "read", self._log.directory) from error
+            self._replay(self._committed_end())
             moved = self._followed.applied != before
             answer = look(self._followed.machine)
         if moved:
@@ -289,11 +283,19 @@ class CoordinatorRuntime(Generic[Machine]):
         """Replay a piece of what there is, of a megabyte or so; True: nothing is left. Errors as ``look``."""
         with self._mutex:
             self._context.check_usable()
-            end = self._log.observed.bounds().high_watermark
-            if end < self._followed.applied:
-                self._followed.start_over()
+            end = self._committed_end()
             self._replay(end, most=1)
             return self._followed.applied >= end
+
+    def _committed_end(self) -> int:
+        """Where what may be replayed ends; a machine that is past it begins anew. The mutex is held."""
+        try:
+            end = self._log.observed.bounds().high_watermark
+        except OSError as error:
+            raise from_os_error(error, "read", self._log.directory) from error
+        if end < self._followed.applied:
+            self._followed.start_over()
+        return end
 
     def changed(self) -> bool:
         """Whether there is anything that was not replayed yet: a look at `.live`, for who polls."""
@@ -329,6 +331,9 @@ class CoordinatorRuntime(Generic[Machine]):
             except CorruptBatchError as error:
                 followed.start_over()
                 raise damaged(self._log.where, error) from error
+            except OSError as error:
+                followed.start_over()
+                raise from_os_error(error, "read", self._log.directory) from error
             except BaseException:
                 followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
                 raise
