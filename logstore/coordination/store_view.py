@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from logstore.ownership.wait_limit import WaitLimit
 from logstore.seams.clock import Clock
 
 
 class StoreView(Protocol):
-    """``lock_timeout_s``: how long a lock is waited for; ``threads``: whether work may have threads of its own;
-    ``offsets_retention_s``: how long offsets of groups without members are kept."""
+    """``lock_timeout_s``: how long the calling thread may wait for a lock now; ``threads``: whether work may have
+    threads of its own; ``offsets_retention_s``: how long offsets of groups without members are kept."""
 
     @property
     def clock(self) -> Clock: ...
@@ -19,6 +20,9 @@ class StoreView(Protocol):
 
     @property
     def lock_timeout_s(self) -> float: ...
+
+    @property
+    def wait_limit(self) -> WaitLimit: ...
 
     @property
     def threads(self) -> bool: ...

@@ -11,6 +11,7 @@ from logstore.errors import ProducerBusyError
 from logstore.groups.offset_values import SeenEnds
 from logstore.groups.views import MemberSession
 from logstore.log.producers.producer_state import Marker
+from logstore.ownership.wait_limit import WaitLimit
 from logstore.seams.clock import ManualClock
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -24,6 +25,9 @@ class MemoryStoreView:
     lock_timeout_s: float = 1.0
     threads: bool = False
     offsets_retention_s: float = 3600.0
+
+    def __post_init__(self) -> None:
+        self.wait_limit = WaitLimit(self.clock)
 
     def check_writable(self) -> None:
         """Always."""
