@@ -148,6 +148,7 @@ class Broker:
         fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
         self._leases = Leases(blocking, settings.lease_timeout_s)
         self._groups = GroupHandler(engine, blocking, authorizer)
+        self._topics = TopicHandler(engine, blocking, authorizer)
         self._records = RecordHandler(engine, blocking, authorizer, longest_s)
         produce = ProduceHandler(engine, blocking, authorizer, produced, longest_s)
         fetch = FetchHandler(engine, blocking, authorizer, longest_s, settings.fetch_answer_bytes)
@@ -158,7 +159,7 @@ class Broker:
             LeaseService(self._leases, identify, observe),
             ProduceService(produce, produced, identify, observe),
             FetchService(fetch, fetched, identify, observe),
-            TopicService(TopicHandler(engine, blocking, authorizer), identify, observe, longest_s),
+            TopicService(self._topics, identify, observe, longest_s),
             OffsetService(OffsetHandler(engine, blocking, authorizer), identify, observe),
             RecordService(self._records, identify, observe),
             GroupService(self._groups, identify, observe),
@@ -174,6 +175,7 @@ class Broker:
             return
         await self._health.enter_graceful_shutdown()
         await server.stop(self.settings.drain_s if drain_s is None else drain_s)
+        self._topics.close()
         await self._records.close()
         await self._groups.close()
         await self._leases.close()

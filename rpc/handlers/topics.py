@@ -72,6 +72,11 @@ class TopicHandler:
                 self._version = version
         self._watching = None
 
+    def close(self) -> None:
+        """End the look at the version."""
+        if self._watching is not None:
+            self._watching.cancel()
+
     def note_change(self) -> None:
         """The metadata has changed: those that wait for it look again."""
         self._changed.set()
