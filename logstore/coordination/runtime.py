@@ -146,8 +146,10 @@ class CoordinatorRuntime(Generic[Machine]):
     ) -> Any:
         self._context.check_writable()
         request = Request(work, self._context.clock.monotonic_s())
-        if self._line.join(request):
-            self._lead(request, self._context.lock_timeout_s if patience_s is None else patience_s)
+        most_s = self._context.lock_timeout_s
+        patience_s = most_s if patience_s is None else min(patience_s, most_s)
+        if self._line.join(request, lambda turn: self._log.await_turn(turn, patience_s)):
+            self._lead(request, patience_s)
         if request.error is not None:
             raise request.error
         return request.reply

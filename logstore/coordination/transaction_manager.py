@@ -50,13 +50,21 @@ _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process ha
 class _Guard:
     """One id's, shared by all who change its transaction in this process."""
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ("__weakref__", "_context", "_id", "_lock")
 
-    def __init__(self) -> None:
+    def __init__(self, context: StoreContext, transactional_id: str) -> None:
+        self._context = context
+        self._id = transactional_id
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        """TopicLockedError if the caller's limit has passed first: the thread that has it may wait for long."""
+        patience_s = self._context.wait_limit.left_s(threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=patience_s):
+            raise TopicLockedError(
+                f"transactional id {self._id!r} is in use by another thread of this process; waited "
+                f"{patience_s:.1f} s for it"
+            )
 
     def __exit__(self, *exception: object) -> None:
         self._lock.release()
@@ -123,7 +131,7 @@ class TransactionManager:
         with self._lock:
             guard = self._guards.get(transactional_id)
             if guard is None:
-                guard = self._guards[transactional_id] = _Guard()
+                guard = self._guards[transactional_id] = _Guard(self.context, transactional_id)
             return guard
 
     def leases(self) -> list[EmbeddedTransactionLease]:

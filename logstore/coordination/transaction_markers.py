@@ -64,9 +64,13 @@ class MarkerWriter:
         else:
             # Both at a time: each waits for a sync of its own.
             refusals: list[LogStoreError | None] = []
-            beside = threading.Thread(
-                target=lambda: refusals.append(self._end_offsets(ended)), name="logstore-markers"
-            )
+            left_s = self._context.lock_timeout_s  # of this thread
+
+            def end_offsets() -> None:
+                with self._context.wait_limit.within(left_s):
+                    refusals.append(self._end_offsets(ended))
+
+            beside = threading.Thread(target=end_offsets, name="logstore-markers")
             beside.start()
             try:
                 done, failure = self._write_topics(others, wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from logstore.api.cancellation import CancelHandle
@@ -415,6 +416,9 @@ class EmbeddedBackend(EmbeddedTransactions):
         if name is None:
             return UnnamedLease(self._producer_ids)
         return NamedLease(self._context, self._registry, name, self._last_sequences)
+
+    def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
+        return self._context.wait_limit.within(timeout_s)
 
     def _last_sequences(self, topic: str, partition: int, ids: Sequence[int]) -> dict[int, int]:
         """What the partition's log knows of these ids, once all of it is durable."""

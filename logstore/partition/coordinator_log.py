@@ -65,6 +65,14 @@ class CoordinatorLog:
 
     # --- writing ---
 
+    def await_turn(self, turn: threading.Lock, timeout_s: float) -> None:
+        """Take a lock that a thread of this process releases when it is done with the log. TopicLockedError."""
+        acquire_in_process(turn, timeout_s, self._what, self._context.locks, self.entry.lock_slot)
+
+    @property
+    def _what(self) -> str:
+        return f"internal topic {self.where!r}"
+
     @contextmanager
     def held(self, timeout_s: float, *, fresh: bool = False) -> Iterator[OwnedLog]:
         """The log, caught up, with the topic's lock held meanwhile. What is appended inside has to be synced
@@ -73,7 +81,7 @@ class CoordinatorLog:
         StorageError."""
         context, slot = self._context, self.entry.lock_slot
         started_s = context.clock.monotonic_s()
-        what = f"internal topic {self.where!r}"
+        what = self._what
         acquire_in_process(self._holding, timeout_s, what, context.locks, slot)
         try:
             left_s = timeout_s - (context.clock.monotonic_s() - started_s)
