@@ -23,13 +23,13 @@ from logstore.api.records import (
 from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
 from logstore.coordination.embedded_coordinators import EmbeddedCoordinators
-from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.appends import Appends
 from logstore.embedded.groups import EmbeddedGroups
 from logstore.embedded.operation import EmbeddedOperation
 from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
+from logstore.embedded.transaction_services import TransactionServices
 from logstore.embedded.transactions import EmbeddedTransactions
 from logstore.errors import (
     InvalidArgumentError,

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 from logstore.config import changed_config, parse_topic_config
 from logstore.directory import deletion
@@ -34,8 +33,6 @@ from logstore.partition.coordinator_log_cleaning import SharedCleaning
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
-
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TopicRegistry:
