@@ -6,11 +6,13 @@ its own. gRPC connects again by itself, with a growing pause that is spread by c
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -48,6 +50,7 @@ class Connection:
         self._channel: grpc.Channel | None = None
         self._pid = 0
         self._calls: dict[str, Any] = {}
+        self._limits = threading.local()
         self._metadata = ((CLIENT_ID, settings.client_id),)
         self.closed = False
 
@@ -98,6 +101,16 @@ class Connection:
 
     # --- calls ---
 
+    @contextmanager
+    def limit(self, timeout_s: float) -> Iterator[None]:
+        """In the block the calling thread's calls of small messages take no longer than this, all in all."""
+        before_s: float = getattr(self._limits, "until_s", math.inf)
+        self._limits.until_s = min(before_s, time.monotonic() + timeout_s)
+        try:
+            yield
+        finally:
+            self._limits.until_s = before_s
+
     def send(self, path: str, data: bytes, timeout_s: float) -> bytes:
         """One try. Errors of the broker by their names; ``BrokerUnavailableError`` and ``BrokerTimeoutError`` leave
         open whether the broker has acted."""
@@ -128,7 +141,7 @@ class Connection:
         """The answer to a call of small messages. ``again``: it may be tried again where it is not known whether
         the broker has acted; else only where the broker was never reached, or said that it is busy."""
         left_s = self.settings.request_timeout_s if timeout_s is None else timeout_s
-        until_s = time.monotonic() + left_s
+        until_s = min(time.monotonic() + left_s, getattr(self._limits, "until_s", math.inf))
         data, pause_s = request.SerializeToString(), _FIRST_PAUSE_S
         while True:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import grpc
@@ -143,6 +144,9 @@ class RemoteData:
         if name is None:
             return RemoteUnnamedLease(self._connection)
         return RemoteNamedLease(self._connection, self._keeper, name)
+
+    def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
+        return self._connection.limit(timeout_s)
 
     def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
         return RemoteTransactionLease(self._connection, self._keeper, transactional_id, timeout_ms)

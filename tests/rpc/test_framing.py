@@ -1,4 +1,4 @@
-"""Record bytes spliced into messages and sliced out: what protobuf itself would make and read, and nothing that lies."""
+"""Record bytes spliced into messages and sliced out: what protobuf itself would make and read; and named errors."""
 
 from __future__ import annotations
 
