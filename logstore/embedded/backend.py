@@ -229,6 +229,17 @@ class EmbeddedBackend(EmbeddedTransactions):
     ) -> list[ProduceResult]:
         return self._appends.produce(items, acks, timeout_s)
 
+    def start_produce(
+        self,
+        items: Sequence[ProduceItem],
+        acks: Acks,
+        timeout_s: float,
+        tell: Callable[[list[ProduceResult]], None],
+    ) -> None:
+        """As ``produce``, for servers: returns when the batches are written, and ``tell`` is called with the results
+        when all are decided, from any thread; it must not wait. Not after an error."""
+        self._appends.start(items, acks, timeout_s, tell)
+
     # --- fetch ---
 
     def fetch(
@@ -242,7 +253,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
         clock = self._context.clock
-        results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+        results, enough = self.collect(requests, isolation, min_bytes, max_bytes)
         if enough or max_wait_s <= 0 or (cancel is not None and cancel.cancelled):
             return results
         deadline_s = clock.monotonic_s() + max_wait_s
@@ -255,7 +266,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             while True:
                 event.clear()
                 alone = self._wait_for(requests, event, waits)
-                results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+                results, enough = self.collect(requests, isolation, min_bytes, max_bytes)
                 left_s = deadline_s - clock.monotonic_s()
                 if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                     return results
@@ -288,7 +299,26 @@ class EmbeddedBackend(EmbeddedTransactions):
                 waits.append(wait)
         return bool(places) and len(waits) == len(places)
 
-    def _collect(
+    def when_more(self, places: Collection[TopicPartition], tell: Callable[[], None]) -> Cancel:
+        """For servers: ``tell`` is called, from any thread and perhaps several times, when readers may see more in any
+        of the partitions than now; it must not wait. What is given ends that."""
+        waits: list[Cancel] = []
+        for topic, partition in places:
+            try:
+                wait = self._registry.get(topic).partition(partition).when_more(tell)
+            except LogStoreError:
+                tell()  # the look that follows says why
+                continue
+            if wait is not None:
+                waits.append(wait)
+
+        def cancel() -> None:
+            for forget in waits:
+                forget()
+
+        return cancel
+
+    def collect(
         self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
     ) -> tuple[list[FetchResult], bool]:
         """What is there now; whether it is worth an answer (enough bytes, or an error to tell)."""
