@@ -228,7 +228,7 @@ class OwnedLog(SyncedLog):
             write_aborted(segment, row)
         try:
             self._write(segment, buffers)
-        except LogStoreError:
+        except BaseException:
             if row is not None:
                 self._take_back(segment)
             raise
@@ -260,6 +260,13 @@ class OwnedLog(SyncedLog):
             if not self.dirty:
                 self._held.let_go()
             raise failure from error
+        except BaseException as interrupt:
+            try:
+                file.truncate(segment.size)
+            except BaseException:
+                self._poison(self._cut_short("an append", interrupt))
+                raise
+            raise
 
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
@@ -425,7 +432,8 @@ class OwnedLog(SyncedLog):
         self, old: Sequence[Segment], new: Sequence[Segment], place: Callable[[], None]
     ) -> bool:
         """``new`` for ``old``, which cover the same offsets; ``place`` renames the files. False if ``old`` are
-        no neighbours in the list now. ``OSError``: nothing changed; ``HalfPlacedError``: poisoned."""
+        no neighbours in the list now. ``OSError``: nothing changed; ``HalfPlacedError``, or an interrupt that comes
+        out of ``place``: poisoned, since files and memory differ."""
         with self._lock:
             self._check_usable()
             segments = self.segments.replaced(old, new)
@@ -433,9 +441,14 @@ class OwnedLog(SyncedLog):
                 return False
             try:
                 put_in_place(self._pool, old, place)
+                self.segments = segments
+                self._reads.forget()
             except HalfPlacedError as error:
                 self._poison(from_os_error(error, "put a cleaned segment into", self.directory))
                 raise
-            self.segments = segments
-            self._reads.forget()
+            except OSError:
+                raise
+            except BaseException as interrupt:
+                self._poison(self._cut_short("the swap of cleaned segments", interrupt))
+                raise
             return True

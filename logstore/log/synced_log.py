@@ -16,6 +16,7 @@ from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
     PartitionPoisonedError,
+    StorageError,
     UnknownTopicError,
     from_os_error,
 )
@@ -245,6 +246,9 @@ class SyncedLog:
             self._failure = failure
             self._on_poison(self)
         self.wake_waiters()
+
+    def _cut_short(self, what: str, interrupt: BaseException) -> StorageError:
+        return StorageError(f"{what} of {self.where} was cut short by {interrupt!r}")
 
     def _check_usable(self) -> None:
         if self._failure is not None:

@@ -171,6 +171,9 @@ class CleaningRun:
             except Exception as error:
                 self._end(cancel=True)
                 raise InvariantError(f"cleaning {self.where}: {type(error).__name__}: {error}") from error
+            except BaseException:
+                self._end(cancel=True)
+                raise
 
     def _engine(self) -> Cleaning:
         if self._cleaning is None:

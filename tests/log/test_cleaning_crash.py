@@ -9,7 +9,7 @@ from logstore.log.inspection.inspect import PartitionFolder
 from logstore.log.inspection.verify import PartitionFacts, Totals, verify_partition
 from logstore.log.producers.row_counts import FILE_NAME
 from logstore.log.replica_log import ReplicaLog
-from logstore.seams.faults import FaultKind, SimulatedCrash
+from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
 from logstore.seams.memory_fs import MemoryFileSystem
 from tests.log.cleanings import RETENTION_MS, clean, cleaning, end_transaction, pairs, put
 from tests.log.logs import FOLDER, NOW_MS, Desk, records
@@ -161,3 +161,30 @@ def test_a_disk_that_refuses_any_call(kind: FaultKind, forever: bool, largest: i
         state = desk.fs.process_crash()
         check_whole(reopened(state, point), state, seen)
     assert fired >= 5
+
+
+@pytest.mark.parametrize("largest", [1 << 30, 330])
+def test_after_an_interrupt_at_any_call_the_log_goes_on(largest: int) -> None:
+    seen, calls = sides(largest)
+    new = min(seen, key=len)
+    for call in range(1, calls + 1):
+        desk, log, start = written()
+        due = desk.fs.faults.calls + call
+
+        def observe(operation: Operation, due: int = due) -> None:
+            if operation.number == due:
+                raise KeyboardInterrupt
+
+        desk.fs.faults.observer = observe
+        with pytest.raises(KeyboardInterrupt):
+            cleaning(desk, log, start_offset=start, now_ms=LATER_MS, largest_bytes=largest).step(1e9)
+        assert tuple(rows(log)) in seen
+        put(log, (b"y", b"more"))
+        clean(desk, log, start_offset=start, now_ms=LATER_MS, largest_bytes=largest)
+        log.checkpoint()
+        whole = rows(log)
+        assert whole[: len(new)] == list(new)
+        assert whole[len(new) :] == [(whole[-1][0], b"y", b"more")]
+        left = frozenset({f"{FILE_NAME}.tmp"})  # goes when that file is written next
+        check_whole(log, desk.fs, {tuple(whole)}, refused=left)
+        check_whole(reopened(desk.fs, log.recovery_point), desk.fs, {tuple(whole)}, refused=left)

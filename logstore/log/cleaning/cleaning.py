@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from logstore.errors import CorruptBatchError, LogStoreError, from_os_error
+from logstore.errors import CorruptBatchError, from_os_error
 from logstore.format.batch import BatchHeader, records_section
 from logstore.format.record_spans import key_column
 from logstore.format.varint import INT32_MAX
@@ -204,7 +205,7 @@ class Cleaning:
             except OSError as error:
                 self.cancel()
                 raise from_os_error(error, "clean", self._log.directory) from error
-            except LogStoreError:
+            except BaseException:  # an interrupt, too: the generator is at its end
                 self.cancel()
                 raise
         return self._result
@@ -498,32 +499,52 @@ class Cleaning:
         exchange.commit(fs)
         new = output.segments(group[-1].next_offset)
         refused: list[OSError] = []
+        interrupts: list[BaseException] = []
 
         def place() -> None:
-            error = exchange.place(fs)
+            output.placed = True  # nothing may be taken back once a rename was tried, whatever ends it
+            try:
+                error = exchange.place(fs)
+            except HalfPlacedError:
+                raise  # the log is poisoned, and recovery goes on
+            except OSError:
+                output.placed = False
+                raise
+            except BaseException as interrupt:  # noqa: BLE001 - raised when the swap is through
+                interrupts.append(interrupt)
+                error = exchange.place(fs, again=True)
             if error is not None:
                 refused.append(error)
 
-        try:
-            if not self._log.replace_segments(group, new, place):
-                raise _SegmentsChangedError
-        except HalfPlacedError:
-            output.placed = True  # nothing may be taken back: the log is poisoned, and recovery goes on
-            raise
-        output.placed = True
+        if not self._log.replace_segments(group, new, place):
+            raise _SegmentsChangedError
         tally.bytes_after, tally.segments_after = sum(segment.size for segment in new), len(new)
         try:
             note_counts(fs, directory, output.row_counts)
         except OSError as error:
             logger.warning("%s: the next start counts aborted transactions: %s", directory, error)
+        except BaseException as interrupt:  # noqa: BLE001 - raised below
+            interrupts.append(interrupt)
         if refused:
             raise refused[0]  # the rest is for the next cleaning, or for recovery
-        delay_s = self._request.file_delete_delay_s
-        if delay_s <= 0:
-            exchange.finish(fs)
-            return
-        due_s = self._clock.monotonic_s() + delay_s
-        exchange.finish(fs, lambda: self._retirement.retire(directory, gone, due_s))
+        self._finish_swap(exchange, gone)
+        if interrupts:
+            raise interrupts[0]
+
+    def _finish_swap(self, exchange: Swap, gone: Sequence[Segment]) -> None:
+        """What follows the renames; an interrupt is let out when it is done all the same."""
+        fs, delay_s = self._pool.fs, self._request.file_delete_delay_s
+        retire: Callable[[], None] | None = None
+        if delay_s > 0:
+            due_s = self._clock.monotonic_s() + delay_s
+            retire = partial(self._retirement.retire, self._log.directory, gone, due_s)
+        try:
+            exchange.finish(fs, retire)
+        except OSError:
+            raise  # the next cleaning goes on, or recovery
+        except BaseException:
+            exchange.finish(fs, retire)
+            raise
 
     def _drop_output(self) -> None:
         output, self._output = self._output, None

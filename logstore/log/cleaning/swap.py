@@ -62,8 +62,8 @@ class Swap(NamedTuple):
     def place(self, fs: FileSystem, *, again: bool = False) -> OSError | None:
         """The renames of step 3. ``OSError`` if nothing has changed, ``HalfPlacedError``; the error of an index
         that stayed where it is, is given back: indexes are hints, those of the old segment serve as well.
-        ``again``: an earlier try may have got some way."""
-        placed = False
+        ``again``: an earlier try may have got some way; then a failure is a ``HalfPlacedError`` always."""
+        placed = again
         for base, _ in reversed(self.new):
             path = self.file(base, LOG_SUFFIX)
             try:
