@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from logstore.cli.interrupts import Interrupts
 from logstore.cli.output import note, print_json, print_table, size_text
 from logstore.cli.target import Target, target_options
 
@@ -35,10 +36,17 @@ def compact(target: Target, /, name: str, partition: int | None, roll: bool, lin
     Keeps the last value of each key; offsets do not change. The segment that is appended to is left alone
     unless --roll says otherwise. A process that owns the topic has to give it up first: the error names it.
     """
-    with target.open(write=True) as store, _progress(lines) as tell:
+    with Interrupts() as interrupts, target.open(write=True) as store, _progress(lines) as tell:
+
+        def between_slices(place: TopicPartition, at: CleaningProgress) -> None:
+            interrupts.check()
+            if tell is not None:
+                tell(place, at)
+
         started_s = time.monotonic()
-        done = store.admin.compact(name, partition, roll=roll, on_progress=tell)
+        done = store.admin.compact(name, partition, roll=roll, on_progress=between_slices)
         took_s = time.monotonic() - started_s
+    interrupts.check()
     if target.as_json:
         for row in done:
             print_json({"topic": name, **_fields(row)})

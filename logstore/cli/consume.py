@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from logstore.cli.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
+from logstore.cli.interrupts import Interrupts
 from logstore.cli.record_out import RecordOut
 from logstore.cli.target import Target, target_options
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
@@ -236,35 +233,3 @@ def _give_back(consumer: Consumer[Any, Any], records: Sequence[Record]) -> None:
         first.setdefault((record.topic, record.partition), record.offset)
     for (topic, partition), offset in first.items():
         consumer.seek(topic, partition, offset)
-
-
-class Interrupts:
-    """Ctrl-C and SIGTERM noted instead of raised, so that they never fall into the middle of the engine; a
-    second one is raised all the same.
-
-    Outside the main thread Python lets nobody set handlers; then nothing changes. ``exit_code``: 0 until one
-    came.
-    """
-
-    def __init__(self) -> None:
-        self.exit_code = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Interrupts:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        again = self.exit_code != 0
-        self.exit_code = EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
-        if again:
-            raise KeyboardInterrupt

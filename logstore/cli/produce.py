@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from logstore.cli.failures import Failure, InputError
+from logstore.cli.interrupts import Interrupts
 from logstore.cli.output import note, print_json, progress, rate_text
 from logstore.cli.target import Target, target_options
 from logstore.config import CODECS
@@ -40,9 +41,11 @@ _NAMED_ROW = re.compile(r"row (\d+) ")  # how the producer names the row of a se
 @dataclass(slots=True)
 class Landed:
     """What was acknowledged: per partition the first offset (-1: the log forgot it), the end, and how many.
-    ``skipped``: rows that a named import had sent before; None without a name."""
+    ``skipped``: rows that a named import had sent before; None without a name. ``last``: the input and the line of
+    the last row that was sent."""
 
     records: int = 0
+    last: tuple[str, int] | None = None
     skipped: int | None = None
     ranges: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
@@ -122,7 +125,8 @@ def produce(
 ) -> None:
     """Send the records of FILES (or of stdin, also as "-") to TOPIC.
 
-    All that was read before a bad line is sent; the line is named, with its file.
+    All that was read before a bad line is sent; the line is named, with its file. So is the last line that was sent
+    before Ctrl-C.
     """
     row_format = _row_format(format_options, target.as_json)
     if partitions is not None and not create:
@@ -139,7 +143,7 @@ def produce(
         "delivery_timeout_ms": target.patience_ms(_DELIVERY_TIMEOUT_MS),
         "disk_full_timeout_ms": _DISK_FULL_TIMEOUT_MS,
     }
-    with target.open(write=True, create=create) as store:
+    with Interrupts() as interrupts, target.open(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():
             store.admin.create_topic(topic, partitions=1 if partitions is None else partitions)
         if partition is not None:
@@ -152,10 +156,11 @@ def produce(
             with store.producer(**settings) as producer:
                 placement = None if name is None else _placement(store, producer, topic, partition, landed)
                 sender = RowSender(producer, topic, partition, landed, placement)
-                _send_files(sender, files or ("-",), row_format)
+                _send_files(sender, files or ("-",), row_format, interrupts)
                 sender.check_whole()
         finally:  # whatever stopped it, what is in is reported
-            _report(topic, landed, time.monotonic() - start_s, target.as_json)
+            _report(topic, landed, time.monotonic() - start_s, target.as_json, interrupts)
+    interrupts.check()
 
 
 def _placement(
@@ -209,10 +214,12 @@ def _separator(text: str | None) -> str | None:
         raise click.UsageError(f"--separator {text!r}: {error}") from None
 
 
-def _send_files(sender: RowSender, files: tuple[str, ...], row_format: RowFormat) -> None:
+def _send_files(
+    sender: RowSender, files: tuple[str, ...], row_format: RowFormat, interrupts: Interrupts
+) -> None:
     with progress("sending", _total_bytes(files)) as advance:
         for name in files:
-            with _opened(name, advance) as stream:
+            with _opened(name, advance, interrupts) as stream:
                 sender.send(stream, "stdin" if name == "-" else name, row_format)
 
 
@@ -247,6 +254,7 @@ class RowSender:
             for chunk in read_rows(stream, source, row_format):
                 for part, partition in self._by_partition(chunk):
                     self._send_chunk(part, partition, source)
+                self._landed.last = (source, chunk.lines[-1])
                 while len(self._waiting) > _GROUPS_IN_FLIGHT:
                     self._landed.add(self._waiting.popleft())
         finally:
@@ -314,16 +322,20 @@ def _total_bytes(files: tuple[str, ...]) -> int | None:
 
 
 class _CountedStream:
-    """Tells the progress bar what was read."""
+    """Tells the progress bar what was read; the one place where a signal ends the command."""
 
-    def __init__(self, stream: ByteSource, name: str, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, stream: ByteSource, name: str, advance: Callable[[int], None], interrupts: Interrupts
+    ) -> None:
+        self._interrupts = interrupts
         self._stream = stream
         self._name = name
         self._advance = advance
 
     def read1(self, size: int = -1, /) -> bytes:
         try:
-            data = self._stream.read1(size)
+            with self._interrupts.waiting():
+                data = self._stream.read1(size)
         except OSError as error:
             raise Failure(f"cannot read {self._name}: {error.strerror or error}") from error
         self._advance(len(data))
@@ -331,19 +343,20 @@ class _CountedStream:
 
 
 @contextmanager
-def _opened(name: str, advance: Callable[[int], None]) -> Iterator[ByteSource]:
+def _opened(name: str, advance: Callable[[int], None], interrupts: Interrupts) -> Iterator[ByteSource]:
     if name == "-":
-        yield _CountedStream(cast("ByteSource", sys.stdin.buffer), "stdin", advance)
+        yield _CountedStream(cast("ByteSource", sys.stdin.buffer), "stdin", advance, interrupts)
         return
     try:
         file = open(name, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise Failure(f"cannot read {name}: {error.strerror or error}") from error
     with file:
-        yield _CountedStream(file, name, advance)
+        yield _CountedStream(file, name, advance, interrupts)
 
 
-def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:
+def _report(topic: str, landed: Landed, seconds: float, as_json: bool, interrupts: Interrupts) -> None:
+    last = landed.last if interrupts.exit_code else None
     ranges = sorted(landed.ranges.items())
     if as_json:
         print_json(
@@ -352,6 +365,7 @@ def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:
                 "records": landed.records,
                 **({} if landed.skipped is None else {"skipped": landed.skipped}),
                 "seconds": round(seconds, 3),
+                **({} if last is None else {"last_sent": {"file": last[0], "line": last[1]}}),
                 "partitions": [
                     {"partition": number, "first_offset": low, "end_offset": high, "records": count}
                     for number, (low, high, count) in ranges
@@ -366,3 +380,5 @@ def _report(topic: str, landed: Landed, seconds: float, as_json: bool) -> None:
     for number, (low, high, count) in ranges:
         if low >= 0:
             note(f"  partition {number}: offsets {low} to {high - 1} ({count:,} records)")
+    if last is not None:
+        note(f"  interrupted: the record of line {last[1]:,} of {last[0]} is the last that was sent")
