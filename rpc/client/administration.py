@@ -37,7 +37,9 @@ class RemoteAdministration:
         return read(answer.topic, TopicMetadata)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
-        request = topics_pb2.AddPartitionsRequest(name=name, total=total, allow_keyed=allow_keyed)
+        request = topics_pb2.AddPartitionsRequest(
+            name=name, total=whole(total, "total", high=2**31 - 1), allow_keyed=allow_keyed
+        )
         self._connection.call(
             "TopicService/AddPartitions", request, topics_pb2.AddPartitionsResponse, again=False
         )
