@@ -6,14 +6,18 @@ The options stand on every command, before or after its name; the later one coun
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from logstore.api.backend import Backend
+    from logstore.client.store_client import StoreClient
     from logstore.store import LogStore, Mode
 
+_CONNECT_TIMEOUT_S = 5.0  # a person waits
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -44,7 +48,7 @@ class Target:
             raise click.UsageError("this command works on a directory: name it with --path DIR")
         raise click.UsageError("which store? Say --path DIR, or set LOGSTORE_PATH.")
 
-    def note_missing(self, store: LogStore, topics: Collection[str]) -> None:
+    def note_missing(self, store: StoreClient, topics: Collection[str]) -> None:
         """Say which partitions of ``topics`` cannot be read, as they lie in another directory of a Kafka broker's,
         or with another broker: the command's exit code is then that of a partial answer."""
         from logstore.cli.output import note
@@ -68,8 +72,20 @@ class Target:
             else max(min(self.lock_timeout_s * 1000, default_ms), 10)
         )
 
+    def client(self, *, write: bool = False, create: bool = False) -> AbstractContextManager[StoreClient]:
+        """The store or a connection to its brokers, for a ``with``; see ``open``. For commands that need no more than
+        the verbs which both have."""
+        if self.path is None and self.bootstrap_server is not None:
+            import logstore
+
+            connected: AbstractContextManager[StoreClient] = logstore.connect(
+                self.bootstrap_server, client_id="logstore-cli", connect_timeout_s=_CONNECT_TIMEOUT_S
+            )
+            return connected
+        return self.open(write=write, create=create)
+
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> LogStore:
-        """The store, for a ``with``. ``write``: may change it; ``create``: make it if there is none;
+        """The store in a directory, for a ``with``. ``write``: may change it; ``create``: make it if there is none;
         ``settings``: more of ``logstore.open``.
 
         A reader takes no lock. Only ``create`` makes a directory: a mistyped path is an error.
@@ -78,9 +94,6 @@ class Target:
         from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
         from logstore.seams.fs import OsFileSystem
 
-        if self.path is None and self.bootstrap_server is not None:
-            client: LogStore = logstore.connect(self.bootstrap_server)
-            return client
         paths = self.directories()
         path = paths[0]
         if path == logstore.store.MEMORY:
@@ -94,6 +107,17 @@ class Target:
             settings.setdefault("lock_timeout_s", self.lock_timeout_s)
         mode: Mode = "rw" if write or create else "r"
         return logstore.open(path if len(paths) == 1 else paths, mode=mode, **settings)
+
+
+def check_partition(backend: Backend, topic: str, partition: int) -> None:
+    """``UnknownTopicError``, ``UnknownPartitionError``."""
+    from logstore.errors import UnknownPartitionError
+
+    count = backend.topic(topic).partitions
+    if not 0 <= partition < count:
+        raise UnknownPartitionError(
+            f"topic {topic!r} has no partition {partition}", hint=f"its partitions are 0 to {count - 1}"
+        )
 
 
 class _Directories(click.Path):

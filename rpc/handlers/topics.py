@@ -11,6 +11,7 @@ from logstore.types import TopicDescription
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.waits import Waits
 
 
 class TopicHandler:
@@ -18,11 +19,18 @@ class TopicHandler:
     one: one timer for all of them."""
 
     def __init__(
-        self, engine: Engine, blocking: Blocking, authorizer: Authorizer, *, look_s: float = 0.5
+        self,
+        engine: Engine,
+        blocking: Blocking,
+        authorizer: Authorizer,
+        waits: Waits,
+        *,
+        look_s: float = 0.5,
     ) -> None:
         self._engine = engine
         self._blocking = blocking
         self._authorizer = authorizer
+        self._waits = waits
         self._look_s = look_s
         self._watching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -51,7 +59,7 @@ class TopicHandler:
         """As ``metadata``, once there is a newer version, or the time is over."""
         self._waiting += 1
         try:
-            async with asyncio.timeout(max_wait_s):
+            async with self._waits.limit(max_wait_s):
                 while await self._blocking.run(self._engine.metadata_version) == known_version:
                     if self._watching is None:
                         self._version = known_version
