@@ -39,8 +39,7 @@ class TopicHandler:
 
     async def metadata(self, caller: Caller, names: Collection[str]) -> tuple[int, list[TopicMetadata]]:
         """The version, and the topics named, or all that the caller may see. UnknownTopicError."""
-        version = await self._blocking.run(self._engine.metadata_version)
-        topics = await self._blocking.run(self._engine.topics)
+        version, topics = await self._blocking.run(self._look)
         if not names:
             return version, [topic for topic in topics.values() if self._may_see(caller, topic.name)]
         found = []
@@ -49,6 +48,10 @@ class TopicHandler:
                 raise UnknownTopicError(f"there is no topic {name!r}")
             found.append(topics[name])
         return version, found
+
+    def _look(self) -> tuple[int, Mapping[str, TopicMetadata]]:
+        """The version first: what changes between the two is then looked for again."""
+        return self._engine.metadata_version(), self._engine.topics()
 
     def _may_see(self, caller: Caller, name: str) -> bool:
         return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, name)

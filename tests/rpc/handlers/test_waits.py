@@ -41,7 +41,7 @@ def test_callers_that_wait_do_not_hold_a_stop_up(served: Served, client: RemoteS
             client.backend.fetch, [request], isolation="read_committed", min_bytes=1, max_bytes=1 << 20, max_wait_s=50
         )  # fmt: skip
         until_s = time.monotonic() + 30
-        while len(served.broker._waits._under_way) < 2:  # the fetch, and the member's heartbeat
+        while len(served.broker._waits._under_way) < 3:  # the fetch, a heartbeat, the wait for metadata
             assert time.monotonic() < until_s
             time.sleep(0.01)
         wait(served.broker.stop(60), 20)
