@@ -88,6 +88,8 @@ class GroupHandler:
         loop = asyncio.get_running_loop()
         member = self.find(caller, group, member_id)
         self._hear(member, polled_s_ago)
+        if member.membership.view() is not member.view:  # the word of the change is on its way to the loop
+            await self._refresh(member)
         wait_s = min(max_wait_s, member.request.session_timeout_ms / 3000)
         deadline_s = loop.time() + wait_s
         while member.version == known_version and loop.time() < deadline_s and not self._waits.over:
