@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from logstore.client.store_client import StoreClient
     from logstore.store import LogStore, Mode
 
-_CONNECT_TIMEOUT_S = 5.0  # a person waits
+_CONNECT_S = (2.0, 20.0)  # how long a broker is tried; how much longer after a word to the person who waits
+_CLIENT_ID = "logstore-cli"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -76,12 +77,7 @@ class Target:
         """The store or a connection to its brokers, for a ``with``; see ``open``. For commands that need no more than
         the verbs which both have."""
         if self.path is None and self.bootstrap_server is not None:
-            import logstore
-
-            connected: AbstractContextManager[StoreClient] = logstore.connect(
-                self.bootstrap_server, client_id="logstore-cli", connect_timeout_s=_CONNECT_TIMEOUT_S
-            )
-            return connected
+            return _connect(self.bootstrap_server)
         return self.open(write=write, create=create)
 
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> LogStore:
@@ -107,6 +103,22 @@ class Target:
             settings.setdefault("lock_timeout_s", self.lock_timeout_s)
         mode: Mode = "rw" if write or create else "r"
         return logstore.open(path if len(paths) == 1 else paths, mode=mode, **settings)
+
+
+def _connect(address: str) -> AbstractContextManager[StoreClient]:
+    """A connection. A broker that has just been started is waited for."""
+    import logstore
+    from logstore.cli.output import note
+    from logstore.errors import RetriableError
+
+    made: AbstractContextManager[StoreClient]
+    first_s, more_s = _CONNECT_S
+    try:
+        made = logstore.connect(address, client_id=_CLIENT_ID, connect_timeout_s=first_s)
+    except RetriableError:
+        note(f"no broker answers at {address} yet: trying for {more_s:g} s more")
+        made = logstore.connect(address, client_id=_CLIENT_ID, connect_timeout_s=more_s)
+    return made
 
 
 def check_partition(backend: Backend, topic: str, partition: int) -> None:

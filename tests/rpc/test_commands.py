@@ -126,8 +126,8 @@ def test_errors_are_one_sentence(stocked: BrokerShell, words: tuple[str, ...], t
     assert failed.stderr.splitlines()[-1].startswith("Error: ")
 
 
-def test_a_broker_that_is_not_there_is_told_within_seconds() -> None:
-    began_s = time.monotonic()
+def test_a_broker_that_is_not_there_is_waited_for_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logstore.cli.target._CONNECT_S", (0.1, 0.2))
     failed = BrokerShell("127.0.0.1:1").run("topic", "list", code=1)
-    assert time.monotonic() - began_s < 20
+    assert failed.stderr.startswith("no broker answers at 127.0.0.1:1 yet: trying for 0.2 s more")
     assert "check that a broker runs at the address: `logstore broker start`" in failed.stderr

@@ -226,3 +226,8 @@ def test_help_does_not_wait_for_grpc_and_its_lack_is_told(tmp_path: Path) -> Non
     assert (done.returncode, error["name"]) == (1, "BackendNotInstalledError")
     assert "logstore-engine[grpc]" in error["message"]
     assert not (tmp_path / "store").exists()
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--bootstrap-server", "h:1", "topic", "list"],
+        capture_output=True, text=True, cwd=REPOSITORY, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "logstore-engine[grpc]" in done.stderr, "grpc" in done.stderr) == (1, True, True)
