@@ -18,6 +18,7 @@ from typing import Any
 import logstore
 from bench import machine, ours
 from bench.workload import ready_batches
+from logstore.types import Acks
 
 DESCRIPTORS = 1024
 TOPICS = 10
@@ -163,10 +164,31 @@ def compact_within(folder: str, map_bytes: int) -> dict[str, float]:
         return {"grown_mb": machine.peak_mb() - before}
 
 
+def rpc_throughput(address: str, count: int) -> dict[str, float]:
+    """Records a second into a broker, and, in a process of its own, out of it."""
+    from bench import rpc
+
+    produced = rpc.produce(address, count)
+    return {"produce": produced} | call("rpc_consume", address=address)
+
+
+def rpc_consume(address: str) -> dict[str, float]:
+    from bench import rpc
+
+    return {"consume": rpc.consume(address)}
+
+
+def rpc_singles(address: str, acks: Acks, count: int) -> dict[str, float]:
+    """p50 and p99 of produces at a broker, one at a time."""
+    from bench import rpc
+
+    return rpc.singles(address, acks, count)
+
+
 VERBS: dict[str, Callable[..., dict[str, float]]] = {
     verb.__name__: verb
     for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
-    + (follow, fill_keys, compact_within)
+    + (follow, fill_keys, compact_within, rpc_throughput, rpc_consume, rpc_singles)
 }
 
 if __name__ == "__main__":

@@ -116,11 +116,16 @@ def connect(target: str, **settings: Any) -> Any:
 
     from logstore.errors import BackendNotInstalledError
 
+    lacking = "this installation has no backend for brokers"
     for point in entry_points(group="logstore.backends", name="grpc"):
-        return point.load()(target, **settings)
+        try:
+            made = point.load()
+        except ModuleNotFoundError as error:
+            lacking = f"module {error.name} is not installed"
+            continue
+        return made(target, **settings)
     raise BackendNotInstalledError(
-        f"cannot connect to {target}: this installation has no backend for brokers",
-        hint="brokers come with a later version; logstore.open(DIRECTORY) works without one",
+        f"cannot connect to {target}: {lacking}", hint="pip install 'logstore-engine[grpc]'"
     )
 
 

@@ -175,7 +175,7 @@ class LogStore(StoreClient):
             self._clock,
             lambda: parts.registry.opened(),
             lambda: parts.registry.retained(),
-            lambda: parts.registry.look_for_changes(),
+            lambda: parts.registry.look_around(),
             lambda: parts.retention,
             lambda: parts.cleaning.cleaner,
             lambda: parts.backend.transactions.reaper,
@@ -290,6 +290,11 @@ class LogStore(StoreClient):
     def backend(self) -> EmbeddedBackend:
         return self._backend
 
+    @property
+    def store_id(self) -> str:
+        """The store's uuid as Kafka prints it, from its first opening on."""
+        return self._registry.catalogue.store_id
+
     # --- topics ---
 
     def create_topic(
@@ -324,6 +329,11 @@ class LogStore(StoreClient):
         held = self._registry.get(topic)
         with held.using():
             held.pinned = True
+
+    def pin_all(self) -> None:
+        """Own every topic, and those that are made later, until ``close``: what a server does. Does not wait:
+        ``TopicLockedError`` names all topics that other processes own, and their owners; nothing is pinned then."""
+        self._registry.own_all()
 
     # --- copies ---
 

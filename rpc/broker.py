@@ -31,6 +31,7 @@ from rpc.handlers.producers import ProducerHandler
 from rpc.handlers.records import RecordHandler
 from rpc.handlers.topics import TopicHandler
 from rpc.handlers.transactions import TransactionHandler
+from rpc.handlers.waits import Waits
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
 from rpc.servicers.fetch import FetchService
 from rpc.servicers.groups import GroupService
@@ -89,6 +90,7 @@ class Broker:
             lease_timeout_s=settings.lease_timeout_s,
         )
         self._blocking = Blocking("broker", settings.threads)
+        self._waits = Waits()
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -144,14 +146,15 @@ class Broker:
             self.settings,
         )
         identify, observe, longest_s = self._identify, self._observe, settings.max_wait_s
+        waits = self._waits
         produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
         fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
-        self._leases = Leases(blocking, settings.lease_timeout_s)
-        self._groups = GroupHandler(engine, blocking, authorizer)
-        self._topics = TopicHandler(engine, blocking, authorizer)
-        self._records = RecordHandler(engine, blocking, authorizer, longest_s)
+        self._leases = Leases(blocking, waits, settings.lease_timeout_s)
+        self._groups = GroupHandler(engine, blocking, authorizer, waits)
+        self._topics = TopicHandler(engine, blocking, authorizer, waits)
+        self._records = RecordHandler(engine, blocking, authorizer, waits, longest_s)
         produce = ProduceHandler(engine, blocking, authorizer, produced, longest_s)
-        fetch = FetchHandler(engine, blocking, authorizer, longest_s, settings.fetch_answer_bytes)
+        fetch = FetchHandler(engine, blocking, authorizer, waits, longest_s, settings.fetch_answer_bytes)
         producers = ProducerHandler(engine, blocking, authorizer, self._leases)
         transactions = TransactionHandler(engine, blocking, authorizer, self._leases)
         return [
@@ -168,12 +171,13 @@ class Broker:
         ]
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Take no new calls, let those under way end for at most ``drain_s`` (None: the setting), then end the rest,
-        and release what clients hold."""
+        """Take no new calls, answer those that wait, let those at work end for at most ``drain_s`` (None: the setting),
+        then end the rest, and release what clients hold."""
         server = self._server
         if server is None:
             return
         await self._health.enter_graceful_shutdown()
+        self._waits.end()
         await server.stop(self.settings.drain_s if drain_s is None else drain_s)
         self._topics.close()
         await self._records.close()

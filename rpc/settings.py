@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 from rpc.errors import BrokerConfigError
 
 _MIB = 1 << 20
+_KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    "str": ("a text", (str,)),
+    "int": ("a whole number", (int,)),
+    "float": ("a number", (int, float)),
+    "bool": ("true or false", (bool,)),
+}
+"""What a setting of a kind is: in words, and the types that it may have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +57,10 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         """BrokerConfigError names the setting."""
+        for field in fields(self):
+            _check_kind(field.name, getattr(self, field.name), str(field.type))
+        if not self.data or "\0" in self.data:
+            raise BrokerConfigError(f"data={self.data!r} is no directory's path")
         host, port = self.address
         if not 0 <= port <= 65535:
             raise BrokerConfigError(f"listen={self.listen!r}: a port is 0 to 65535")
@@ -80,6 +92,12 @@ class BrokerSettings:
         if not colon or not host or not port.isascii() or not port.isdigit():
             raise BrokerConfigError(f"listen={self.listen!r} is not HOST:PORT")
         return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _check_kind(name: str, value: object, kind: str) -> None:
+    words, types = _KINDS[kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
+        raise BrokerConfigError(f"{name}={value!r}: it is {words}")
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.house import ROOT
+from tests.rpc.served import Served
 
 README = (ROOT / "README.md").read_text("utf-8")
+PORT = "9095"
 PAGES = ["README.md", "logstore/GUIDES.md", "CONTRIBUTING.md", "bench/README.md", "tests/README.md"]
 
 
@@ -25,12 +30,21 @@ def scripts_path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
 def run_shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """In one shell; its jobs end with it. A broker listens on a free port in place of the usual one."""
+    port = free_port()
+    script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" + script.replace(PORT, port)
     environment = {key: text for key, text in os.environ.items() if not key.startswith("LOGSTORE_")}
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
-        env={**environment, "PATH": scripts_path()},
+        env={**environment, "PATH": scripts_path(), "LOGSTORE_BROKER_LISTEN": f"127.0.0.1:{port}"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -48,10 +62,19 @@ def test_two_commands_in_their_order() -> None:
 def run_python(snippet: str, folder: Path) -> str:
     """What the snippet prints, run with warnings as errors."""
     program = folder / "snippet.py"
-    program.write_text(snippet)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)], cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    with ExitStack() as broker:
+        if PORT in snippet:
+            served = Served(Path(broker.enter_context(tempfile.TemporaryDirectory())))
+            broker.callback(served.close)
+            snippet = snippet.replace(PORT, str(served.port))
+        program.write_text(snippet)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(program)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     program.unlink()
     return done.stdout
@@ -92,6 +115,8 @@ def test_shell_tour(tmp_path: Path) -> None:
 
 def check_tour(shown: str, folder: Path) -> None:
     assert "alice=tea" in shown
+    assert re.search(r"^listening on 127\.0\.0\.1:\d+$", shown, re.MULTILINE)
+    assert "1\n2\n3\n" in shown
     assert len((folder / "orders.jsonl").read_text().splitlines()) == 3
 
     def drained(topic: str, store: str = "tour") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,11 @@ from logstore.cli.target import Target, target_options
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
+    from logstore.api.backend import Backend
     from logstore.cli.rendering import Renderer
     from logstore.client.consumer.consumer import Consumer
-    from logstore.partition.partition_log import PartitionLog
-    from logstore.store import LogStore
-    from logstore.types import Record
+    from logstore.client.store_client import StoreClient
+    from logstore.types import Record, TopicPartition
 
 _POLL_RECORDS = 500
 _POLL_S = 0.25  # how long Ctrl-C may go unseen
@@ -76,7 +77,7 @@ def consume(
     with Interrupts() as interrupts:
         try:
             with (
-                target.open(write=group is not None) as store,
+                target.client(write=group is not None) as store,
                 _consumer(store, _readable(target, store, wanted), settings, last) as consumer,
             ):
                 _print_records(consumer, renderer, count, group is not None, interrupts)
@@ -87,7 +88,7 @@ def consume(
         raise click.exceptions.Exit(interrupts.exit_code)
 
 
-def _readable(target: Target, store: LogStore, wanted: Any) -> Any:
+def _readable(target: Target, store: StoreClient, wanted: Any) -> Any:
     """Whole topics as those partitions of them that are in the directory, where some are not."""
     if not all(isinstance(one, str) for one in wanted):
         return wanted
@@ -146,7 +147,9 @@ def parse_moment(text: str, option: str) -> datetime:
         raise click.UsageError(f"{option}: {text} lies outside the years 1 to 9999") from None
 
 
-def _consumer(store: LogStore, wanted: Any, settings: dict[str, Any], last: int | None) -> Consumer[Any, Any]:
+def _consumer(
+    store: StoreClient, wanted: Any, settings: dict[str, Any], last: int | None
+) -> Consumer[Any, Any]:
     """The consumer; for "-N" set back from the ends, where no committed offset says more."""
     consumer = store.consumer(wanted, **settings)
     if last is None:
@@ -154,24 +157,24 @@ def _consumer(store: LogStore, wanted: Any, settings: dict[str, Any], last: int 
     starts, ends = consumer.beginning_offsets(), consumer.end_offsets()
     for where in consumer.assignment():
         if settings["group"] is None or consumer.committed(*where) is None:
-            consumer.seek(*where, start_of_last(store.partition(*where), last, starts[where], ends[where]))
+            consumer.seek(*where, start_of_last(store.backend, where, last, starts[where], ends[where]))
     return consumer
 
 
-def start_of_last(log: PartitionLog, count: int, start: int, end: int) -> int:
+def start_of_last(backend: Backend, where: TopicPartition, count: int, start: int, end: int) -> int:
     """The offset of the ``count``-th record before ``end``, or ``start`` if there are fewer. Offsets of markers, of
     aborted records and of what compaction took are no records, so that they are counted from the end."""
+    from logstore.client.reverse_reader import newest_first
+
     if not 0 < count < end - start:
         return start if count else end
     found = 0
-    try:
-        for record in log.records(start, end, reverse=True):
+    with suppress(OffsetOutOfRangeError):  # retention came past the start meanwhile
+        for record in newest_first(backend, where, start, end):
             found += 1
             if found == count:
                 return record.offset
-    except OffsetOutOfRangeError:
-        return log.log_start_offset  # retention came past the start meanwhile
-    return start
+    return max(start, backend.describe_partitions([where])[where].log_start_offset)
 
 
 def _print_records(

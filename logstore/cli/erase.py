@@ -45,7 +45,7 @@ def erase_key(
     if not texts:
         raise click.UsageError("which keys? Name them, or give --key-file FILE")
     wanted = sorted({key_bytes(text, as_hex, encoding) for text in texts})
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         store.admin.describe_topic(name)
         if not yes:
             _ask(name, len(wanted))

@@ -39,18 +39,17 @@ def get(
     """
     wanted = key_bytes(key, as_hex, encoding)
     moment = None if as_of is None else _moment(as_of)
-    with target.open() as store:
-        table: KeyTable[bytes] = store.topic(name).table(
-            max_memory_bytes=_NO_LIMIT_BYTES, any_policy=any_policy
-        )
+    with target.client() as store:
+        table: KeyTable[bytes] = store.table(name, max_memory_bytes=_NO_LIMIT_BYTES, any_policy=any_policy)
         view = table.frozen() if moment is None else table.as_of(moment)
         try:
             partition, offset = view.place(wanted)
         except KeyError:
             raise Failure(f"topic {name!r} has no value for key {key!r}") from None
         if target.as_json:
-            for record in store.partition(name, partition).records(offset, offset + 1):
-                print_json(record_fields(record))
+            with store.consumer([(name, partition)], start=offset, until_end=True) as consumer:
+                for record in consumer.poll(max_records=1):
+                    print_json(record_fields(record))
             return
         value = view[wanted]
     sys.stdout.buffer.write(value + b"\n")

@@ -12,7 +12,7 @@ from logstore.errors import UnknownGroupError
 
 if TYPE_CHECKING:
     from logstore.client.admin import GroupDescription, GroupMove
-    from logstore.store import LogStore
+    from logstore.client.store_client import StoreClient
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
@@ -27,7 +27,7 @@ def group() -> None:
 @click.pass_obj
 def list_(target: Target, /) -> None:
     """List groups with their members and how far behind they are."""
-    with target.open() as store:
+    with target.client() as store:
         found = [store.admin.describe_group(summary.group) for summary in store.admin.list_groups()]
         _note_missing(target, store, found)
     if target.as_json:
@@ -57,7 +57,7 @@ def list_(target: Target, /) -> None:
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the groups NAMES: their members, and each partition's reader, committed offset, end and lag."""
-    with target.open() as store:
+    with target.client() as store:
         try:
             found = [store.admin.describe_group(name) for name in names]
         except UnknownGroupError:
@@ -105,7 +105,7 @@ def describe(target: Target, /, names: tuple[str, ...]) -> None:
         print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), rows)
 
 
-def _note_missing(target: Target, store: LogStore, found: list[GroupDescription]) -> None:
+def _note_missing(target: Target, store: StoreClient, found: list[GroupDescription]) -> None:
     """What the answer lacks: groups of partitions of the offsets topic, and ends of partitions, elsewhere."""
     target.note_missing(
         store, [OFFSETS_TOPIC, *sorted({where.topic for one in found for where in one.elsewhere})]
@@ -181,7 +181,7 @@ def seek(target: Target, /, name: str, topics: tuple[str, ...], execute: bool, *
     Nothing is changed without --execute. A group that has members is refused.
     """
     destination, shift = _destination(where)
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         moves = store.admin.seek_group(
             name, destination, shift=shift, topics=topics or None, dry_run=not execute
         )
@@ -221,7 +221,7 @@ def _print_moves(name: str, moves: list[GroupMove], execute: bool, as_json: bool
 @click.pass_obj
 def delete(target: Target, /, name: str) -> None:
     """Forget the group NAME and its committed offsets. One that has members is refused."""
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         store.admin.delete_group(name)
     if target.as_json:
         print_json({"group": name, "deleted": True})

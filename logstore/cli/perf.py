@@ -18,7 +18,7 @@ from logstore.config import CODECS
 
 if TYPE_CHECKING:
     from logstore.client.producer.delivery import Delivery
-    from logstore.store import LogStore
+    from logstore.client.store_client import StoreClient
 
 _CHUNK = 1000
 _MAX_RECORDS = 10_000_000_000  # one latency of each chunk is kept in memory
@@ -69,7 +69,7 @@ def produce(target: Target, /, records: int, size: int, batch_bytes: int, acks: 
 
 
 def _produce(
-    store: LogStore, topic: str, records: int, size: int, batch_bytes: int, acks: str
+    store: StoreClient, topic: str, records: int, size: int, batch_bytes: int, acks: str
 ) -> tuple[float, list[float]]:
     """Seconds until all is acknowledged, and the latency of one record in each chunk."""
     values = _values(size, _CHUNK)
@@ -149,13 +149,13 @@ def end_to_end(target: Target, /, records: int, size: int, acks: str, **topic: A
 
 
 @contextmanager
-def _topic(target: Target, *, partitions: int, compression: str) -> Iterator[tuple[LogStore, str]]:
+def _topic(target: Target, *, partitions: int, compression: str) -> Iterator[tuple[StoreClient, str]]:
     """A store and a topic of one's own in it; both go away if they were made for this."""
     name = f"perf-{time.time_ns()}"
     with tempfile.TemporaryDirectory(prefix="logstore-perf-") as temporary:
         if target.path is None and target.bootstrap_server is None:
             target.path = f"{temporary}/store"
-        with target.open(write=True, create=True) as store:
+        with target.client(write=True, create=True) as store:
             store.admin.create_topic(name, partitions=partitions, config={"compression.type": compression})
             try:
                 yield store, name

@@ -17,7 +17,7 @@ import click
 from logstore.cli.failures import Failure, InputError
 from logstore.cli.interrupts import Interrupts
 from logstore.cli.output import note, print_json, progress, rate_text
-from logstore.cli.target import Target, target_options
+from logstore.cli.target import Target, check_partition, target_options
 from logstore.config import CODECS
 from logstore.errors import LogStoreError
 from logstore.types import Acks
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from logstore.client.producer.delivery import DeliveryGroup
     from logstore.client.producer.producer import Producer
     from logstore.client.producer.settings import ProducerOptions
-    from logstore.store import LogStore
+    from logstore.client.store_client import StoreClient
 
 _GROUPS_IN_FLIGHT = 32  # chunks whose outcome is not asked for yet; the producer bounds their bytes
 MAX_BATCH_BYTES = 32 << 20  # what the producer's buffer takes
@@ -143,13 +143,13 @@ def produce(
         "delivery_timeout_ms": target.patience_ms(_DELIVERY_TIMEOUT_MS),
         "disk_full_timeout_ms": _DISK_FULL_TIMEOUT_MS,
     }
-    with Interrupts() as interrupts, target.open(write=True, create=create) as store:
+    with Interrupts() as interrupts, target.client(write=True, create=create) as store:
         if create and topic not in store.admin.list_topics():
             store.admin.create_topic(topic, partitions=1 if partitions is None else partitions)
         if partition is not None:
-            store.partition(topic, partition)  # before anything is read: there must be such a one
+            check_partition(store.backend, topic, partition)  # before anything is read
         else:
-            store.topic(topic)
+            store.backend.topic(topic)
         landed = Landed()
         start_s = time.monotonic()
         try:
@@ -164,7 +164,7 @@ def produce(
 
 
 def _placement(
-    store: LogStore, producer: Producer[bytes, bytes], topic: str, partition: int | None, landed: Landed
+    store: StoreClient, producer: Producer[bytes, bytes], topic: str, partition: int | None, landed: Landed
 ) -> Placement:
     """How a named import deals its rows over the topic, and what of them is in."""
     from logstore.cli.placement import Placement

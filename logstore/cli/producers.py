@@ -18,7 +18,7 @@ def producer() -> None:
 @click.pass_obj
 def list_(target: Target, /) -> None:
     """List producers that have a name, and who has them open."""
-    with target.open() as store:
+    with target.client() as store:
         found = store.admin.list_producers()
     if target.as_json:
         print_json(
@@ -48,7 +48,7 @@ def delete(target: Target, /, name: str) -> None:
 
     Its records stay. A name that is open is refused.
     """
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         store.admin.delete_producer(name)
     if target.as_json:
         print_json({"name": name, "deleted": True})

@@ -6,14 +6,19 @@ The options stand on every command, before or after its name; the later one coun
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from logstore.api.backend import Backend
+    from logstore.client.store_client import StoreClient
     from logstore.store import LogStore, Mode
 
+_CONNECT_S = (2.0, 20.0)  # how long a broker is tried; how much longer after a word to the person who waits
+_CLIENT_ID = "logstore-cli"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -44,7 +49,7 @@ class Target:
             raise click.UsageError("this command works on a directory: name it with --path DIR")
         raise click.UsageError("which store? Say --path DIR, or set LOGSTORE_PATH.")
 
-    def note_missing(self, store: LogStore, topics: Collection[str]) -> None:
+    def note_missing(self, store: StoreClient, topics: Collection[str]) -> None:
         """Say which partitions of ``topics`` cannot be read, as they lie in another directory of a Kafka broker's,
         or with another broker: the command's exit code is then that of a partial answer."""
         from logstore.cli.output import note
@@ -68,8 +73,15 @@ class Target:
             else max(min(self.lock_timeout_s * 1000, default_ms), 10)
         )
 
+    def client(self, *, write: bool = False, create: bool = False) -> AbstractContextManager[StoreClient]:
+        """The store or a connection to its brokers, for a ``with``; see ``open``. For commands that need no more than
+        the verbs which both have."""
+        if self.path is None and self.bootstrap_server is not None:
+            return _connect(self.bootstrap_server)
+        return self.open(write=write, create=create)
+
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> LogStore:
-        """The store, for a ``with``. ``write``: may change it; ``create``: make it if there is none;
+        """The store in a directory, for a ``with``. ``write``: may change it; ``create``: make it if there is none;
         ``settings``: more of ``logstore.open``.
 
         A reader takes no lock. Only ``create`` makes a directory: a mistyped path is an error.
@@ -78,9 +90,6 @@ class Target:
         from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
         from logstore.seams.fs import OsFileSystem
 
-        if self.path is None and self.bootstrap_server is not None:
-            client: LogStore = logstore.connect(self.bootstrap_server)
-            return client
         paths = self.directories()
         path = paths[0]
         if path == logstore.store.MEMORY:
@@ -94,6 +103,33 @@ class Target:
             settings.setdefault("lock_timeout_s", self.lock_timeout_s)
         mode: Mode = "rw" if write or create else "r"
         return logstore.open(path if len(paths) == 1 else paths, mode=mode, **settings)
+
+
+def _connect(address: str) -> AbstractContextManager[StoreClient]:
+    """A connection. A broker that has just been started is waited for."""
+    import logstore
+    from logstore.cli.output import note
+    from logstore.errors import RetriableError
+
+    made: AbstractContextManager[StoreClient]
+    first_s, more_s = _CONNECT_S
+    try:
+        made = logstore.connect(address, client_id=_CLIENT_ID, connect_timeout_s=first_s)
+    except RetriableError:
+        note(f"no broker answers at {address} yet: trying for {more_s:g} s more")
+        made = logstore.connect(address, client_id=_CLIENT_ID, connect_timeout_s=more_s)
+    return made
+
+
+def check_partition(backend: Backend, topic: str, partition: int) -> None:
+    """``UnknownTopicError``, ``UnknownPartitionError``."""
+    from logstore.errors import UnknownPartitionError
+
+    count = backend.topic(topic).partitions
+    if not 0 <= partition < count:
+        raise UnknownPartitionError(
+            f"topic {topic!r} has no partition {partition}", hint=f"its partitions are 0 to {count - 1}"
+        )
 
 
 class _Directories(click.Path):

@@ -15,7 +15,7 @@ from logstore.cli.get import get
 from logstore.cli.output import note, print_json, print_table, size_text, time_text
 from logstore.cli.record_json import LineError
 from logstore.cli.rows import parse_timestamp
-from logstore.cli.target import Target, target_options
+from logstore.cli.target import Target, check_partition, target_options
 
 if TYPE_CHECKING:
     from logstore.types import TopicDescription
@@ -76,7 +76,7 @@ def create(
     from logstore.errors import TopicExistsError
 
     settings = parse_settings(pairs)
-    with target.open(write=True, create=True) as store:
+    with target.client(write=True, create=True) as store:
         created = True
         try:
             store.admin.create_topic(name, partitions=partitions, config=settings)
@@ -97,7 +97,7 @@ def create(
 @click.pass_obj
 def list_(target: Target, /, internal: bool) -> None:
     """List topics with their partitions, records and sizes."""
-    with target.open() as store:
+    with target.client() as store:
         names = sorted(store.admin.list_topics(internal=internal))
         found = [store.admin.describe_topic(name) for name in names]
         target.note_missing(store, names)
@@ -122,7 +122,7 @@ def list_(target: Target, /, internal: bool) -> None:
 @click.pass_obj
 def describe(target: Target, /, names: tuple[str, ...]) -> None:
     """Show the topics NAMES: id, settings, owner, and each partition's offsets and files."""
-    with target.open() as store:
+    with target.client() as store:
         found = [store.admin.describe_topic(name) for name in names]
         target.note_missing(store, names)
     if target.as_json:
@@ -207,7 +207,7 @@ def alter(target: Target, /, name: str, pairs: tuple[str, ...], removed: tuple[s
         raise click.UsageError(f"{both[0]} is given both to --config and to --delete-config")
     if not change:
         raise click.UsageError("nothing to change: say --config KEY=VALUE or --delete-config KEY")
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         store.admin.alter_topic(name, change)
         description = store.admin.describe_topic(name)
     if target.as_json:
@@ -224,7 +224,7 @@ def alter(target: Target, /, name: str, pairs: tuple[str, ...], removed: tuple[s
 @click.pass_obj
 def delete(target: Target, /, name: str, yes: bool) -> None:
     """Delete the topic NAME with all its records. There is no way back."""
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         description = store.admin.describe_topic(name)
         records = sum(row.high_watermark - row.log_start_offset for row in description.partitions)
         if not yes:
@@ -270,12 +270,16 @@ def trim(
             when_ms = parse_timestamp(before_timestamp)
         except LineError as error:
             raise click.UsageError(f"--before-timestamp: {error}") from None
-    with target.open(write=True) as store:
-        places = range(store.topic(name).partitions) if partition is None else [partition]
+    with target.client(write=True) as store:
+        if partition is not None:
+            check_partition(store.backend, name, partition)
+        places = range(store.backend.topic(name).partitions) if partition is None else [partition]
         if when_ms is not None:
-            logs = [store.partition(name, place) for place in places]
-            found = {log.partition: log.offset_for_timestamp(when_ms) for log in logs}
-            before = {place: -1 if offset is None else offset for place, offset in found.items()}
+            from logstore.types import TopicPartition
+
+            wanted = [TopicPartition(name, place) for place in places]
+            found = store.backend.list_offsets(wanted, when_ms, "read_uncommitted")
+            before = {at.partition: -1 if it.offset is None else it.offset for at, it in found.items()}
         else:
             before = dict.fromkeys(places, before_offset if before_offset is not None else -1)
         if not yes and sys.stdin.isatty():
@@ -300,7 +304,7 @@ def trim(
 @click.pass_obj
 def add_partitions(target: Target, /, name: str, total: int, allow_keyed: bool) -> None:
     """Give the topic NAME more partitions."""
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         store.admin.add_partitions(name, total, allow_keyed=allow_keyed)
         description = store.admin.describe_topic(name)
     if target.as_json:

@@ -26,7 +26,7 @@ def transaction() -> None:
 @click.pass_obj
 def list_(target: Target, /) -> None:
     """List transactional ids, their state, and who has them open."""
-    with target.open() as store:
+    with target.client() as store:
         found = store.admin.list_transactions()
         target.note_missing(store, [TRANSACTIONS_TOPIC])
     if target.as_json:
@@ -45,7 +45,7 @@ def list_(target: Target, /) -> None:
 @click.pass_obj
 def describe(target: Target, /, transactional_id: str) -> None:
     """Show one transactional id: its state, since when, and the partitions that are in it."""
-    with target.open() as store:
+    with target.client() as store:
         target.note_missing(store, [TRANSACTIONS_TOPIC])
         found = store.admin.describe_transaction(transactional_id)
     if target.as_json:
@@ -89,7 +89,7 @@ def abort(target: Target, /, transactional_id: str) -> None:
     That producer finds its transaction aborted, and may begin another one. What was decided to be committed is
     finished instead.
     """
-    with target.open(write=True) as store:
+    with target.client(write=True) as store:
         found = store.admin.abort_transaction(transactional_id)
     if target.as_json:
         print_json(_as_json(found))
@@ -111,7 +111,7 @@ def find_hanging(target: Target, /, topics: tuple[str, ...], repair: bool) -> No
     on until none is left.
     """
     done: list[HangingTransaction] = []
-    with target.open(write=repair) as store:
+    with target.client(write=repair) as store:
         found = store.admin.find_hanging(topics or None)
         target.note_missing(store, [TRANSACTIONS_TOPIC, *(topics or store.list_topics())])
         while repair and found:

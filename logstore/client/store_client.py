@@ -52,6 +52,11 @@ class StoreClient:
         self._children: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
+    def backend(self) -> Backend:
+        """What the clients stand on."""
+        return self._client_backend
+
+    @property
     def admin(self) -> Admin:
         """Everything about topics, groups, producers and transactions."""
         return self._keep_for(Admin(self._client_backend))

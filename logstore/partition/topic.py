@@ -173,6 +173,20 @@ class Topic(Unshared):
                 self._owning.release()
         return self.owned
 
+    def pin_if_free(self) -> bool:
+        """Own the topic until it is released, also while it is idle, if no other process owns it."""
+        context, slot = self._context, self.entry.lock_slot
+        acquire_in_process(self._owning, context.lock_timeout_s, f"topic {self.name!r}", context.locks, slot)
+        try:
+            if not self.owned:
+                self._acquire(0.0)
+            self.pinned = True
+        except TopicLockedError:
+            return False
+        finally:
+            self._owning.release()
+        return True
+
     def _acquire(self, timeout_s: float) -> None:
         self.entry.refuse_internal()
         context = self._context

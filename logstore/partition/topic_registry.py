@@ -19,13 +19,14 @@ from logstore.errors import (
     InvalidPartitionsError,
     LogStoreError,
     StoreReplacedError,
+    TopicLockedError,
     UnknownTopicError,
     from_os_error,
 )
 from logstore.format.batch import decode_batches
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.ownership.lock import CATALOGUE_SLOT
-from logstore.ownership.lock_turns import acquire_in_process
+from logstore.ownership.lock_turns import acquire_in_process, holder_text
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLogs
@@ -33,6 +34,8 @@ from logstore.partition.coordinator_log_cleaning import SharedCleaning
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
+
+_HOLDERS_SHOWN = 10
 
 
 class TopicRegistry:
@@ -59,6 +62,7 @@ class TopicRegistry:
         self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
         self._replaced = False  # the file belongs to another store than the one that was opened
+        self._owns_all = False  # topics made later are owned, too
 
     # --- looking ---
 
@@ -117,6 +121,11 @@ class TopicRegistry:
             with self._lock:
                 if self._file.changed():
                     self._load()
+
+    def look_around(self) -> None:
+        """The housekeeper's look: changes of other processes, and topics to own among them."""
+        self.look_for_changes()
+        self.own_new_topics()
 
     def _load(self) -> Catalogue:
         """The lock is held. Whatever was loaded is adopted at once: it does not count as changed any more."""
@@ -256,7 +265,10 @@ class TopicRegistry:
             self._free_names(catalogue, name, range(partitions))
             return changed
 
-        return self._change(add).topic(name)
+        made = self._change(add).topic(name)
+        if not internal:
+            self.own_new_topics()
+        return made
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         """Keys move to other partitions when their number changes, so a topic whose records have keys needs
@@ -323,6 +335,47 @@ class TopicRegistry:
         topic.give_up_lock()
         logger.info("topic %s is deleted, with %d partitions", name, entry.partitions)
         return entry
+
+    # --- owning all ---
+
+    def own_all(self) -> None:
+        """Own every topic, without waiting, and topics that are made later, also while they are idle.
+        ``TopicLockedError`` names those that other processes own, and their owners; nothing is kept then."""
+        self._context.check_writable()
+        owned: list[Topic] = []
+        held: list[str] = []
+        try:
+            for name in self._ownable_names():
+                topic = self.get(name)
+                if topic.pin_if_free():
+                    owned.append(topic)
+                else:
+                    held.append(f"{name!r} by {holder_text(self._context.locks, topic.entry.lock_slot)}")
+            if held:
+                raise TopicLockedError(
+                    f"{len(held)} topics of {self._context.root} are written by other processes: "
+                    + ", ".join(held[:_HOLDERS_SHOWN])
+                    + (", ..." if len(held) > _HOLDERS_SHOWN else ""),
+                    hint="end those processes, or have them release their topics (store.release, store.close)",
+                )
+        except LogStoreError:
+            for topic in owned:
+                topic.release()
+            raise
+        self._owns_all = True
+
+    def own_new_topics(self) -> None:
+        """After ``own_all``: own what was made since then, unless another process does."""
+        if not self._owns_all:
+            return
+        for name in self._ownable_names():
+            try:
+                self.get(name).pin_if_free()
+            except LogStoreError as error:  # its first append tells the caller
+                logger.warning("topic %s cannot be owned yet: %s", name, error)
+
+    def _ownable_names(self) -> list[str]:
+        return [name for name, entry in self.catalogue.topics.items() if not entry.internal]
 
     # --- producers ---
 

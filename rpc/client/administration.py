@@ -11,6 +11,17 @@ from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.arguments import partition_place, whole
 from logstore.types import CompactedPartition, ErasureReport, TopicDescription, TopicPartition
+from rpc.client.arguments import (
+    changed_settings,
+    keys_to_erase,
+    known_topic,
+    new_start,
+    new_topic,
+    partition_count,
+    producer_name,
+    settings,
+)
+from rpc.client.arguments import transactional_id as checked_id
 from rpc.client.connection import Connection
 from rpc.client.operations import RemoteOperation
 from rpc.pb import groups_pb2, producers_pb2, records_pb2, topics_pb2, transactions_pb2
@@ -28,7 +39,9 @@ class RemoteAdministration:
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
         request = topics_pb2.CreateTopicRequest(
-            name=name, partitions=whole(partitions, "partitions", high=2**31 - 1), config=dict(config)
+            name=new_topic(name),
+            partitions=partition_count(partitions),
+            config=settings(config),
         )
         answer = self._connection.call(
             "TopicService/CreateTopic", request, topics_pb2.CreateTopicResponse, again=False
@@ -37,23 +50,26 @@ class RemoteAdministration:
         return read(answer.topic, TopicMetadata)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
-        request = topics_pb2.AddPartitionsRequest(name=name, total=total, allow_keyed=allow_keyed)
+        request = topics_pb2.AddPartitionsRequest(
+            name=known_topic(name), total=partition_count(total), allow_keyed=allow_keyed
+        )
         self._connection.call(
             "TopicService/AddPartitions", request, topics_pb2.AddPartitionsResponse, again=False
         )
         self._changed()
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        changed, unset = changed_settings(config)
         request = topics_pb2.AlterTopicRequest(
-            name=name,
-            set={key: value for key, value in config.items() if value is not None},
-            unset=[key for key, value in config.items() if value is None],
+            name=known_topic(name),
+            set=changed,
+            unset=unset,
         )
         self._connection.call("TopicService/AlterTopic", request, topics_pb2.AlterTopicResponse)
         self._changed()
 
     def delete_topic(self, name: str) -> None:
-        request = topics_pb2.DeleteTopicRequest(name=name)
+        request = topics_pb2.DeleteTopicRequest(name=known_topic(name))
         self._connection.call(
             "TopicService/DeleteTopic", request, topics_pb2.DeleteTopicResponse, again=False
         )
@@ -62,8 +78,8 @@ class RemoteAdministration:
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         request = records_pb2.DeleteRecordsRequest()
         for place, offset in offsets.items():
-            topic, partition = partition_place(place)
-            request.before.add(topic=topic, partition=partition, offset=whole(offset, "offset", low=-1))
+            topic, partition = where = partition_place(place)
+            request.before.add(topic=known_topic(topic), partition=partition, offset=new_start(where, offset))
         answer = self._connection.call(
             "RecordService/DeleteRecords", request, records_pb2.DeleteRecordsResponse
         )
@@ -72,9 +88,9 @@ class RemoteAdministration:
     def start_compaction(
         self, name: str, partition: int | None, *, roll: bool
     ) -> Operation[list[CompactedPartition]]:
-        request = records_pb2.StartCompactionRequest(topic=name, roll=roll)
+        request = records_pb2.StartCompactionRequest(topic=known_topic(name), roll=roll)
         if partition is not None:
-            request.partition = partition
+            request.partition = whole(partition, "partition", high=2**31 - 1)
         started = self._connection.call(
             "RecordService/StartCompaction", request, records_pb2.StartedOperation, again=False
         )
@@ -85,7 +101,7 @@ class RemoteAdministration:
         )
 
     def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
-        request = records_pb2.StartErasureRequest(topic=name, keys=list(keys))
+        request = records_pb2.StartErasureRequest(topic=known_topic(name), keys=keys_to_erase(keys))
         started = self._connection.call(
             "RecordService/StartErasure", request, records_pb2.StartedOperation, again=False
         )
@@ -96,7 +112,7 @@ class RemoteAdministration:
     def describe_topic(self, name: str) -> TopicDescription:
         answer = self._connection.call(
             "TopicService/DescribeTopic",
-            topics_pb2.DescribeTopicRequest(name=name),
+            topics_pb2.DescribeTopicRequest(name=known_topic(name)),
             topics_pb2.DescribeTopicResponse,
         )
         return read(answer.topic, TopicDescription)
@@ -112,7 +128,7 @@ class RemoteAdministration:
         return [read(one, ProducerSummary) for one in answer.producers]
 
     def delete_producer(self, name: str) -> None:
-        request = producers_pb2.DeleteProducerRequest(name=name)
+        request = producers_pb2.DeleteProducerRequest(name=producer_name(name))
         self._connection.call(
             "ProducerService/DeleteProducer", request, producers_pb2.DeleteProducerResponse, again=False
         )
@@ -128,14 +144,16 @@ class RemoteAdministration:
         return [read(one, TransactionSummary) for one in answer.transactions]
 
     def abort_transaction(self, transactional_id: str) -> TransactionSummary:
-        request = transactions_pb2.AbortTransactionRequest(transactional_id=transactional_id)
+        request = transactions_pb2.AbortTransactionRequest(transactional_id=checked_id(transactional_id))
         answer = self._connection.call(
             "TransactionService/AbortTransaction", request, transactions_pb2.AbortTransactionResponse
         )
         return read(answer.transaction, TransactionSummary)
 
     def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
-        request = transactions_pb2.FindHangingRequest(topics=sorted(topics or ()))
+        request = transactions_pb2.FindHangingRequest(
+            topics=sorted(known_topic(name) for name in topics or ())
+        )
         answer = self._connection.call(
             "TransactionService/FindHanging", request, transactions_pb2.FindHangingResponse
         )

@@ -24,6 +24,7 @@ from logstore.api.transactions import TransactionLease
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.format.batch import NO_PRODUCER_ID, read_header
 from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
+from rpc.client.arguments import bytes_at_most
 from rpc.client.connection import Connection
 from rpc.client.leases import LeaseKeeper
 from rpc.client.membership import RemoteMembership
@@ -53,7 +54,8 @@ class RemoteData:
     # --- metadata ---
 
     def topics(self) -> Mapping[str, TopicMetadata]:
-        return self._metadata.topics()
+        """What the broker knows now: other clients' topics, and internal ones that a commit made, among them."""
+        return self._metadata.refresh()
 
     def topic(self, name: str) -> TopicMetadata:
         return self._metadata.topic(name)
@@ -91,8 +93,8 @@ class RemoteData:
         message = fetch_request(
             requests,
             isolation=isolation,
-            min_bytes=min_bytes,
-            max_bytes=min(max_bytes, _MOST),
+            min_bytes=bytes_at_most(min_bytes, "min_bytes"),
+            max_bytes=bytes_at_most(max_bytes, "max_bytes"),
             max_wait_ms=int(max_wait_s * 1000),
         )
         data, timeout_s = (
@@ -191,9 +193,6 @@ class RemoteData:
         self._metadata.close()
         self._keeper.close()
         self._connection.close()
-
-
-_MOST: Final = 2**31 - 1
 
 
 def _is_known(item: ProduceItem) -> bool:

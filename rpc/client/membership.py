@@ -11,6 +11,7 @@ from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import JoinRequest, MemberIdentity, MemberView
 from logstore.errors import ClientClosedError, LogStoreError, UnknownMemberError
 from logstore.types import OffsetAndMetadata, TopicPartition
+from rpc.client.arguments import member_text
 from rpc.client.connection import Connection
 from rpc.framing import parse
 from rpc.pb import groups_pb2 as pb
@@ -103,25 +104,26 @@ class RemoteMembership:
     def _beat(self) -> None:
         wait_s = min(self._request.session_timeout_ms, 3 * self._request.heartbeat_interval_ms) / 3000
         while not self._closing.is_set() and self._ended_by is None:
-            now_s = time.monotonic()
-            request = pb.HeartbeatRequest(
-                group=self._group,
-                member_id=self.member_id,
-                known_version=self._version,
-                polled_ms_ago=int((now_s - self._polled_s) * 1000),
-                max_wait_ms=int(wait_s * 1000),
-            )
             try:
-                data = self._connection.send(
-                    "GroupService/Heartbeat", request.SerializeToString(), wait_s + _GRACE_S
-                )
-                self._take(parse(data, pb.MemberState))
+                self._beat_once(wait_s)
             except ClientClosedError as error:
                 self._end(error)
             except LogStoreError as error:
                 if not error.retriable or self._is_over():
                     self._end(error if isinstance(error, UnknownMemberError) else _silent(self, error))
                 self._closing.wait(_PAUSE_S)
+
+    def _beat_once(self, wait_s: float) -> None:
+        """Say that the member lives, and take what the broker answers within ``wait_s``."""
+        request = pb.HeartbeatRequest(
+            group=self._group,
+            member_id=self.member_id,
+            known_version=self._version,
+            polled_ms_ago=int((time.monotonic() - self._polled_s) * 1000),
+            max_wait_ms=int(wait_s * 1000),
+        )
+        data = self._connection.send("GroupService/Heartbeat", request.SerializeToString(), wait_s + _GRACE_S)
+        self._take(parse(data, pb.MemberState))
 
     def _is_over(self) -> bool:
         return time.monotonic() - self._heard_s > self._request.session_timeout_ms / 1000
@@ -160,7 +162,14 @@ def _silent(member: RemoteMembership, error: LogStoreError) -> UnknownMemberErro
 
 def _join(group: str, request: JoinRequest) -> pb.JoinGroupRequest:
     message = pb.JoinGroupRequest(group=group)
-    return fill(message, request, group=group, topics=sorted(request.topics))
+    return fill(
+        message,
+        request,
+        group=group,
+        topics=sorted(request.topics),
+        pattern=member_text(request.pattern, "a pattern"),
+        instance_id=member_text(request.instance_id, "an instance_id"),
+    )
 
 
 def _view(state: pb.MemberState) -> MemberView:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from logstore.api.topics import TopicMetadata
+from logstore.arguments import shown
 from logstore.errors import ClientClosedError, LogStoreError, UnknownTopicError
 from rpc.client.connection import Connection
 from rpc.framing import parse
@@ -29,13 +30,12 @@ class Metadata:
         self._watch: threading.Thread | None = None
         self._closing = threading.Event()
 
-    def topics(self) -> Mapping[str, TopicMetadata]:
-        found = self._topics
-        return self.refresh() if found is None else found
-
     def topic(self, name: str) -> TopicMetadata:
         """UnknownTopicError once the broker has said so."""
-        found = self.topics().get(name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            raise UnknownTopicError(f"there is no topic {shown(name)}")
+        known = self._topics
+        found = None if known is None else known.get(name)
         if found is None:
             found = self.refresh().get(name)
         if found is None:

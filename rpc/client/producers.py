@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from logstore.arguments import whole
 from logstore.errors import InvalidArgumentError
+from rpc.client.arguments import known_topic, producer_name
 from rpc.client.connection import Connection
 from rpc.client.leases import LeaseKeeper
 from rpc.pb import common_pb2
@@ -63,7 +65,7 @@ class RemoteNamedLease:
         # A second try would find the name open, by the first.
         opened = connection.call(
             "ProducerService/OpenProducer",
-            pb.OpenProducerRequest(name=name),
+            pb.OpenProducerRequest(name=producer_name(name)),
             pb.OpenProducerResponse,
             again=False,
         )
@@ -95,7 +97,9 @@ class RemoteNamedLease:
 
     def last_sequence(self, topic: str, partition: int) -> int:
         self._check()
-        place = common_pb2.Place(topic=topic, partition=partition)
+        place = common_pb2.Place(
+            topic=known_topic(topic), partition=whole(partition, "partition", high=2**31 - 1)
+        )
         request = pb.GetLastSequenceRequest(lease_id=self._lease_id, place=place)
         return self._connection.call(
             "ProducerService/GetLastSequence", request, pb.GetLastSequenceResponse
@@ -103,7 +107,7 @@ class RemoteNamedLease:
 
     def spread(self, topic: str) -> int:
         self._check()
-        request = pb.GetSpreadRequest(lease_id=self._lease_id, topic=topic)
+        request = pb.GetSpreadRequest(lease_id=self._lease_id, topic=known_topic(topic))
         return self._connection.call("ProducerService/GetSpread", request, pb.GetSpreadResponse).partitions
 
     def release(self) -> None:

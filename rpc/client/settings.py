@@ -15,15 +15,16 @@ class ConnectionSettings:
     """What the client calls itself: for quotas and for the broker's logs."""
     request_timeout_s: float = 30.0
     """How long a call may take, beside what it is asked to wait for; retries are within."""
+    connect_timeout_s: float = 30.0
+    """How long ``connect`` waits for a first answer of a broker."""
     max_message_bytes: int = 17 << 20
     """Largest message in either direction."""
 
     def __post_init__(self) -> None:
         """InvalidArgumentError names the setting."""
-        if not self.request_timeout_s > 0:
-            raise InvalidArgumentError(
-                f"request_timeout_s={self.request_timeout_s!r}", hint="it is more than 0"
-            )
+        for name in ("request_timeout_s", "connect_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgumentError(f"{name}={getattr(self, name)!r}", hint="it is more than 0")
         if self.max_message_bytes < 1 << 16:
             raise InvalidArgumentError(
                 f"max_message_bytes={self.max_message_bytes!r}", hint="it is at least 65536"

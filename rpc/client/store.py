@@ -40,7 +40,7 @@ class RemoteStore(StoreClient):
     """A connection to brokers. Any thread may use it, and a child after ``os.fork()`` connects anew.
 
     ``target``: ``"host:port[,host:port...]"``; settings: see ``ConnectionSettings``. Errors: ``InvalidArgumentError``,
-    ``BrokerUnavailableError`` when none answers within ``request_timeout_s``, ``UnsupportedFeatureError`` from a broker
+    ``BrokerUnavailableError`` when none answers within ``connect_timeout_s``, ``UnsupportedFeatureError`` from a broker
     that is too old.
     """
 
@@ -60,7 +60,13 @@ class RemoteStore(StoreClient):
         request = cluster_pb2.GetClusterRequest(
             client=f"logstore-python {__version__}", required_features=["produce", "fetch"]
         )
-        return self._connection.call("ClusterService/GetCluster", request, cluster_pb2.GetClusterResponse)
+        settings = self._connection.settings
+        return self._connection.call(
+            "ClusterService/GetCluster",
+            request,
+            cluster_pb2.GetClusterResponse,
+            timeout_s=min(settings.connect_timeout_s, settings.request_timeout_s),
+        )
 
     @property
     def backend(self) -> RemoteBackend:

@@ -7,8 +7,10 @@ from collections.abc import Collection, Mapping
 from google.protobuf.message import Message
 
 from logstore.api.groups import MemberIdentity
+from logstore.arguments import whole
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.types import OffsetAndMetadata, TopicPartition
+from rpc.client.arguments import transactional_id as checked_id
 from rpc.client.connection import Connection
 from rpc.client.leases import LeaseKeeper
 from rpc.errors import BrokerTimeoutError, BrokerUnavailableError
@@ -26,7 +28,10 @@ class RemoteTransactionLease:
         self._connection = connection
         self._keeper = keeper
         self.transactional_id = transactional_id
-        request = pb.InitTransactionsRequest(transactional_id=transactional_id, timeout_ms=timeout_ms)
+        request = pb.InitTransactionsRequest(
+            transactional_id=checked_id(transactional_id),
+            timeout_ms=whole(timeout_ms, "transaction_timeout_ms", 1, 2**31 - 1),
+        )
         # Opened twice, the second opening fences the first: it may be tried again.
         opened = connection.call("TransactionService/InitTransactions", request, pb.TransactionLease)
         self._lease_id, self.producer_id, self.epoch = opened.lease_id, opened.producer_id, opened.epoch

@@ -25,6 +25,11 @@ class Blocking:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: call(*args, **kwargs))
 
+    def start(self, call: Callable[[], None]) -> None:
+        """As ``run``, for a call that tells its outcome in its own way, and raises nothing: the loop is not woken up
+        for its end."""
+        self._pool.submit(call)
+
     def close(self) -> None:
         """Wait for the calls under way; those that have not begun are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)

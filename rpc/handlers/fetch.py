@@ -8,9 +8,11 @@ from contextlib import suppress
 
 from logstore.api.records import FetchRequest, FetchResult
 from logstore.types import Isolation, TopicPartition
+from rpc.errors import BrokerUnavailableError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.waits import Waits
 
 
 class FetchHandler:
@@ -21,12 +23,14 @@ class FetchHandler:
         engine: Engine,
         blocking: Blocking,
         authorizer: Authorizer,
+        waits: Waits,
         longest_wait_s: float,
         most_bytes: int,
     ) -> None:
         self._engine = engine
         self._blocking = blocking
         self._authorizer = authorizer
+        self._waits = waits
         self._longest_wait_s = longest_wait_s
         self.most_bytes = most_bytes
 
@@ -58,7 +62,8 @@ class FetchHandler:
         max_bytes: int,
         max_wait_s: float | None,
     ) -> list[FetchResult]:
-        """What is worth an answer, or what there is when the time is over (None: it never is)."""
+        """What is worth an answer, or what there is when the time is over. ``max_wait_s=None``: it never is, but
+        BrokerUnavailableError once the broker stops."""
         loop = asyncio.get_running_loop()
         results, enough = await self._look(requests, isolation, min_bytes, max_bytes)
         if enough or max_wait_s == 0:
@@ -73,10 +78,10 @@ class FetchHandler:
                 results, enough = await self._look(requests, isolation, min_bytes, max_bytes)
                 if enough:
                     return results
-                try:
-                    async with asyncio.timeout_at(deadline_s):
-                        await more.wait()
-                except TimeoutError:
+                left_s = None if deadline_s is None else max(deadline_s - loop.time(), 0.0)
+                if not await self._waits.wait(more.wait(), left_s):
+                    if deadline_s is None:
+                        raise BrokerUnavailableError("the broker stops", unreached=True)
                     return results
             finally:
                 forget()

@@ -15,6 +15,7 @@ from logstore.types import TopicPartition
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.waits import Waits
 
 _LOOK_S: Final = 0.5
 """How often sessions are looked at."""
@@ -44,10 +45,11 @@ class GroupHandler:
     """Of the event loop alone. A member whose heartbeats stop for its session timeout leaves; one that does not poll is
     taken out by the coordinator, as ``polled`` is not passed on."""
 
-    def __init__(self, engine: Engine, blocking: Blocking, authorizer: Authorizer) -> None:
+    def __init__(self, engine: Engine, blocking: Blocking, authorizer: Authorizer, waits: Waits) -> None:
         self._engine = engine
         self._blocking = blocking
         self._authorizer = authorizer
+        self._waits = waits
         self._members: dict[tuple[str, str], RemoteMember] = {}
         self._watching: asyncio.Task[None] | None = None
 
@@ -86,16 +88,15 @@ class GroupHandler:
         loop = asyncio.get_running_loop()
         member = self.find(caller, group, member_id)
         self._hear(member, polled_s_ago)
+        if member.membership.view() is not member.view:  # the word of the change is on its way to the loop
+            await self._refresh(member)
         wait_s = min(max_wait_s, member.request.session_timeout_ms / 3000)
         deadline_s = loop.time() + wait_s
-        while member.version == known_version and loop.time() < deadline_s:
+        while member.version == known_version and loop.time() < deadline_s and not self._waits.over:
             pause_s = deadline_s - loop.time()
             if not member.settled:
                 pause_s = min(pause_s, _SETTLING_S)
-            news = member.news
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await news.wait()
+            await self._waits.wait(member.news.wait(), pause_s)
             if not member.settled and member.version == known_version:
                 await self._refresh(member)
         member.heard_s = loop.time()

@@ -13,6 +13,7 @@ from logstore.errors import LogStoreError
 from rpc.errors import UnknownLeaseError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Caller
+from rpc.handlers.waits import Waits
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,8 @@ class HeldLease:
 class Leases:
     """Of the event loop alone. ``timeout_s``: after how long without a word a lease is released."""
 
-    def __init__(self, blocking: Blocking, timeout_s: float) -> None:
+    def __init__(self, blocking: Blocking, waits: Waits, timeout_s: float) -> None:
+        self._waits = waits
         self._blocking = blocking
         self.timeout_s = timeout_s
         self._held: dict[str, HeldLease] = {}
@@ -79,7 +81,7 @@ class Leases:
                 if (reason := self._hear(caller, lease_id)) is not None
             ]
             left_s = deadline_s - loop.time()
-            if ended or left_s <= 0:
+            if ended or left_s <= 0 or self._waits.over:
                 return ended
             await asyncio.sleep(min(left_s, _LOOK_S))
 

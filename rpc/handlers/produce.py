@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.types import Acks
@@ -36,25 +36,55 @@ class ProduceHandler:
         """Append, and wait until it is decided. ``size``: of the request, bytes. BrokerBusyError,
         AccessDeniedError."""
         with self._budget.hold(caller.connection, size):
-            return await (await self.begin(caller, items, acks, timeout_s))
+            self._authorize(caller, items)
+            loop = asyncio.get_running_loop()
+            decided: asyncio.Future[list[ProduceResult]] = loop.create_future()
+
+            def append() -> None:
+                """The loop is woken up once, by the outcome: under acks=1 that is there as soon as the append ends."""
+                try:
+                    self._engine.start_produce(items, acks, self._wait_s(timeout_s), _teller(loop, decided))
+                except Exception as error:  # noqa: BLE001 - it is raised below, in the loop
+                    loop.call_soon_threadsafe(_fail, decided, error)
+
+            self._blocking.start(append)
+            return await decided
 
     async def begin(
         self, caller: Caller, items: Sequence[ProduceItem], acks: Acks, timeout_s: float
     ) -> Awaitable[list[ProduceResult]]:
         """Append, and return when the batches are written; what is returned waits until they are decided."""
-        for topic in {item.topic for item in items}:
-            self._authorizer.check(caller, Operation.WRITE, Resource.TOPIC, topic)
+        self._authorize(caller, items)
         loop = asyncio.get_running_loop()
         decided: asyncio.Future[list[ProduceResult]] = loop.create_future()
-
-        def tell(results: list[ProduceResult]) -> None:
-            loop.call_soon_threadsafe(_resolve, decided, results)
-
-        wait_s = min(timeout_s, self._longest_wait_s) if timeout_s > 0 else self._longest_wait_s
+        wait_s, tell = self._wait_s(timeout_s), _teller(loop, decided)
         await self._blocking.run(self._engine.start_produce, items, acks, wait_s, tell)
         return decided
+
+    def _authorize(self, caller: Caller, items: Sequence[ProduceItem]) -> None:
+        for topic in {item.topic for item in items}:
+            self._authorizer.check(caller, Operation.WRITE, Resource.TOPIC, topic)
+
+    def _wait_s(self, timeout_s: float) -> float:
+        return min(timeout_s, self._longest_wait_s) if timeout_s > 0 else self._longest_wait_s
+
+
+def _teller(
+    loop: asyncio.AbstractEventLoop, decided: asyncio.Future[list[ProduceResult]]
+) -> Callable[[list[ProduceResult]], None]:
+    """What the engine tells the results to, from any thread."""
+
+    def tell(results: list[ProduceResult]) -> None:
+        loop.call_soon_threadsafe(_resolve, decided, results)
+
+    return tell
 
 
 def _resolve(decided: asyncio.Future[list[ProduceResult]], results: list[ProduceResult]) -> None:
     if not decided.done():  # its caller may be gone
         decided.set_result(results)
+
+
+def _fail(decided: asyncio.Future[list[ProduceResult]], error: Exception) -> None:
+    if not decided.done():
+        decided.set_exception(error)

@@ -18,6 +18,7 @@ from rpc.errors import BrokerBusyError, UnknownOperationError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.waits import Waits
 
 _LOOK_S: Final = 0.25
 _KEPT_S: Final = 3600.0
@@ -44,11 +45,17 @@ class RecordHandler:
     """Of the event loop alone."""
 
     def __init__(
-        self, engine: Engine, blocking: Blocking, authorizer: Authorizer, longest_wait_s: float
+        self,
+        engine: Engine,
+        blocking: Blocking,
+        authorizer: Authorizer,
+        waits: Waits,
+        longest_wait_s: float,
     ) -> None:
         self._engine = engine
         self._blocking = blocking
         self._authorizer = authorizer
+        self._waits = waits
         self._longest_wait_s = longest_wait_s
         self._started: dict[str, StartedWork] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,7 +132,7 @@ class RecordHandler:
         """Once there is news, or the time is over. UnknownOperationError."""
         started = self._find(caller, operation_id)
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(max_wait_s, self._longest_wait_s)):
+            async with self._waits.limit(min(max_wait_s, self._longest_wait_s)):
                 while started.version == known_version and started.ended_s is None:
                     await started.news.wait()
         return started

@@ -11,6 +11,7 @@ from logstore.types import TopicDescription
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.waits import Waits
 
 
 class TopicHandler:
@@ -18,11 +19,18 @@ class TopicHandler:
     one: one timer for all of them."""
 
     def __init__(
-        self, engine: Engine, blocking: Blocking, authorizer: Authorizer, *, look_s: float = 0.5
+        self,
+        engine: Engine,
+        blocking: Blocking,
+        authorizer: Authorizer,
+        waits: Waits,
+        *,
+        look_s: float = 0.5,
     ) -> None:
         self._engine = engine
         self._blocking = blocking
         self._authorizer = authorizer
+        self._waits = waits
         self._look_s = look_s
         self._watching: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -31,8 +39,7 @@ class TopicHandler:
 
     async def metadata(self, caller: Caller, names: Collection[str]) -> tuple[int, list[TopicMetadata]]:
         """The version, and the topics named, or all that the caller may see. UnknownTopicError."""
-        version = await self._blocking.run(self._engine.metadata_version)
-        topics = await self._blocking.run(self._engine.topics)
+        version, topics = await self._blocking.run(self._look)
         if not names:
             return version, [topic for topic in topics.values() if self._may_see(caller, topic.name)]
         found = []
@@ -41,6 +48,10 @@ class TopicHandler:
                 raise UnknownTopicError(f"there is no topic {name!r}")
             found.append(topics[name])
         return version, found
+
+    def _look(self) -> tuple[int, Mapping[str, TopicMetadata]]:
+        """The version first: what changes between the two is then looked for again."""
+        return self._engine.metadata_version(), self._engine.topics()
 
     def _may_see(self, caller: Caller, name: str) -> bool:
         return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, name)
@@ -51,7 +62,7 @@ class TopicHandler:
         """As ``metadata``, once there is a newer version, or the time is over."""
         self._waiting += 1
         try:
-            async with asyncio.timeout(max_wait_s):
+            async with self._waits.limit(max_wait_s):
                 while await self._blocking.run(self._engine.metadata_version) == known_version:
                     if self._watching is None:
                         self._version = known_version

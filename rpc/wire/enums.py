@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.api.records import OffsetSpec
+from logstore.arguments import INT64_MAX, shown, whole
+from logstore.errors import InvalidArgumentError
 from logstore.types import Acks, Isolation
 from rpc.errors import MalformedRequestError
 from rpc.pb import common_pb2, offsets_pb2
@@ -40,6 +42,11 @@ def acks_from_wire(number: common_pb2.Acks) -> Acks:
 
 
 def isolation_to_wire(isolation: Isolation) -> common_pb2.Isolation:
+    """InvalidArgumentError for a word that is none."""
+    if not isinstance(isolation, str) or isolation not in _ISOLATION:
+        raise InvalidArgumentError(
+            f"isolation={shown(isolation)}", hint=f"it is one of {', '.join(_ISOLATION)}"
+        )
     return _ISOLATION[isolation]
 
 
@@ -51,11 +58,11 @@ def isolation_from_wire(number: common_pb2.Isolation) -> Isolation:
 
 
 def set_spec(message: offsets_pb2.ListOffsetsRequest, spec: OffsetSpec) -> None:
-    """Put what is looked for into the request."""
-    if isinstance(spec, int):
-        message.timestamp_ms = spec
-    else:
+    """Put what is looked for into the request. InvalidArgumentError."""
+    if isinstance(spec, str) and spec in _POSITIONS:
         message.position = _POSITIONS[spec]
+    else:
+        message.timestamp_ms = whole(spec, "timestamp_ms", -INT64_MAX)
 
 
 def spec_of(message: offsets_pb2.ListOffsetsRequest) -> OffsetSpec:

@@ -51,7 +51,7 @@ _KINDS: Final = _known()
 
 
 def to_wire(error: LogStoreError) -> pb.Error:
-    """The message; what the error carries that is neither a number nor a text stays behind."""
+    """The message. What the error carries goes along: numbers, pairs of them (as ``name.0`` and ``name.1``), texts."""
     message = pb.Error(
         code=error.code,
         name=type(error).__name__,
@@ -64,22 +64,31 @@ def to_wire(error: LogStoreError) -> pb.Error:
     for name, value in vars(error).items():
         if type(value) is int and -_MAX_NUMBER <= value < _MAX_NUMBER:
             message.numbers[name] = value
+        elif type(value) is tuple:
+            message.numbers.update({f"{name}.{index}": number for index, number in enumerate(value)})
         elif type(value) is str and name not in ("message", "advice"):
             message.texts[name] = value[:_MAX_TEXT]
     return message
 
 
 def from_wire(message: pb.Error) -> LogStoreError:
-    """The error, with the class of its name."""
+    """The error, with the class of its name; what that class does not know of stays behind."""
     kind = _KINDS.get(message.name)
     if kind is None:
         unknown = RemoteRetryError if message.retriable else UnknownRemoteError
         error: LogStoreError = unknown(f"{message.name}: {message.message}", hint=message.hint)
     else:
-        error = kind.__new__(kind)
-        LogStoreError.__init__(error, message.message, hint=message.hint)
-    error.__dict__.update(message.numbers)
-    error.__dict__.update(message.texts)
+        error = kind(message.message, hint=message.hint)
+    carried = vars(error)
+    for name, value in list(carried.items()):
+        if type(value) is tuple:
+            carried[name] = tuple(
+                message.numbers.get(f"{name}.{index}", other) for index, other in enumerate(value)
+            )
+        elif name in message.numbers:
+            carried[name] = message.numbers[name]
+        elif name in message.texts and name not in ("message", "advice"):
+            carried[name] = message.texts[name]
     if isinstance(error, BrokerBusyError):
         error.retry_after_ms = message.retry_after_ms
     return error

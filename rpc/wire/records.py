@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem, ProduceResult
+from logstore.arguments import whole
 from logstore.types import Acks, Isolation
 from rpc.errors import MalformedRequestError
 from rpc.framing import join, split
 from rpc.pb import fetch_pb2, produce_pb2
 from rpc.wire.enums import acks_to_wire, isolation_to_wire
 from rpc.wire.errors import from_wire, to_wire
+
+_MOST_BYTES: Final = 2**31 - 1
 
 # --- produce ---
 
@@ -95,7 +99,7 @@ def fetch_request(
             partition=request.partition,
             offset=request.offset,
             leader_epoch=request.leader_epoch,
-            max_bytes=request.max_bytes,
+            max_bytes=min(whole(request.max_bytes, "max_bytes"), _MOST_BYTES),
             reverse=request.reverse,
         )
     return message

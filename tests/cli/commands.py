@@ -28,6 +28,7 @@ NAMES = {"group": "g", "producer": "p", "topic": "t", "log": "c"}
 """What an argument ``name`` or ``names`` means in each group of commands."""
 TOPIC = {"create": "made", "delete": "d", "get": "c", "erase-key": "c"}  # topics of their own
 MORE = {
+    "broker start": ("--data", "{tmp}/made", "--print-config"),
     "consume": ("-e",),
     "demo": ("--dir", "{tmp}/made"),
     "group seek": ("--to-earliest",),

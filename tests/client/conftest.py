@@ -1,16 +1,22 @@
-"""Every behaviour that does not need a fault is tested over the fake, the embedded store, and replicated partitions."""
+"""Every behaviour that does not need a fault is tested over the fake, the embedded store, replicated partitions, and a
+broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
 import logstore
 from logstore.api.backend import Backend
+from rpc.client.store import RemoteStore
 from tests.client.fake_backend import FakeBackend
 from tests.partition.replicated import ReplicatedPartition
+from tests.rpc.prompt import make_prompt
+from tests.rpc.served import Served
+
+AnyStore: TypeAlias = logstore.LogStore | RemoteStore
 
 
 @pytest.fixture
@@ -21,10 +27,17 @@ def fake() -> FakeBackend:
     return backend
 
 
-@pytest.fixture(params=["fake", "embedded", "replicated"])
-def backend(request: Any, fake: FakeBackend) -> Iterator[Backend]:
+@pytest.fixture(params=["fake", "embedded", "replicated", "remote"])
+def backend(request: Any, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
     if request.param == "fake":
         yield fake
+        return
+    if request.param == "remote":
+        make_prompt(monkeypatch)
+        with Served(":memory:") as served, served.connect() as client:
+            client.create_topic("events", partitions=1)
+            client.create_topic("flights", partitions=4)
+            yield client.backend
         return
     with logstore.open(":memory:") as store:
         if request.param == "replicated":  # behind the same Partition: nothing above can tell
@@ -38,3 +51,15 @@ def backend(request: Any, fake: FakeBackend) -> Iterator[Backend]:
                     held = topic.partition(number)
                     assert isinstance(held, ReplicatedPartition)
                     held.check()
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def empty_store(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnyStore]:
+    """A store without topics, in this process or at a broker."""
+    if request.param == "embedded":
+        with logstore.open(":memory:") as store:
+            yield store
+        return
+    make_prompt(monkeypatch)
+    with Served(":memory:") as served, served.connect() as client:
+        yield client

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from logstore.api.backend import Backend
-from logstore.api.records import FetchRequest
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.format.batch import decode_batches
-from logstore.types import Record
+from logstore.types import Isolation, Record
 
 DEADLINE_S = 20.0
 
@@ -28,6 +28,16 @@ def all_records(backend: Backend, topic: str, partition: int = 0) -> list[Record
             return records
         records += decode_batches(result.batches, topic, partition, start_offset=offset)
         offset = result.next_offset
+
+
+def fetched(
+    backend: Backend, topic: str, partition: int, isolation: Isolation = "read_uncommitted"
+) -> FetchResult:
+    """A partition's first batches, as a fetch gives them."""
+    request = FetchRequest(topic, partition, 0, -1, 1 << 20)
+    (result,) = backend.fetch([request], isolation=isolation, min_bytes=0, max_bytes=1 << 20, max_wait_s=0)
+    assert result.error is None
+    return result
 
 
 def values_of(backend: Backend, topic: str, partition: int = 0) -> list[bytes]:

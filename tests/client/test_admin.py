@@ -84,7 +84,7 @@ def test_a_topic_that_is_there_may_do(admin: Admin) -> None:
 
 def test_internal_topics_show_on_request(backend: Backend, admin: Admin) -> None:
     commit(backend, "g", p0=1)
-    if "__consumer_offsets" not in backend.topics():
+    if "__consumer_offsets" not in backend.topics():  # the fake's groups have no log
         backend.create_topic("__consumer_offsets", 1, {})
     assert admin.list_topics() == ["events", "flights"]
     assert admin.list_topics(internal=True) == ["__consumer_offsets", "events", "flights"]

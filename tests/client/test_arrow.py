@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import logstore
 from logstore.client import arrow
 from logstore.errors import (
     InvalidArgumentError,
@@ -19,39 +17,39 @@ from logstore.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from logstore.store import LogStore
+from logstore.format import arrow as format_arrow
+from tests.client.conftest import AnyStore
 
 T0_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def store() -> Iterator[LogStore]:
-    with logstore.open(":memory:") as store:
-        store.create_topic("t", partitions=3)
-        with store.producer() as producer:
-            for partition in range(3):
-                rows = [
-                    (b"k%d" % number, f"v{partition}{number}é".encode(), [("h", b"1")], T0_MS + 1000 * number)
-                    for number in range(10)
-                ]
-                producer.send_many("t", rows, partition=partition)
-        yield store
+def store(empty_store: AnyStore) -> AnyStore:
+    empty_store.create_topic("t", partitions=3)
+    with empty_store.producer() as producer:
+        for partition in range(3):
+            rows = [
+                (b"k%d" % number, f"v{partition}{number}é".encode(), [("h", b"1")], T0_MS + 1000 * number)
+                for number in range(10)
+            ]
+            producer.send_many("t", rows, partition=partition)
+    return empty_store
 
 
 def places(table: pa.Table) -> list[tuple[int, int]]:
     return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
-def test_all_partitions(store: LogStore) -> None:
+def test_all_partitions(store: AnyStore) -> None:
     table = store.to_arrow("t")
     assert places(table) == [(partition, offset) for partition in range(3) for offset in range(10)]
-    assert table.schema == store.partition("t", 0).to_arrow(0).schema
+    assert table.schema == format_arrow.schema()
     assert table["value"][11].as_py() == "v11é".encode()
     assert table["headers"][0].as_py() == [{"key": "h", "value": b"1"}]
     assert table["timestamp"][3].as_py() == datetime.fromtimestamp(T0_MS / 1000 + 3, UTC)
 
 
-def test_decoded(store: LogStore) -> None:
+def test_decoded(store: AnyStore) -> None:
     table = store.to_arrow("t", decode={"key": "utf8", "value": "utf8", "timestamp": "ms"}, headers=False)
     assert table["key"].type == table["value"].type == pa.string()
     assert (table["key"][12].as_py(), table["value"][12].as_py()) == ("k2", "v12é")
@@ -60,7 +58,7 @@ def test_decoded(store: LogStore) -> None:
     assert store.to_arrow("t", decode={"value": "binary"}) == store.to_arrow("t")
 
 
-def test_some_partitions_from_a_time(store: LogStore) -> None:
+def test_some_partitions_from_a_time(store: AnyStore) -> None:
     since = datetime.fromtimestamp(T0_MS / 1000 + 7, UTC)
     assert places(store.to_arrow("t", partitions=[2, 0, 2], start=since)) == [
         (partition, offset) for partition in (2, 0) for offset in (7, 8, 9)
@@ -69,7 +67,7 @@ def test_some_partitions_from_a_time(store: LogStore) -> None:
     assert store.to_arrow("t", start=late).num_rows == 0
 
 
-def test_batches_come_one_fetch_at_a_time(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_come_one_fetch_at_a_time(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.producer(batch_bytes=2000) as producer:
         producer.send_many("t", [(None, bytes(1000))] * 40, partition=1)
     monkeypatch.setattr(arrow, "FETCH_BYTES", 4000)
@@ -85,7 +83,7 @@ def test_batches_come_one_fetch_at_a_time(store: LogStore, monkeypatch: pytest.M
     assert pa.Table.from_batches(found).num_rows == 50
 
 
-def test_committed_records_only(store: LogStore) -> None:
+def test_committed_records_only(store: AnyStore) -> None:
     with store.producer(transactional_id="x") as producer:
         tx = producer.begin()
         tx.send("t", b"gone", partition=0).result(timeout_s=5)
@@ -94,7 +92,7 @@ def test_committed_records_only(store: LogStore) -> None:
     assert b"gone" in store.to_arrow("t", isolation="read_uncommitted")["value"].to_pylist()
 
 
-def test_bytes_that_are_no_text_are_named(store: LogStore) -> None:
+def test_bytes_that_are_no_text_are_named(store: AnyStore) -> None:
     with store.producer() as producer:
         producer.send_many("t", [(b"k", b"good"), (b"k", None), (b"k", b"\xff")], partition=1)
     with pytest.raises(PoisonRecordError, match="the value at t-1 offset 12 is not UTF-8") as caught:
@@ -103,7 +101,7 @@ def test_bytes_that_are_no_text_are_named(store: LogStore) -> None:
     assert store.to_arrow("t", decode={"key": "utf8"})["value"].null_count == 1
 
 
-def test_what_is_refused_is_refused_at_once(store: LogStore) -> None:
+def test_what_is_refused_is_refused_at_once(store: AnyStore) -> None:
     refused: list[tuple[type[Exception], dict[str, Any]]] = [
         (InvalidArgumentError, {"decode": {"value": "utf-8"}}),
         (InvalidArgumentError, {"decode": {"offset": "ms"}}),
@@ -121,7 +119,7 @@ def test_what_is_refused_is_refused_at_once(store: LogStore) -> None:
 
 
 @pytest.mark.parametrize("mode", [{}, {"max_memory_bytes": 1 << 20}])
-def test_a_table(store: LogStore, mode: dict[str, Any]) -> None:
+def test_a_table(store: AnyStore, mode: dict[str, Any]) -> None:
     store.create_topic("c", partitions=2, config={"cleanup.policy": "compact"})
     with store.producer() as producer:
         rows: list[tuple[bytes, bytes | None]] = [(b"k%d" % number, b"%d" % number) for number in range(20)]
@@ -147,16 +145,14 @@ def test_a_table(store: LogStore, mode: dict[str, Any]) -> None:
             table.to_arrow(decode={"timestamp": "ms"})  # type: ignore[typeddict-unknown-key]
 
 
-def test_an_empty_table_and_topic(store: LogStore) -> None:
+def test_an_empty_table_and_topic(store: AnyStore) -> None:
     store.create_topic("c", config={"cleanup.policy": "compact"})
     with store.table("c") as table:
         assert table.to_arrow().num_rows == 0
     assert store.to_arrow("c", decode={"value": "utf8"}).schema.field("value").type == pa.string()
 
 
-def test_without_pyarrow(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    from logstore.format import arrow as format_arrow
-
+def test_without_pyarrow(store: AnyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     format_arrow.schema.cache_clear()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"logstore-engine\[arrow\]"):

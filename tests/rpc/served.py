@@ -30,9 +30,9 @@ def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
 
 
 class Served:
-    """``store``: what is served, for a look behind the broker's back."""
+    """``root``: a directory, or ``":memory:"``. ``store``: what is served, for a look behind the broker's back."""
 
-    def __init__(self, root: Path, **settings: Any) -> None:
+    def __init__(self, root: Path | str, **settings: Any) -> None:
         self.store = logstore.open(root)
         given = BrokerSettings(data=str(root), listen="127.0.0.1:0", **settings)
         self.broker = Broker(self.store.backend, given, cluster_id="tests", version="0")
@@ -48,3 +48,9 @@ class Served:
     def close(self) -> None:
         wait(self.broker.stop(0.5))
         self.store.close()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,4 +1,4 @@
-"""Every I/O call of the workload fails in every way, once and for ever."""
+"""I/O calls of the workload fail in every way, once and for ever: a quarter of them here, all in CI's own step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.sim.faults import KINDS, cases, run_cases, trace_of_workload
 CHUNKS = 25  # shares no factor with the eight ways to fail: every chunk has them all
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", range(0, CHUNKS, 4))
 def test_faults(chunk: int) -> None:
     chosen = list(cases())[chunk::CHUNKS]
     counts = run_cases(chosen)

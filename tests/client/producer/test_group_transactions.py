@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from logstore.client.consumer.consumer import Consumer
 from logstore.errors import StaleGenerationError
-from logstore.store import LogStore
 from logstore.types import Record
+from tests.client.conftest import AnyStore
 
 
 @pytest.fixture
-def store() -> Iterator[LogStore]:
-    with LogStore(":memory:") as opened:
-        opened.create_topic("in", partitions=4)
-        opened.create_topic("out")
-        with opened.producer() as producer:
-            for number in range(20):
-                producer.send("in", b"%d" % number, partition=number % 4)
-        yield opened
+def store(empty_store: AnyStore) -> AnyStore:
+    empty_store.create_topic("in", partitions=4)
+    empty_store.create_topic("out")
+    with empty_store.producer() as producer:
+        for number in range(20):
+            producer.send("in", b"%d" % number, partition=number % 4)
+    return empty_store
 
 
 def drain(consumer: Consumer[Any, Any]) -> list[Record]:
@@ -31,7 +29,7 @@ def drain(consumer: Consumer[Any, Any]) -> list[Record]:
     return records
 
 
-def copied(store: LogStore) -> list[bytes]:
+def copied(store: AnyStore) -> list[bytes]:
     with store.consumer("out", until_end=True) as reader:
         return sorted(record.value for records in reader.batches() for record in records)
 
@@ -40,7 +38,7 @@ EXPECTED = sorted(b"%d" % number for number in range(20))
 
 
 def test_a_partition_that_goes_before_its_offset_was_sent_keeps_the_transaction_from_counting(
-    store: LogStore,
+    store: AnyStore,
 ) -> None:
     with (
         store.consumer("in", group="g") as first,
@@ -65,7 +63,7 @@ def test_a_partition_that_goes_before_its_offset_was_sent_keeps_the_transaction_
     assert copied(store) == EXPECTED
 
 
-def test_offsets_sent_as_a_partition_goes_count(store: LogStore) -> None:
+def test_offsets_sent_as_a_partition_goes_count(store: AnyStore) -> None:
     sent = 0
 
     def send(_: object) -> None:

@@ -30,35 +30,34 @@ from logstore.errors import (
     UnknownPartitionError,
 )
 from logstore.format.batch import HEADER_SIZE, encode_batch, iter_headers, pack_batch, read_header
-from logstore.store import LogStore
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
+from tests.client.conftest import AnyStore
+from tests.client.records import fetched, until
 
 
 @pytest.fixture
-def store() -> Iterator[LogStore]:
-    with LogStore(":memory:") as opened:
-        opened.create_topic("in", partitions=2)
-        opened.create_topic("out", partitions=3)
-        yield opened
+def store(empty_store: AnyStore) -> AnyStore:
+    empty_store.create_topic("in", partitions=2)
+    empty_store.create_topic("out", partitions=3)
+    return empty_store
 
 
 @pytest.fixture
-def producer(store: LogStore) -> Iterator[Producer[Any, Any]]:
+def producer(store: AnyStore) -> Iterator[Producer[Any, Any]]:
     with store.producer(transactional_id="copy") as made:
         yield made
 
 
-def values(store: LogStore, topic: str = "out", isolation: Any = "read_committed") -> list[bytes]:
+def values(store: AnyStore, topic: str = "out", isolation: Any = "read_committed") -> list[bytes]:
     with store.consumer(topic, isolation=isolation, until_end=True) as consumer:
         return sorted(record.value for records in consumer.batches() for record in records)
 
 
-def headers(store: LogStore, topic: str, partition: int) -> list[Any]:
-    fetched = store.partition(topic, partition).fetch(0, 1 << 20, "read_uncommitted", -1)
-    return [header for _, header in iter_headers(fetched.data)]
+def headers(store: AnyStore, topic: str, partition: int) -> list[Any]:
+    return [header for _, header in iter_headers(fetched(store.backend, topic, partition).batches)]
 
 
-def fill(store: LogStore, count: int = 10) -> None:
+def fill(store: AnyStore, count: int = 10) -> None:
     with store.producer() as plain:
         for number in range(count):
             plain.send("in", b"%d" % number, partition=number % 2)
@@ -68,7 +67,7 @@ def fill(store: LogStore, count: int = 10) -> None:
 
 
 def test_a_block_that_ends_well_commits_all_partitions_at_once(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     with producer.transaction() as tx:
         for partition in range(3):
@@ -83,7 +82,7 @@ def test_a_block_that_ends_well_commits_all_partitions_at_once(
 
 
 def test_a_block_that_raises_aborts_and_the_error_goes_on(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     waiting = []
 
@@ -104,7 +103,7 @@ def test_a_block_that_raises_aborts_and_the_error_goes_on(
 
 
 def test_sequences_begin_again_and_the_epoch_goes_up_with_each_transaction(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     for _ in range(3):
         with producer.transaction() as tx:
@@ -116,7 +115,7 @@ def test_sequences_begin_again_and_the_epoch_goes_up_with_each_transaction(
     assert epochs == [epochs[0], epochs[0], epochs[0] + 1, epochs[0] + 1, epochs[0] + 2, epochs[0] + 2]
 
 
-def test_an_empty_transaction_is_nothing(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_an_empty_transaction_is_nothing(store: AnyStore, producer: Producer[Any, Any]) -> None:
     for _ in range(3):
         with producer.transaction():
             pass
@@ -125,7 +124,7 @@ def test_an_empty_transaction_is_nothing(store: LogStore, producer: Producer[Any
     assert [summary.state for summary in store.backend.list_transactions()] == ["EMPTY"]
 
 
-def test_begin_and_commit_without_a_block(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_begin_and_commit_without_a_block(store: AnyStore, producer: Producer[Any, Any]) -> None:
     tx = producer.begin()
     producer.send_many("out", [(None, b"%d" % number) for number in range(500)])
     tx.send("out", b"x")
@@ -137,7 +136,7 @@ def test_begin_and_commit_without_a_block(store: LogStore, producer: Producer[An
     assert len(values(store)) == 501
 
 
-def test_many_threads_share_a_transaction(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_many_threads_share_a_transaction(store: AnyStore, producer: Producer[Any, Any]) -> None:
     with producer.transaction() as tx:
         threads = [
             threading.Thread(
@@ -156,7 +155,7 @@ def test_many_threads_share_a_transaction(store: LogStore, producer: Producer[An
 
 
 def test_calls_out_of_turn_are_refused_and_change_nothing(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     outside = (
         lambda: producer.send("out", b"x"),
@@ -186,7 +185,7 @@ def test_calls_out_of_turn_are_refused_and_change_nothing(
 
 
 def test_a_transaction_ended_in_its_block_is_not_ended_again(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     with producer.transaction() as tx:
         tx.send("out", b"kept")
@@ -206,7 +205,7 @@ def test_a_transaction_ended_in_its_block_is_not_ended_again(
     assert values(store) == [b"kept", b"kept, too"]
 
 
-def test_settings_that_do_not_go_together(store: LogStore) -> None:
+def test_settings_that_do_not_go_together(store: AnyStore) -> None:
     wrong: list[dict[str, Any]] = [
         {"acks": 1},
         {"idempotence": False},
@@ -228,7 +227,7 @@ def test_settings_that_do_not_go_together(store: LogStore) -> None:
                 call()
 
 
-def test_a_closed_producer_has_aborted_what_was_open(store: LogStore) -> None:
+def test_a_closed_producer_has_aborted_what_was_open(store: AnyStore) -> None:
     made = store.producer(transactional_id="t")
     tx = made.begin()
     tx.send("out", b"x").result()
@@ -243,7 +242,7 @@ def test_a_closed_producer_has_aborted_what_was_open(store: LogStore) -> None:
     assert values(store) == [b"z"]
 
 
-def test_a_producer_that_nobody_closed_lets_go_of_its_id(store: LogStore) -> None:
+def test_a_producer_that_nobody_closed_lets_go_of_its_id(store: AnyStore) -> None:
     made = store.producer(transactional_id="t")
     tx = made.begin()
     tx.send("out", b"x").result()
@@ -255,8 +254,11 @@ def test_a_producer_that_nobody_closed_lets_go_of_its_id(store: LogStore) -> Non
 
 
 @pytest.mark.parametrize("decided", [False, True])
+@pytest.mark.parametrize(
+    "empty_store", ["embedded"], indirect=True
+)  # interrupted between the engine's two steps
 def test_a_commit_that_was_interrupted_is_asked_for_and_never_aborted(
-    store: LogStore, producer: Producer[Any, Any], monkeypatch: pytest.MonkeyPatch, decided: bool
+    store: AnyStore, producer: Producer[Any, Any], monkeypatch: pytest.MonkeyPatch, decided: bool
 ) -> None:
     lease: Any = producer._transactions.lease  # type: ignore[union-attr]
 
@@ -280,11 +282,10 @@ def test_a_commit_that_was_interrupted_is_asked_for_and_never_aborted(
     assert values(store) == [b"a", b"b"]
 
 
-def test_closing_the_store_aborts_too() -> None:
-    with LogStore(":memory:") as store:
-        store.create_topic("out")
-        tx = store.producer(transactional_id="t").begin()
-        tx.send("out", b"x").result()
+def test_closing_the_store_aborts_too(store: AnyStore) -> None:
+    tx = store.producer(transactional_id="t").begin()
+    tx.send("out", b"x").result()
+    store.close()
 
 
 # --- deliveries that fail ---
@@ -307,7 +308,7 @@ class Refusing:
         return self.inner.produce(items, acks, timeout_s)
 
 
-def test_a_failed_delivery_keeps_the_transaction_from_being_committed(store: LogStore) -> None:
+def test_a_failed_delivery_keeps_the_transaction_from_being_committed(store: AnyStore) -> None:
     backend = Refusing(store.backend)
     with Producer(backend, transactional_id="t") as made:
 
@@ -335,7 +336,7 @@ def test_a_failed_delivery_keeps_the_transaction_from_being_committed(store: Log
     assert values(store) == [b"good"]
 
 
-def test_a_retry_keeps_its_sequence_and_is_in_once(store: LogStore) -> None:
+def test_a_retry_keeps_its_sequence_and_is_in_once(store: AnyStore) -> None:
     backend = Refusing(store.backend)
     with Producer(backend, transactional_id="t") as made, made.transaction() as tx:
         backend.errors = [DiskFullError("full"), DiskFullError("still")]
@@ -344,7 +345,7 @@ def test_a_retry_keeps_its_sequence_and_is_in_once(store: LogStore) -> None:
     assert made.metrics()["retries_total"] == 2
 
 
-def test_a_delivery_of_unknown_outcome_is_aborted_with_the_rest(store: LogStore) -> None:
+def test_a_delivery_of_unknown_outcome_is_aborted_with_the_rest(store: AnyStore) -> None:
     backend = Refusing(store.backend)
     with Producer(backend, transactional_id="t") as made:
 
@@ -374,7 +375,7 @@ def copy_once(consumer: Consumer[Any, Any], producer: Producer[Any, Any], fail: 
         return len(records)
 
 
-def test_offsets_and_records_count_together(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_offsets_and_records_count_together(store: AnyStore, producer: Producer[Any, Any]) -> None:
     fill(store)
     with store.consumer("in", group="g") as consumer:
         done, turns = 0, 0
@@ -391,7 +392,7 @@ def test_offsets_and_records_count_together(store: LogStore, producer: Producer[
     assert values(store) == sorted(b"%d" % number for number in range(10))
 
 
-def test_pending_offsets_are_not_committed_ones(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_pending_offsets_are_not_committed_ones(store: AnyStore, producer: Producer[Any, Any]) -> None:
     place = TopicPartition("in", 0)
     fill(store)
     with producer.transaction() as tx:
@@ -405,7 +406,7 @@ def test_pending_offsets_are_not_committed_ones(store: LogStore, producer: Produ
     assert store.committed_offsets("g")[place].offset == 4
 
 
-def test_offsets_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_offsets_that_cannot_be(store: AnyStore, producer: Producer[Any, Any]) -> None:
     fill(store)
     with store.consumer("in") as groupless:
         with pytest.raises(InvalidArgumentError, match="group"):
@@ -420,7 +421,7 @@ def test_offsets_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -
     assert values(store) == [b"still fine"]
 
 
-def test_a_counter_counts_with_its_transaction(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_a_counter_counts_with_its_transaction(store: AnyStore, producer: Producer[Any, Any]) -> None:
     """A number of the caller's, which is no position in any log: no end that it could pass, no lag."""
     counter = TopicPartition(COUNTER_TOPIC, 0)
     with producer.transaction() as tx:
@@ -439,7 +440,7 @@ def test_a_counter_counts_with_its_transaction(store: LogStore, producer: Produc
 
 
 def test_a_rewind_without_a_commit_goes_back_to_the_start(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     fill(store)
     with store.consumer("in", group="g") as consumer:
@@ -458,7 +459,7 @@ def test_a_rewind_without_a_commit_goes_back_to_the_start(
 # --- who has the id ---
 
 
-def test_a_newer_producer_fences_the_older(store: LogStore) -> None:
+def test_a_newer_producer_fences_the_older(store: AnyStore) -> None:
     older = store.producer(transactional_id="t")
     tx = older.begin()
     tx.send("out", b"old").result()
@@ -477,7 +478,7 @@ def test_a_newer_producer_fences_the_older(store: LogStore) -> None:
     assert values(store) == [b"new"]
 
 
-def test_a_zombie_in_a_block_says_so(store: LogStore) -> None:
+def test_a_zombie_in_a_block_says_so(store: AnyStore) -> None:
     older = store.producer(transactional_id="t")
 
     def block() -> None:
@@ -494,7 +495,7 @@ def test_a_zombie_in_a_block_says_so(store: LogStore) -> None:
 # --- ready batches ---
 
 
-def test_batches_are_taken_over_as_they_are(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_batches_are_taken_over_as_they_are(store: AnyStore, producer: Producer[Any, Any]) -> None:
     rows = [(b"k", b"%d" % number, [("h", b"v")]) for number in range(100)]
     zipped = encode_batch(
         rows, now_ms=1_700_000_000_000, codec="gzip", producer_id=9, producer_epoch=1, base_sequence=7
@@ -509,31 +510,31 @@ def test_batches_are_taken_over_as_they_are(store: LogStore, producer: Producer[
     assert (second.base_sequence, third.base_sequence, marker.is_control) == (100, 101, True)
     assert first.is_transactional
     assert first.producer_id == third.producer_id != 9
-    read = list(store.partition("out", 1).records(0))
+    with store.consumer([("out", 1)], until_end=True) as consumer:
+        read = list(consumer)
     assert [record.value for record in read[:100]] == [row[1] for row in rows]
     assert read[0].headers == (("h", b"v"),)
     assert read[0].timestamp_ms == 1_700_000_000_000
 
 
 def test_what_a_fetch_gave_is_sent_on_without_its_markers(
-    store: LogStore, producer: Producer[Any, Any]
+    store: AnyStore, producer: Producer[Any, Any]
 ) -> None:
     with producer.transaction() as tx:
         tx.send("in", b"a", partition=0)
-    fetched = store.partition("in", 0).fetch(0, 1 << 20, "read_committed", -1)
+    found = fetched(store.backend, "in", 0, "read_committed").batches
     with producer.transaction() as tx:
-        tx.send_batch("out", 0, fetched.data)
+        tx.send_batch("out", 0, found)
     assert values(store) == [b"a"]
     with store.producer() as plain:
-        assert len(plain.send_batch("out", 2, fetched.data)) == 1
+        assert len(plain.send_batch("out", 2, found)) == 1
     with store.producer(acks=1) as weak:
-        weak.send_batch("out", 2, fetched.data)
-    store.partition("out", 2).flush()
-    assert values(store) == [b"a"] * 3
+        weak.send_batch("out", 2, found)
+    until(lambda: values(store) == [b"a"] * 3, "what was not waited for is shown")
     assert [header.producer_id < 0 for header in headers(store, "out", 2)] == [False, True]
 
 
-def test_batches_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -> None:
+def test_batches_that_cannot_be(store: AnyStore, producer: Producer[Any, Any]) -> None:
     good = encode_batch([(None, b"x")], now_ms=1)
     bad = bytearray(good)
     bad[-1] ^= 1
@@ -565,7 +566,7 @@ def test_batches_that_cannot_be(store: LogStore, producer: Producer[Any, Any]) -
         named.send_batch("out", 0, good)
 
 
-def test_many_batches_pass_a_small_buffer(store: LogStore) -> None:
+def test_many_batches_pass_a_small_buffer(store: AnyStore) -> None:
     batch = encode_batch([(None, b"." * 1000)] * 20, now_ms=1_700_000_000_000)
     with store.producer(transactional_id="t", buffer_bytes=70_000) as made, made.transaction() as tx:
         assert len(tx.send_batch("out", 0, batch * 50)) == 1000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,8 @@ from logstore.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from logstore.format.batch import encode_batch
 from logstore.seams.clock import ManualClock
-from logstore.store import LogStore
+from tests.client.conftest import AnyStore
 from tests.client.fake_backend import FakeBackend
 
 COMPACT = {"cleanup.policy": "compact"}
@@ -39,10 +37,9 @@ MODES: list[dict[str, Any]] = [{}, {"max_memory_bytes": 1 << 20}]
 
 
 @pytest.fixture
-def store() -> Iterator[LogStore]:
-    with logstore.open(":memory:") as store:
-        store.create_topic("t", config=COMPACT)
-        yield store
+def store(empty_store: AnyStore) -> AnyStore:
+    empty_store.create_topic("t", config=COMPACT)
+    return empty_store
 
 
 def put(backend: Backend, *rows: tuple[bytes, bytes | None], topic: str = "t", **settings: Any) -> None:
@@ -73,12 +70,11 @@ def test_latest_values_over_all_partitions(backend: Backend, mode: dict[str, Any
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_view_stays_as_it_was(store: LogStore, mode: dict[str, Any]) -> None:
-    log = store.partition("t", 0)
-    log.append([(b"a", b"1"), (b"b", b"2")])
-    with store.topic("t").table(**mode) as table:
+def test_a_view_stays_as_it_was(store: AnyStore, mode: dict[str, Any]) -> None:
+    put(store.backend, (b"a", b"1"), (b"b", b"2"))
+    with store.table("t", **mode) as table:
         view = table.frozen()
-        log.append([(b"a", None), (b"c", b"3")])
+        put(store.backend, (b"a", None), (b"c", b"3"))
         assert (dict(view.items()), len(view), list(view), b"c" in view) == (
             {b"a": b"1", b"b": b"2"},
             2,
@@ -89,10 +85,10 @@ def test_a_view_stays_as_it_was(store: LogStore, mode: dict[str, Any]) -> None:
         assert table == {b"b": b"2", b"c": b"3"}
 
 
-def test_values_are_made_by_the_deserializer(store: LogStore) -> None:
-    store.partition("t", 0).append([(b"a", b'{"n": 1}'), (b"b", b"no json")])
+def test_values_are_made_by_the_deserializer(store: AnyStore) -> None:
+    put(store.backend, (b"a", b'{"n": 1}'), (b"b", b"no json"))
     for mode in MODES:
-        with store.topic("t").table(value_deserializer=json.loads, **mode) as table:
+        with store.table("t", value_deserializer=json.loads, **mode) as table:
             assert table[b"a"] == {"n": 1}
             for read in (lambda table=table: table[b"b"], lambda table=table: list(table.values())):
                 with pytest.raises(PoisonRecordError) as caught:
@@ -121,24 +117,21 @@ def test_a_key_in_several_partitions_counts_where_the_partitioner_looks(backend:
         assert len(table) == 20
 
 
-def test_open_and_aborted_transactions_show_nothing(store: LogStore) -> None:
-    log = store.partition("t", 0)
-    batch = encode_batch(
-        [(b"a", b"1")], now_ms=5, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
-    )
-    log.append_batch(batch)
+def test_open_and_aborted_transactions_show_nothing(store: AnyStore) -> None:
     with (
-        store.topic("t").table() as table,
-        store.topic("t").table(isolation="read_uncommitted") as all_of_it,
+        store.producer(transactional_id="x") as producer,
+        store.table("t") as table,
+        store.table("t", isolation="read_uncommitted") as all_of_it,
     ):
+        producer.begin().send("t", b"1", key=b"a").result()
         assert (dict(table), dict(all_of_it)) == ({}, {b"a": b"1"})
         with pytest.raises(
             DeliveryTimeoutError, match="partition 0 up to offset 0: 0 did not come within 0 s"
         ):
             table.wait_for(0, 0, timeout_s=0)
-        log.end_transaction(1, 0, commit=False)
+        producer.abort()
         assert dict(table) == {}
-        log.append([(b"b", b"2")])
+        put(store.backend, (b"b", b"2"))
         assert (dict(table), dict(all_of_it)) == ({b"b": b"2"}, {b"a": b"1", b"b": b"2"})
 
 
@@ -240,10 +233,9 @@ def test_what_retention_took_leaves_the_table(backend: Backend, mode: dict[str, 
         assert dict(table) == {b"d": b"1"}
 
 
-def test_an_erased_key(store: LogStore) -> None:
-    log = store.partition("t", 0)
-    log.append([(b"a", b"1"), (b"b", b"2")])
-    with store.topic("t").table() as kept, store.topic("t").table(max_memory_bytes=1000) as lean:
+def test_an_erased_key(store: AnyStore) -> None:
+    put(store.backend, (b"a", b"1"), (b"b", b"2"))
+    with store.table("t") as kept, store.table("t", max_memory_bytes=1000) as lean:
         view = lean.frozen()
         store.admin.erase_keys("t", [b"a"])
         assert dict(lean.items()) == {b"b": b"2"}
@@ -260,12 +252,11 @@ def test_an_erased_key(store: LogStore) -> None:
 # --- former states ---
 
 
-def test_states_of_offsets_and_times(store: LogStore) -> None:
-    log = store.partition("t", 0)
+def test_states_of_offsets_and_times(store: AnyStore) -> None:
     rows: list[Any] = [(b"a", b"1", None, 10_000), (b"b", b"2", None, 20_000), (b"a", None, None, 30_013)]
-    log.append(rows)
+    put(store.backend, *rows)
     for mode in MODES:
-        with store.topic("t").table(**mode) as table:
+        with store.table("t", **mode) as table:
             states: list[dict[bytes, bytes]] = [{}, {b"a": b"1"}, {b"a": b"1", b"b": b"2"}, {b"b": b"2"}]
             assert [dict(table.as_of(offset).items()) for offset in range(4)] == states
             moments = [datetime.fromtimestamp(second, UTC) for second in (9, 10, 30.012, 30.013, 99)]
@@ -276,12 +267,11 @@ def test_states_of_offsets_and_times(store: LogStore) -> None:
                 table.as_of(4)
 
 
-def test_what_is_compacted_away_is_told_with_how_far_back_is_exact(store: LogStore) -> None:
-    log = store.partition("t", 0)
-    log.append([(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
+def test_what_is_compacted_away_is_told_with_how_far_back_is_exact(store: AnyStore) -> None:
+    put(store.backend, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     store.admin.compact("t", roll=True)
-    log.append([(b"b", b"3")])
-    with store.topic("t").table() as table:
+    put(store.backend, (b"b", b"3"))
+    with store.table("t") as table:
         with pytest.raises(
             CompactedAwayError, match="states of this partition are exact from offset 3 on"
         ) as told:
@@ -324,8 +314,7 @@ def test_a_topic_that_does_not_compact(backend: Backend) -> None:
             assert (dict(table.items()), len(table)) == ({b"a": b"2", b"b": b"3"}, 2)
 
 
-def test_wrong_arguments(store: LogStore) -> None:
-    topic = store.topic("t")
+def test_wrong_arguments(store: AnyStore) -> None:
     for settings in (
         {"isolation": "none"},
         {"max_memory_bytes": 0},
@@ -335,8 +324,8 @@ def test_wrong_arguments(store: LogStore) -> None:
         {"snapshot": ""},
     ):
         with pytest.raises(InvalidArgumentError, match=next(iter(settings))):
-            topic.table(**settings)
-    with topic.table() as table:
+            store.table("t", **settings)
+    with store.table("t") as table:
         for when in (
             True,
             "x",

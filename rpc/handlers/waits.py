@@ -1,0 +1,42 @@
+"""``Waits``: how long callers wait for news: each its own time, and no longer once the broker stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+
+
+class Waits:
+    """Of the event loop alone. ``over``: the broker stops, and what is asked now is answered with what there is."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._under_way: set[asyncio.Timeout] = set()
+
+    @asynccontextmanager
+    async def limit(self, wait_s: float | None) -> AsyncIterator[None]:
+        """TimeoutError when the time is over (None: it never is), or the broker stops."""
+        async with asyncio.timeout(0 if self.over else wait_s) as timeout:
+            self._under_way.add(timeout)
+            try:
+                yield
+            finally:
+                self._under_way.discard(timeout)
+
+    async def wait(self, news: Awaitable[object], wait_s: float | None) -> bool:
+        """Whether ``news`` came in time."""
+        try:
+            async with self.limit(wait_s):
+                await news
+        except TimeoutError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """The broker stops: every wait is over."""
+        self.over = True
+        now_s = asyncio.get_running_loop().time()
+        for timeout in self._under_way:
+            if not timeout.expired():
+                timeout.reschedule(now_s)

@@ -1,0 +1,80 @@
+"""``BrokerProcess``: a store of this process, owned and served until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import logstore
+from logstore.cli.failures import EXIT_INTERRUPTED
+from rpc.broker import Broker
+from rpc.settings import BrokerSettings
+from rpc.supervisor import notify
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS: Final = {signal.SIGTERM: 0, signal.SIGINT: EXIT_INTERRUPTED}
+
+
+class BrokerProcess:
+    """``say``: told the address once calls are served. ``store_settings``: more of ``logstore.open``.
+
+    The first SIGTERM or SIGINT ends it in order, the second at once, as a kill does.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, say: Callable[[str], None], store_settings: dict[str, Any]
+    ) -> None:
+        self._settings = settings
+        self._say = say
+        self._store_settings = store_settings
+        self._exit_code = 0
+
+    def run(self) -> int:
+        """Serve until a signal; the exit code. Of the main thread. Errors: those of ``logstore.open``,
+        TopicLockedError (other processes write), BrokerConfigError (the address cannot be listened on)."""
+        signal.signal(signal.SIGTERM, _leave)
+        with logstore.open(self._settings.data, **self._store_settings) as store:
+            store.pin_all()
+            asyncio.run(self._serve(store))
+        return self._exit_code
+
+    async def _serve(self, store: logstore.LogStore) -> None:
+        settings = self._settings
+        broker = Broker(store.backend, settings, cluster_id=store.store_id, version=logstore.__version__)
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number, code in _SIGNALS.items():
+            loop.add_signal_handler(number, self._stop, stopping, code)
+        try:
+            port = await broker.start()
+            self._say(_address(settings.address[0], port))
+            notify("READY=1")
+            await stopping.wait()
+            notify("STOPPING=1")
+            logger.info("stopping: calls under way may go on for %g s", settings.drain_s)
+        finally:
+            await broker.stop()
+
+    def _stop(self, stopping: asyncio.Event, exit_code: int) -> None:
+        """The first signal. The next one finds the system's own handling, which no lock or sync can hold up."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        self._exit_code = exit_code
+        stopping.set()
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _leave(signal_number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM before anything is served: what was opened is closed, in order."""
+    del signal_number, frame
+    raise SystemExit(0)
