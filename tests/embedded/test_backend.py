@@ -256,14 +256,14 @@ def test_a_waiting_fetch_is_woken_by_an_append_and_not_by_polling() -> None:
         backend = store.backend
         answers: list[tuple[float, list[bytes]]] = []
         collects = 0
-        collect = backend._collect
+        collect = backend.collect
 
         def counted(*arguments: Any) -> Any:
             nonlocal collects
             collects += 1
             return collect(*arguments)
 
-        backend._collect = counted  # type: ignore[assignment, method-assign]
+        backend.collect = counted  # type: ignore[assignment, method-assign]
 
         def wait() -> None:
             (result,) = fetch(backend, at(0, 1), max_wait_s=PATIENCE_S)
