@@ -50,6 +50,7 @@ class Connection:
         self._channel: grpc.Channel | None = None
         self._pid = 0
         self._calls: dict[str, Any] = {}
+        self._closing = threading.Event()
         self._limits = threading.local()
         self._metadata = ((CLIENT_ID, settings.client_id),)
         self.closed = False
@@ -91,7 +92,8 @@ class Connection:
         )
 
     def close(self) -> None:
-        """End the calls under way. Safe to call again."""
+        """End the calls under way, and the pauses between their tries. Safe to call again."""
+        self._closing.set()
         with self._lock:
             self.closed = True
             channel, self._channel = self._channel, None
@@ -160,7 +162,7 @@ class Connection:
         pause_s *= random.uniform(0.5, 1.0)
         if self.closed or time.monotonic() + pause_s >= until_s:
             raise error
-        time.sleep(pause_s)
+        self._closing.wait(pause_s)
 
     def error_of(self, error: grpc.RpcError, path: str) -> LogStoreError:
         """The named error of a failed call."""

@@ -44,7 +44,10 @@ class Metadata:
 
     def revision(self) -> int:
         """Goes up whenever ``topics`` may answer differently."""
-        if self._topics is None:
+        watch = self._watch
+        if (
+            watch is None or not watch.is_alive()
+        ):  # also in a forked child, where no thread of its parent lives
             self.refresh()
         return self._revision
 

@@ -43,7 +43,8 @@ class FetchService(Service):
             max_bytes=message.max_bytes,
             max_wait_s=max(message.max_wait_ms, 0) / 1000,
         )
-        # Until it is handed over: what waits in the connection after that is gRPC's, bounded by its window.
+        # Of the copy for the wire alone. What reads hold is bounded by the engine's threads times an answer's limit,
+        # and what waits in the connection by gRPC's window.
         with self._budget.hold(caller.connection, sum(len(result.batches) for result in results)):
             return fetch_response(results, message.correlation_id)
 

@@ -1,0 +1,56 @@
+"""A connection closed amid its tries, and a client whose thread that waits for news is gone, as after a fork."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+from logstore.errors import LogStoreError
+from rpc.client.connection import Connection
+from rpc.client.settings import ConnectionSettings
+from rpc.client.store import RemoteStore
+from rpc.pb import cluster_pb2
+from tests.rpc.served import Served
+
+
+def test_a_close_ends_the_tries_of_other_threads() -> None:
+    with socket.socket() as unused:  # bound without a listener: each try is refused
+        unused.bind(("127.0.0.1", 0))
+        connection = Connection(
+            f"127.0.0.1:{unused.getsockname()[1]}", ConnectionSettings(request_timeout_s=120)
+        )
+        ended: list[LogStoreError] = []
+
+        def ask() -> None:
+            try:
+                connection.call(
+                    "ClusterService/GetCluster",
+                    cluster_pb2.GetClusterRequest(),
+                    cluster_pb2.GetClusterResponse,
+                )
+            except LogStoreError as error:
+                ended.append(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        deadline = time.monotonic() + 30
+        while not connection._calls and time.monotonic() < deadline:
+            asking.join(0.01)
+        connection.close()
+        asking.join(30)
+    assert not asking.is_alive()
+    assert len(ended) == 1
+
+
+def test_a_client_without_its_watching_thread_asks_again(served: Served, client: RemoteStore) -> None:
+    client.create_topic("t")
+    metadata = client.backend._metadata
+    before = metadata.revision()
+    gone = threading.Thread(target=int)
+    gone.start()
+    gone.join()
+    metadata._watch = gone
+    served.store.create_topic("later")
+    assert metadata.revision() > before
+    assert "later" in client.list_topics()
