@@ -18,6 +18,7 @@ from logstore.format.batch import encode_batch
 from logstore.groups.offset_values import OffsetValue, encode_value
 from logstore.groups.offsets import OffsetStore, encode_key
 from logstore.log.append_validation import own_batch
+from logstore.partition.partition import result_of
 from logstore.seams.fs import OsFile
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -115,8 +116,7 @@ def _one_commit(bench: Bench) -> Iterator[Row]:
     with bench.scratch() as folder, logstore.open(folder) as store:
         store.create_topic(ours.TOPIC, PARTITIONS)
         store.commit_offsets("g", places)
-        entry = store._registry.entry(OFFSETS)
-        topic = CoordinatorRuntime(store._context, entry, OffsetStore)
+        topic = _coordinator(store)
         OsFile.sync = lambda _: None  # type: ignore[method-assign, assignment]
         try:
             for _ in range(bench.size(1000, 200)):
@@ -145,11 +145,17 @@ def _load(bench: Bench) -> Iterator[Row]:
             figures = []
             for _ in range(bench.rounds):
                 began = time.perf_counter()
-                topic = CoordinatorRuntime(store._context, store._registry.entry(OFFSETS), OffsetStore)
+                topic = _coordinator(store)
                 topic.look(OffsetStore.groups)
                 figures.append((time.perf_counter() - began) / scale)
             note = f"{records:,} records" + ("" if scale == 1 else ", scaled to a million")
             yield alone(QUESTION, f"load, {case}", figures, unit="s", at_most=MOST_LOAD_S, note=note)
+
+
+def _coordinator(store: Any) -> CoordinatorRuntime[Any]:
+    """One that has replayed nothing yet."""
+    log = store._registry.coordinator_logs.of(store._registry.entry(OFFSETS))
+    return CoordinatorRuntime(store._context, log, OffsetStore)
 
 
 def _fill(store: Any, records: int, batch: int, keys: int) -> None:
@@ -164,8 +170,7 @@ def _fill(store: Any, records: int, batch: int, keys: int) -> None:
             ]
             ready.append(own_batch(encode_batch(rows, now_ms=1_700_000_000_000)))
             if len(ready) == 1000:
-                held.append(ready)
+                result_of(held.append(ready))
                 ready = []
         if ready:
-            held.append(ready)
-        held.sync()
+            result_of(held.append(ready))

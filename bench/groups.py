@@ -36,7 +36,7 @@ def decide_join(machine: GroupCoordinator, number: int, partitions: int) -> Deci
         assignor="sticky",
         session_timeout_ms=45_000,
         max_poll_interval_ms=300_000,
-        slot=number,
+        liveness=number.to_bytes(4, "big"),
         partitions=dict.fromkeys(names, partitions // TOPICS),
         now_ms=NOW_MS,
     )

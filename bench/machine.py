@@ -47,7 +47,7 @@ def describe(folder: str) -> dict[str, str]:
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "file_system": _file_system(folder),
-        "logstore": metadata.version("logstore"),
+        "logstore": metadata.version("logstore-engine"),
         "peers": ", ".join([f"sqlite {sqlite3.sqlite_version}", *versions]),
     }
 

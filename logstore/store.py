@@ -34,14 +34,14 @@ from logstore.log.segments.file_pool import FilePool, default_capacity
 from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
 from logstore.ownership.live import LiveBoard, LiveFile, MemoryLive
-from logstore.ownership.lock import Locks
+from logstore.ownership.lock import CATALOGUE_SLOT, Locks
 from logstore.ownership.lock_view import LockView
 from logstore.ownership.locks import FileLocks, MemoryLocks, refuse_network_file_system
 from logstore.ownership.name_lock import sweep
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
-from logstore.partition.topic_registry import CATALOGUE_SLOT, TopicRegistry
+from logstore.partition.topic_registry import TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import Access, FileSystem, OsFileSystem, access_like
 from logstore.seams.memory_fs import MemoryFileSystem
@@ -140,7 +140,7 @@ class LogStore(StoreClient):
             tails=TailBudget(tail_cache_bytes),
             read_only=mode == "r",
             broker=self._broker,
-            lock_timeout_s=lock_timeout_s,
+            longest_lock_wait_s=lock_timeout_s,
             recovery_threads=_RECOVERY_THREADS if threads else 1,
             committer=Committer(self._clock, threads=threads),
             note_dirty=self._housekeeper.note_dirty,

@@ -51,7 +51,7 @@ class StagingBackend:
 
     def _stage(self, item: ProduceItem) -> ProduceResult:
         try:
-            self._file.append(StagedBatch(item.topic, item.partition, item.batch))
+            self._file.append(StagedBatch(item.topic, item.partition, bytes(item.batch)))
         except LogStoreError as error:
             # Also where a log would be tried again (a full disk): Spark tries the task again, elsewhere or later.
             return ProduceResult(-1, error=StorageError(error.message, hint=error.advice))

@@ -10,6 +10,7 @@ by a cancel handle.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from logstore.api.cancellation import CancelHandle
@@ -86,6 +87,11 @@ class DataPlane(Protocol):
     def init_producer(self, name: str | None) -> ProducerLease:
         """An identity for an idempotent producer. A name is opened by one producer at a time
         (ProducerBusyError names the holder), and its older openings are fenced."""
+        ...
+
+    def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
+        """In the block what the calling thread asks of this backend, its leases included, waits no longer than
+        this, all in all, for what other processes hold: then TopicLockedError. The store's own limit holds, too."""
         ...
 
     def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:

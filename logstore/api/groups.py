@@ -58,7 +58,6 @@ class MemberDescription(NamedTuple):
     revoking: tuple[TopicPartition, ...]
     target: tuple[TopicPartition, ...]
     session_timeout_ms: int
-    slot: int
     left: bool
 
 

@@ -16,7 +16,7 @@ class ProduceItem(NamedTuple):
 
     topic: str
     partition: int
-    batch: bytes
+    batch: Buffer
     header: BatchHeader | None = None
     expected_offset: int | None = None
 

@@ -162,7 +162,7 @@ def _load(entry_point: EntryPoint) -> click.Command:
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="logstore", prog_name="logstore")
+@click.version_option(package_name="logstore-engine", prog_name="logstore")
 @target_options
 def cli() -> None:
     """A partitioned, append-only log in a directory: topics, records, groups, and the files beneath."""

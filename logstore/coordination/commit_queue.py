@@ -12,7 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from logstore.errors import TopicLockedError
+
 Subject = TypeVar("Subject")
+Wait = Callable[[threading.Lock], None]
+"""Takes the lock, which is released once the request leads or was served."""
+
+
+def _until_woken(turn: threading.Lock) -> None:
+    turn.acquire()
 
 
 class Request(Generic[Subject]):
@@ -36,8 +44,8 @@ class Request(Generic[Subject]):
         self._turn = threading.Lock()
         self._turn.acquire()
 
-    def wait(self) -> None:
-        self._turn.acquire()
+    def wait(self, wait: Wait) -> None:
+        wait(self._turn)
 
     def wake(self) -> None:
         self._turn.release()
@@ -51,20 +59,39 @@ class CommitQueue(Generic[Subject]):
         self._waiting: deque[Request[Subject]] = deque()
         self._led = False
 
-    def join(self, request: Request[Subject]) -> bool:
+    def join(self, request: Request[Subject], wait: Wait = _until_woken) -> bool:
         """Wait for its turn. True: the caller leads, and its request is the first in line; it has to ``hand_on``
-        whatever happens. False: the request was served."""
+        whatever happens. False: the request was served. ``wait`` may end with a TopicLockedError, and does for a
+        request that no leader has taken up by then; one that is being served has its outcome soon."""
         with self._lock:
             self._waiting.append(request)
             if not self._led:
                 self._led = request.leads = True
                 return True
         try:
-            request.wait()
+            self._await(request, wait)
+        except TopicLockedError:
+            raise  # it is out of the line
         except BaseException:
             self._leave(request)
             raise
         return request.leads
+
+    def _await(self, request: Request[Subject], wait: Wait) -> None:
+        try:
+            request.wait(wait)
+        except TopicLockedError:
+            if self._left_untouched(request):
+                raise
+            request.wait(_until_woken)
+
+    def _left_untouched(self, request: Request[Subject]) -> bool:
+        """Take it out of the line, unless it leads by now or is being served."""
+        with self._lock:
+            if request.leads or request not in self._waiting:
+                return False
+            self._waiting.remove(request)
+            return True
 
     def _leave(self, request: Request[Subject]) -> None:
         """Its thread was interrupted as it waited."""

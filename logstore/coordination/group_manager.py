@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from logstore.api.groups import validate_group
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.group_member import GroupMember
+from logstore.coordination.liveness import MemberLiveness
+from logstore.coordination.offset_ends import OffsetEnds
 from logstore.coordination.offset_expiry import expire_offsets
+from logstore.coordination.store_view import StoreView
 from logstore.errors import (
     GroupBusyError,
     LogStoreError,
@@ -27,11 +30,6 @@ from logstore.errors import (
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.views import GroupDescription
 from logstore.machine import Decision
-from logstore.ownership.lock import this_process
-from logstore.ownership.member_slots import MemberSlots
-from logstore.ownership.member_watch import MemberWatch
-from logstore.partition.context import StoreContext
-from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -58,26 +56,27 @@ class _News:
 
 class GroupManager:
     """Thread-safe. ``topic(create)``: `__consumer_offsets`, None while there is none; ``partition_counts``: of all
-    topics; ``ends``: of the partitions for which offsets are committed; ``on_member``: somebody joined (the task
-    has work)."""
+    topics; ``ends``: of the partitions for which offsets are committed; ``on_member``: a member joined (the task
+    has work); ``client``: what a member's description says of this process."""
 
     def __init__(
         self,
-        context: StoreContext,
+        store: StoreView,
         topic: Callable[[bool], GroupTopic | None],
         partition_counts: Callable[[], Mapping[str, int]],
-        ends: EndOffsetCache,
+        ends: OffsetEnds,
         on_member: Callable[[], None],
+        liveness: MemberLiveness,
+        client: Callable[[], str],
     ) -> None:
-        self._context = context
+        self._store = store
         self._topic = topic
         self._ends = ends
         self._on_member = on_member
         self.partition_counts = partition_counts
-        self.clock = context.clock
-        self.slots = MemberSlots(context)
-        self.watch = MemberWatch(self.slots)
-        self._watch_guard = threading.Lock()
+        self.clock = store.clock
+        self.liveness = liveness
+        self._client = client
         self._guard = threading.Lock()  # around members, and around refreshing: an older view never wins
         self._members: dict[str, GroupMember] = {}
         self._news = _News()
@@ -86,36 +85,34 @@ class GroupManager:
 
     def join(self, group: str, request: JoinRequest) -> GroupMember:
         """A new member, with its view. Members of the group that are dead make way first."""
-        context = self._context
-        context.check_writable()
+        self._store.check_writable()
         validate_group(group)
         topic = self._need_topic()
         topic.subscribe(self._news)
         self.expire_dead({group})
         member_id = os.urandom(16).hex()
-        process = this_process(self.clock)
-        slot = self.slots.take(member_id)
+        client, liveness = self._client(), self.liveness.begin(member_id)
         try:
             topic.decide(
                 lambda machine: machine.decide_join(
                     group,
                     member_id,
                     instance_id=request.instance_id,
-                    client=f"pid {process.pid} on {process.host} ({process.command})",
+                    client=client,
                     topics=request.topics,
                     pattern=request.pattern,
                     assignor=request.assignor,
                     session_timeout_ms=request.session_timeout_ms,
                     max_poll_interval_ms=request.max_poll_interval_ms,
-                    slot=slot,
+                    liveness=liveness,
                     partitions=self.partition_counts(),
                     now_ms=self.clock.wall_ms(),
                 )
             )
         except BaseException:
-            self.slots.give_back(slot)
+            self.liveness.end(liveness)
             raise
-        member = GroupMember(self, group, request, member_id, slot, self.clock.monotonic_s())
+        member = GroupMember(self, group, request, member_id, liveness, self.clock.monotonic_s())
         with self._guard:
             self._members[member_id] = member
         self.refresh()
@@ -142,7 +139,7 @@ class GroupManager:
 
     def _free(self, member: GroupMember) -> None:
         try:
-            self.slots.give_back(member.slot)
+            self.liveness.end(member.liveness)
         except StoreClosedError:
             pass  # then it is free
 
@@ -168,7 +165,7 @@ class GroupManager:
         epoch: int | None = None,
     ) -> None:
         """Durable when it returns. Without a member, those of the group that are dead make way."""
-        self._context.check_writable()
+        self._store.check_writable()
         seen = self._ends.of(offsets)
         topic = self._need_topic()
 
@@ -197,9 +194,7 @@ class GroupManager:
     def _need_topic(self) -> GroupTopic:
         topic = self._topic(True)
         if topic is None:
-            raise StoreClosedError(
-                f"the groups of {self._context.root} are used after their store was closed"
-            )
+            raise StoreClosedError("groups are used after their store was closed")
         return topic
 
     # --- what others did ---
@@ -259,31 +254,22 @@ class GroupManager:
         """Forget the offsets of groups that have long been without members, and these groups."""
         topic = self._topic(False)
         if topic is not None:
-            expire_offsets(topic, self._context, self._ends.topic_id)
+            expire_offsets(topic, self._store, self._ends.topic_id)
 
     def _expire(self, group: str, ids: list[str], machine: GroupCoordinator) -> Decision[list[str]]:
         return machine.decide_expire(group, ids, self.clock.wall_ms())
 
-    def note_looking(self, regularly: bool) -> None:
-        """The task looks, and does so ``regularly``, or from now on only when it has something to look after."""
-        with self._watch_guard:
-            if regularly:
-                self.watch.runs(self.slots.now_ms())
-            else:
-                self.watch.rests()
-
     def find_dead(self, topic: GroupTopic, groups: Collection[str]) -> dict[str, list[str]]:
         """Member ids by group; those that live here are not asked about."""
-        members = topic.look(lambda machine: machine.members_with_slots())
+        members = topic.look(lambda machine: machine.sessions())
         mine = self._members
         others = [one for one in members if one.member_id not in mine]
         if not any(one.group in groups for one in others):
             return {}
-        with self._watch_guard:
-            return self.watch.dead(others, groups, self.slots.now_ms(), self.clock.wall_ms())
+        return self.liveness.dead(others, groups)
 
     def close(self) -> None:
-        self.slots.close()
+        self.liveness.close()
 
 
 def _tell(member: GroupMember) -> None:

@@ -53,7 +53,7 @@ class GroupMember:
         group: str,
         request: JoinRequest,
         member_id: str,
-        slot: int,
+        liveness: bytes,
         now_s: float,
     ) -> None:
         self._manager = manager
@@ -61,7 +61,7 @@ class GroupMember:
         self.group = group
         self.request = request
         self.member_id = member_id
-        self.slot = slot
+        self.liveness = liveness
         self.polled_s = now_s
         self.next_beat_s = now_s + request.heartbeat_interval_ms / 1000
         self.abandoned = False

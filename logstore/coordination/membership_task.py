@@ -48,7 +48,7 @@ class MembershipTask:
         """Do all that is due; seconds until the next look, None while there are no members."""
         manager = self._manager()
         members = manager.members()
-        manager.note_looking(bool(members))
+        manager.liveness.note_looking(bool(members))
         if not members:
             return None
         now_s = manager.clock.monotonic_s()
@@ -78,7 +78,7 @@ class MembershipTask:
             logger.warning("%s: %s", why, hint)
             manager.leave(member, UnknownMemberError(why, hint=hint))
         elif now_s >= member.next_beat_s:
-            manager.slots.beat(member.slot, member.member_id)
+            manager.liveness.beat(member.liveness, member.member_id)
             member.next_beat_s = now_s + member.request.heartbeat_interval_ms / 1000
 
     def _guarded(self, what: str, work: Callable[[], object]) -> object:

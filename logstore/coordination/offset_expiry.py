@@ -12,34 +12,34 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from logstore.coordination.coordinator import Coordinator
+from logstore.coordination.store_view import StoreView
 from logstore.errors import LogStoreError, TopicLockedError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offset_values import TopicIds
 from logstore.machine import Decision
-from logstore.ownership.name_lock import lock_of
-from logstore.partition.context import StoreContext
 from logstore.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 GroupTopic: TypeAlias = Coordinator[GroupCoordinator]
+TryLock: TypeAlias = Callable[[], Callable[[], None] | None]
+"""Take the lock that one process at a time has: what gives it back; None: another process has it."""
 
 # Between two looks; as Kafka's offsets.retention.check.interval.ms.
 EXPIRY_S: Final = 600.0
 _SOON_S: Final = 0.001  # the next piece, after the other chores
 _PATIENCE_S: Final = 0.02
-_MEMORY_SLOTS: Final = 5 << 60  # beside those of cleaners, producers, transactions and members
 
 
 def expire_offsets(
-    topic: GroupTopic, context: StoreContext, topic_ids: TopicIds, patience_s: float | None = None
+    topic: GroupTopic, store: StoreView, topic_ids: TopicIds, patience_s: float | None = None
 ) -> int:
     """Forget what has expired, and what is of topics that are gone; how many offsets expired. ``patience_s``: as
     ``Coordinator.decide``; and its errors."""
-    retention_ms = int(context.offsets_retention_s * 1000)
+    retention_ms = int(store.offsets_retention_s * 1000)
 
     def decide(machine: GroupCoordinator) -> Decision[dict[str, list[TopicPartition]]]:
-        return machine.decide_expire_offsets(context.clock.wall_ms(), retention_ms, topic_ids)
+        return machine.decide_expire_offsets(store.clock.wall_ms(), retention_ms, topic_ids)
 
     expired = 0
     while topic.look(lambda machine: decide(machine).records):
@@ -52,23 +52,25 @@ def expire_offsets(
 class OffsetExpiry:
     """Of a store; one thread (the housekeeper's). ``exists``: whether there is a topic of offsets; ``opened``: as
     this process follows it, None if it does not; ``fresh``: another one, that has seen nothing yet; ``is_watched``:
-    this process has members, so their task looks."""
+    this process has members, so their task looks; ``try_lock``: of the process that looks."""
 
     def __init__(
         self,
-        context: StoreContext,
+        store: StoreView,
         exists: Callable[[], bool],
         opened: Callable[[], GroupTopic | None],
         fresh: Callable[[], GroupTopic],
         is_watched: Callable[[], bool],
         topic_ids: TopicIds,
+        try_lock: TryLock,
     ) -> None:
-        self._context = context
+        self._store = store
         self._exists = exists
         self._opened = opened
         self._fresh = fresh
         self._is_watched = is_watched
         self._topic_ids = topic_ids
+        self._try_lock = try_lock
         self._next_s: float | None = None
         self.expired = 0  # offsets, since the store was opened
         self._topic: GroupTopic | None = None  # of the look under way
@@ -77,9 +79,9 @@ class OffsetExpiry:
     def step(self) -> float | None:
         """What is due; seconds until the next step is, None: there is nothing to look at. Errors as ``look`` and
         ``decide`` of a shared topic: the next look is as far away as ever."""
-        if self._context.read_only or not self._exists():
+        if self._store.read_only or not self._exists():
             return None
-        now_s = self._context.clock.monotonic_s()
+        now_s = self._store.clock.monotonic_s()
         if self._next_s is None:
             self._next_s = now_s + EXPIRY_S
         if now_s < self._next_s:
@@ -96,7 +98,7 @@ class OffsetExpiry:
     def look_now(self, until_s: float) -> bool:
         """A whole look, whenever the last one was; False if time was up first. Errors as ``step``."""
         self._next_s = 0.0
-        clock = self._context.clock
+        clock = self._store.clock
         while self.step() == _SOON_S:
             if clock.monotonic_s() >= until_s:
                 self._end(clock.monotonic_s())
@@ -106,29 +108,19 @@ class OffsetExpiry:
     def _look(self) -> bool:
         """Whether there is more of it to do."""
         if self._topic is None:
-            if self._is_watched() or not self._take_lock():
+            if self._is_watched():
+                return False
+            self._give_back = self._try_lock()
+            if self._give_back is None:
                 return False
             self._topic = self._opened() or self._fresh()
         if not self._topic.follow_some():
             return True
         try:
-            self.expired += expire_offsets(self._topic, self._context, self._topic_ids, _PATIENCE_S)
+            self.expired += expire_offsets(self._topic, self._store, self._topic_ids, _PATIENCE_S)
         except TopicLockedError as error:
             logger.debug("expired offsets wait for the next look: %s", error)
         return False
-
-    def _take_lock(self) -> bool:
-        locks, slot, give_back = lock_of(self._context, "expiry", "offsets", _MEMORY_SLOTS)
-        if not locks.try_acquire(slot):
-            give_back()
-            return False
-
-        def release() -> None:
-            locks.release(slot)
-            give_back()
-
-        self._give_back = release
-        return True
 
     def _end(self, now_s: float) -> None:
         self._next_s = now_s + EXPIRY_S

@@ -13,24 +13,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from logstore.coordination.commit_queue import CommitQueue, Request
 from logstore.coordination.followed_machine import FollowedMachine
-from logstore.errors import CorruptBatchError, LogStoreError, OutcomeUnknownError, StorageError, from_os_error
+from logstore.errors import (
+    CorruptBatchError,
+    LogStoreError,
+    OutcomeUnknownError,
+    PartitionPoisonedError,
+    StorageError,
+    from_os_error,
+)
 from logstore.format.batch import encode_batch
 from logstore.format.varint import INT32_MAX
 from logstore.log.append_validation import own_batch
 from logstore.log.log_offsets import Waiter
-from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.producer_state import SEQUENCE_MASK, Marker
 from logstore.machine import Change, Decision, StateMachine, TransactionalWriter
 from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLog, damaged
+from logstore.partition.held_partition import HeldPartition
+from logstore.partition.partition import PartitionWriter, PendingAppend, result_of, wait_all
 
 Reply = TypeVar("Reply")
 Machine = TypeVar("Machine", bound=StateMachine)
+Queued: TypeAlias = Request[HeldPartition]
 _READ_BYTES: Final = 1 << 20
+_UNKNOWN: Final = (OutcomeUnknownError, PartitionPoisonedError)  # of an append that may be in the log
 _MOST_GATHERED_BYTES: Final = 64 << 10
 _LARGEST_GROUP: Final = 256  # requests that share a sync: more would keep the first of them waiting
 
@@ -50,14 +60,15 @@ class CoordinatorRuntime(Generic[Machine]):
         self._slot = log.entry.live_slot(0)
         self._followed: FollowedMachine[Machine] = FollowedMachine(make_machine)
         self._mutex = Lock()  # around the machine; taken last
-        self._line: CommitQueue[OwnedLog] = CommitQueue()
+        self._line: CommitQueue[HeldPartition] = CommitQueue()
         self._waiters: set[Waiter] = set()
+        self._pending: list[PendingAppend] = []  # of the group that is served
         # Decided on by the group that is served, and not in the log yet.
-        self._gathered: list[tuple[Request[OwnedLog], Sequence[Change]]] = []
+        self._gathered: list[tuple[Queued, Sequence[Change]]] = []
         self._gathered_bytes = 0
         self._refused: LogStoreError | None = None  # the log did not take what the group had gathered
         self._one_by_one = False
-        self._given_up: Request[OwnedLog] | None = None
+        self._given_up: Queued | None = None
         self.groups = 0
 
     # --- writing ---
@@ -67,14 +78,14 @@ class CoordinatorRuntime(Generic[Machine]):
     ) -> Reply:
         """See ``Coordinator``. The decisions of several threads share a batch and a sync."""
 
-        def work(log: OwnedLog, request: Request[OwnedLog]) -> Reply:
+        def work(held: HeldPartition, request: Queued) -> Reply:
             decision = decide(self._followed.machine)
             if decision.records:
                 if decision.producer is None and not self._one_by_one:
-                    self._gather(decision.records, log, request)
+                    self._gather(decision.records, held, request)
                 else:
-                    self._append_gathered(log)
-                    self._append(decision.records, log, decision.producer)
+                    self._append_gathered(held)
+                    self._append(decision.records, held, decision.producer)
                 request.wrote = True
                 self._followed.took(decision, self._followed.applied + len(decision.records))
             return decision.reply
@@ -82,25 +93,25 @@ class CoordinatorRuntime(Generic[Machine]):
         reply: Reply = self._submit(work, patience_s)
         return reply
 
-    def _gather(self, records: Sequence[Change], log: OwnedLog, request: Request[OwnedLog]) -> None:
+    def _gather(self, records: Sequence[Change], held: HeldPartition, request: Queued) -> None:
         """They come into the log with those of their neighbours in the group, in one batch: a batch for each
         would cost more than deciding on it."""
         size = sum(map(_size_of, records))
         if self._gathered and self._gathered_bytes + size > _MOST_GATHERED_BYTES:
-            self._append_gathered(log)
+            self._append_gathered(held)
         self._gathered.append((request, records))
         self._gathered_bytes += size
 
-    def _append_gathered(self, log: OwnedLog) -> None:
-        """After an error nothing of it is in the log, unless that is poisoned: then nobody knows."""
+    def _append_gathered(self, held: HeldPartition) -> None:
+        """After an error nothing of it is in the log, unless the error is one of ``_UNKNOWN``."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if not gathered:
             return
         try:
-            self._append([record for _, records in gathered for record in records], log, None)
+            self._append([record for _, records in gathered for record in records], held, None)
         except LogStoreError as error:
             self._refused = error
-            if not log.poisoned:
+            if not isinstance(error, _UNKNOWN):
                 for request, _ in gathered:
                     request.wrote = False
                 if len(gathered) == 1:  # it had the batch for itself: to try again would be no other
@@ -108,52 +119,56 @@ class CoordinatorRuntime(Generic[Machine]):
                     self._given_up.error = error
             raise
 
-    def _append(self, records: Sequence[Change], log: OwnedLog, writer: TransactionalWriter | None) -> None:
-        batch = encode_batch(records, now_ms=self._now_ms(), **_of_writer(log, writer))
-        log.append([own_batch(batch)])
+    def _append(
+        self, records: Sequence[Change], held: HeldPartition, writer: TransactionalWriter | None
+    ) -> None:
+        batch = encode_batch(records, now_ms=self._now_ms(), **_of_writer(held, writer))
+        self._pending.append(held.append([own_batch(batch)]))
 
     def end_transaction(
         self, producer_id: int, epoch: int, *, commit: bool, coordinator_epoch: int = 0
     ) -> None:
         """See ``Coordinator``."""
 
-        def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
-            if _may_be_open(log, producer_id, epoch):
-                self._end(log, request, Marker(producer_id, epoch, coordinator_epoch, commit, self._now_ms()))
+        def work(held: HeldPartition, request: Queued) -> None:
+            if _may_be_open(held, producer_id, epoch):
+                self._end(
+                    held, request, Marker(producer_id, epoch, coordinator_epoch, commit, self._now_ms())
+                )
 
         self._submit(work)
 
     def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
         """See ``Coordinator``."""
 
-        def work(log: OwnedLog, request: Request[OwnedLog]) -> None:
-            self._end(log, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)
+        def work(held: HeldPartition, request: Queued) -> None:
+            self._end(held, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)
 
         self._submit(work)
 
-    def _end(self, log: OwnedLog, request: Request[OwnedLog], marker: Marker, open_since: int = -1) -> None:
-        self._append_gathered(log)
-        with self._log.unsettled(log):
-            log.append_marker(marker, open_since=open_since)
+    def _end(self, held: HeldPartition, request: Queued, marker: Marker, open_since: int = -1) -> None:
+        self._append_gathered(held)
+        pending = held.append_marker(marker, open_since=open_since)
+        self._pending.append(pending)
         request.wrote = True
-        self._followed.ended(marker, log.log_end_offset)
+        self._followed.ended(marker, pending.next_offset)
 
     def _now_ms(self) -> int:
         return self._context.clock.wall_ms()
 
-    def _submit(
-        self, work: Callable[[OwnedLog, Request[OwnedLog]], Any], patience_s: float | None = None
-    ) -> Any:
+    def _submit(self, work: Callable[[HeldPartition, Queued], Any], patience_s: float | None = None) -> Any:
         self._context.check_writable()
         request = Request(work, self._context.clock.monotonic_s())
-        if self._line.join(request):
-            self._lead(request, self._context.lock_timeout_s if patience_s is None else patience_s)
+        most_s = self._context.lock_timeout_s
+        patience_s = most_s if patience_s is None else min(patience_s, most_s)
+        if self._line.join(request, lambda turn: self._log.await_turn(turn, patience_s)):
+            self._lead(request, patience_s)
         if request.error is not None:
             raise request.error
         return request.reply
 
-    def _lead(self, mine: Request[OwnedLog], patience_s: float) -> None:
-        group: list[Request[OwnedLog]] = []
+    def _lead(self, mine: Queued, patience_s: float) -> None:
+        group: list[Queued] = []
         try:
             self._serve_group(mine, group, patience_s)
         except BaseException as error:
@@ -171,65 +186,69 @@ class CoordinatorRuntime(Generic[Machine]):
         if any(request.wrote for request in group):
             self._tell_waiters()
 
-    def _serve_group(
-        self, mine: Request[OwnedLog], group: list[Request[OwnedLog]], patience_s: float
-    ) -> None:
+    def _serve_group(self, mine: Queued, group: list[Queued], patience_s: float) -> None:
         waited_s = self._context.clock.monotonic_s() - mine.since_s
-        with self._log.held(patience_s - waited_s) as log, self._mutex:
-            self._catch_up(log)
+        with self._log.held(patience_s - waited_s) as held, self._mutex:
+            self._catch_up(held)
             self._refused = None
             try:
                 while len(group) < _LARGEST_GROUP and (request := self._line.take()) is not None:
                     group.append(request)
-                    self._serve(request, log)
-                    self._settle_refusal(group, log)
+                    self._serve(request, held)
+                    self._settle_refusal(group, held)
                 with suppress(LogStoreError):
-                    self._append_gathered(log)
-                self._settle_refusal(group, log)
-                if log.dirty:
-                    log.sync()
+                    self._append_gathered(held)
+                self._settle_refusal(group, held)
+                self._commit()
             except BaseException as error:
                 self._doubt(group, error)
                 raise
             if len(group) > 1:
                 self.groups += 1
 
-    def _settle_refusal(self, group: Sequence[Request[OwnedLog]], log: OwnedLog) -> None:
+    def _commit(self) -> None:
+        """Wait until all that the group appended is durable: one sync."""
+        pending, self._pending = self._pending, []
+        wait_all(pending)
+        for append in pending:
+            result_of(append)
+
+    def _settle_refusal(self, group: Sequence[Queued], held: HeldPartition) -> None:
         """If the log refused what was gathered, what the group decided since rests on nothing. One by one, then."""
         refused, self._refused = self._refused, None
         if refused is None:
             return
-        if log.poisoned:
+        if isinstance(refused, _UNKNOWN):
             raise refused
         self._one_by_one = True
         try:
             self._followed.start_over()
-            if log.dirty:
-                log.sync()
-            self._catch_up(log)
+            self._commit()
+            self._catch_up(held)
             for request in group:
                 if not request.wrote and request is not self._given_up:
                     request.error = None
-                    self._serve(request, log)
+                    self._serve(request, held)
         finally:
             self._one_by_one, self._given_up = False, None
 
-    def _serve(self, request: Request[OwnedLog], log: OwnedLog) -> None:
+    def _serve(self, request: Queued, held: HeldPartition) -> None:
         try:
-            request.reply = request.work(log, request)
+            request.reply = request.work(held, request)
         except Exception as error:  # noqa: BLE001 - carried to its caller; the others of the group go on
             request.error = error
             if request.wrote and not self._refused:
-                self._append_gathered(log)
+                self._append_gathered(held)
                 self._followed.start_over()  # the machine refused what it had decided itself
-                log.sync()
-                self._catch_up(log)
-        request.unsure = log.dirty or bool(self._gathered)
+                self._commit()
+                self._catch_up(held)
+        request.unsure = bool(self._pending or self._gathered)
         request.served = True
 
-    def _doubt(self, group: list[Request[OwnedLog]], why: BaseException) -> None:
+    def _doubt(self, group: list[Queued], why: BaseException) -> None:
         """The sync failed, or never was: what depends on it must not be taken for granted."""
         self._followed.start_over()
+        self._pending.clear()
         self._gathered, self._gathered_bytes = [], 0
         for request in group:
             if request.wrote or not request.served:
@@ -242,11 +261,11 @@ class CoordinatorRuntime(Generic[Machine]):
                     hint="try again",
                 )
 
-    def _catch_up(self, log: OwnedLog) -> None:
+    def _catch_up(self, held: HeldPartition) -> None:
         """The lock is held: replay all that there is."""
-        if log.log_end_offset < self._followed.applied:
+        if held.log_end_offset < self._followed.applied:
             self._followed.start_over()
-        self._replay(log.log_end_offset)
+        self._replay(held.log_end_offset)
 
     # --- reading ---
 
@@ -255,13 +274,7 @@ class CoordinatorRuntime(Generic[Machine]):
         with self._mutex:
             self._context.check_usable()
             before = self._followed.applied
-            try:
-                end = self._log.observed.bounds().high_watermark
-                if end < self._followed.applied:
-                    self._followed.start_over()
-                self._replay(end)
-            except OSError as error:
-                raise from_os_error(error, "read", self._log.directory) from error
+            self._replay(self._committed_end())
             moved = self._followed.applied != before
             answer = look(self._followed.machine)
         if moved:
@@ -272,11 +285,19 @@ class CoordinatorRuntime(Generic[Machine]):
         """Replay a piece of what there is, of a megabyte or so; True: nothing is left. Errors as ``look``."""
         with self._mutex:
             self._context.check_usable()
-            end = self._log.observed.bounds().high_watermark
-            if end < self._followed.applied:
-                self._followed.start_over()
+            end = self._committed_end()
             self._replay(end, most=1)
             return self._followed.applied >= end
+
+    def _committed_end(self) -> int:
+        """Where what may be replayed ends; a machine that is past it begins anew. The mutex is held."""
+        try:
+            end = self._log.observed.bounds().high_watermark
+        except OSError as error:
+            raise from_os_error(error, "read", self._log.directory) from error
+        if end < self._followed.applied:
+            self._followed.start_over()
+        return end
 
     def changed(self) -> bool:
         """Whether there is anything that was not replayed yet: a look at `.live`, for who polls."""
@@ -312,6 +333,9 @@ class CoordinatorRuntime(Generic[Machine]):
             except CorruptBatchError as error:
                 followed.start_over()
                 raise damaged(self._log.where, error) from error
+            except OSError as error:
+                followed.start_over()
+                raise from_os_error(error, "read", self._log.directory) from error
             except BaseException:
                 followed.start_over()  # an interrupt or a bad batch: how much of the chunk was taken is not known
                 raise
@@ -326,12 +350,12 @@ def _size_of(change: Change) -> int:
     return len(key) + len(value or b"") + 16
 
 
-def _of_writer(log: OwnedLog, writer: TransactionalWriter | None) -> dict[str, Any]:
+def _of_writer(held: PartitionWriter, writer: TransactionalWriter | None) -> dict[str, Any]:
     """What a batch says of its producer. A coordinator writes for the producer, who knows of no sequences here:
     they go on where the log's newest of that epoch ends, so that a log's checks and tools find them in order."""
     if writer is None:
         return {}
-    entry = log.producers.entry(writer.producer_id)
+    entry = held.producer_entries((writer.producer_id,)).get(writer.producer_id)
     last = entry.last_sequence if entry is not None and entry.epoch == writer.epoch else -1
     return {
         "producer_id": writer.producer_id,
@@ -341,7 +365,7 @@ def _of_writer(log: OwnedLog, writer: TransactionalWriter | None) -> dict[str, A
     }
 
 
-def _may_be_open(log: OwnedLog, producer_id: int, epoch: int) -> bool:
+def _may_be_open(held: PartitionWriter, producer_id: int, epoch: int) -> bool:
     """Whether the transaction that a marker of ``epoch`` ends may lack it here."""
-    entry = log.producers.entry(producer_id)
+    entry = held.producer_entries((producer_id,)).get(producer_id)
     return entry is None or entry.epoch != epoch

@@ -1,4 +1,4 @@
-"""``TransactionLease`` of the embedded store: one opening of a transactional id, and its transaction under way.
+"""``CoordinatedLease``: one opening of a transactional id, and its transaction under way.
 
 What the coordinator's log says counts. The lease remembers which transaction is its own (producer id and epoch), so
 that it notices when somebody else moved on: a newer opening of the id (then it is fenced for good), or an abort by
@@ -16,6 +16,7 @@ from typing import Protocol
 from logstore.api.groups import MemberIdentity
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_markers import OFFSETS_PLACE
+from logstore.coordination.transaction_runtime import IdLock
 from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
@@ -25,7 +26,6 @@ from logstore.errors import (
     TransactionTimedOutError,
 )
 from logstore.machine import TransactionalWriter
-from logstore.ownership.transactional_id_lock import TransactionalIdLock
 from logstore.transactions.coordinator import (
     EndedTransaction,
     InitReply,
@@ -46,7 +46,7 @@ class TransactionOperations(Protocol):
 
     def guard(self, transactional_id: str) -> AbstractContextManager[None]: ...
 
-    def forget(self, lease: EmbeddedTransactionLease) -> None: ...
+    def forget(self, lease: CoordinatedLease) -> None: ...
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
@@ -78,26 +78,26 @@ class TransactionOperations(Protocol):
 
     def outcome_of(self, transactional_id: str, producer_id: int, epoch: int) -> bool | None: ...
 
-    def moved_on(self, lease: EmbeddedTransactionLease) -> LogStoreError | None: ...
+    def moved_on(self, lease: CoordinatedLease) -> LogStoreError | None: ...
 
 
-class EmbeddedTransactionLease:
-    """Thread-safe: every change is made under the id's guard. ``places``: of the transaction under way, as far as
-    the coordinator knows them; ``id_lock``: None once it was handed over or released."""
+class CoordinatedLease:
+    """A ``TransactionLease``. Thread-safe: every change is made under the id's guard. ``places``: of the transaction
+    under way, as far as the coordinator knows them; ``id_lock``: None once it was handed over or released."""
 
     def __init__(
         self,
         manager: TransactionOperations,
         transactional_id: str,
         timeout_ms: int,
-        id_lock: TransactionalIdLock,
+        id_lock: IdLock,
         reply: InitReply,
     ) -> None:
         self._manager = manager
         self._guard = manager.guard(transactional_id)
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.id_lock: TransactionalIdLock | None = id_lock
+        self.id_lock: IdLock | None = id_lock
         self.producer_id = reply.producer_id
         self.epoch = reply.epoch
         self.places: set[TopicPartition] = set()
@@ -288,7 +288,7 @@ class EmbeddedTransactionLease:
 
     # --- for the manager and the housekeeper; the guard is held ---
 
-    def let_go(self) -> TransactionalIdLock | None:
+    def let_go(self) -> IdLock | None:
         """Nobody finds it any more, and the id's lock is free."""
         self._manager.forget(self)
         id_lock, self.id_lock = self.id_lock, None
@@ -296,7 +296,7 @@ class EmbeddedTransactionLease:
             id_lock.release()
         return id_lock
 
-    def hand_over(self) -> TransactionalIdLock | None:
+    def hand_over(self) -> IdLock | None:
         """A newer opening in this process: it is fenced, and the id's lock is that one's."""
         self._fenced = True
         self.begun = False

@@ -1,4 +1,4 @@
-"""Transactions of the embedded store: the coordinator's topic, and the ids that are open in this process.
+"""``TransactionManager``: the coordinator's topic, and the ids that are open in this process.
 
 The order of durability: the coordinator's record of a partition, data, the decision (prepare), markers, and last
 the coordinator's record that all is done. A crash after the decision is finished, a crash before it is aborted, by
@@ -15,9 +15,11 @@ from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
 from logstore.coordination.coordinator import Coordinator, Coordinators
-from logstore.coordination.transaction_lease import EmbeddedTransactionLease
+from logstore.coordination.offset_ends import OffsetEnds
+from logstore.coordination.store_view import StoreView
+from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.coordination.transaction_markers import MarkerWriter
-from logstore.directory.producer_ids import ProducerIds
+from logstore.coordination.transaction_runtime import IdLock, TransactionRuntime
 from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
@@ -27,10 +29,6 @@ from logstore.errors import (
 )
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.machine import Change, Decision, TransactionalWriter
-from logstore.ownership.transactional_id_lock import TransactionalIdLock
-from logstore.partition.context import StoreContext
-from logstore.partition.end_offset_cache import EndOffsetCache
-from logstore.partition.topic_registry import TRANSACTIONS_TOPIC, TopicRegistry
 from logstore.transactions.coordinator import (
     LAST_EPOCH,
     EndedTransaction,
@@ -39,6 +37,7 @@ from logstore.transactions.coordinator import (
     TransactionState,
     validate_transactional_id,
 )
+from logstore.transactions.transaction_records import TOPIC
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -50,13 +49,21 @@ _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process ha
 class _Guard:
     """One id's, shared by all who change its transaction in this process."""
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ("__weakref__", "_id", "_lock", "_store")
 
-    def __init__(self) -> None:
+    def __init__(self, store: StoreView, transactional_id: str) -> None:
+        self._store = store
+        self._id = transactional_id
         self._lock = threading.RLock()
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        """TopicLockedError if the caller's limit has passed first: the thread that has it may wait for long."""
+        patience_s = self._store.wait_limit.left_s(threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=patience_s):
+            raise TopicLockedError(
+                f"transactional id {self._id!r} is in use by another thread of this process; waited "
+                f"{patience_s:.1f} s for it"
+            )
 
     def __exit__(self, *exception: object) -> None:
         self._lock.release()
@@ -74,27 +81,25 @@ class TransactionManager:
 
     def __init__(
         self,
-        context: StoreContext,
-        registry: TopicRegistry,
-        producer_ids: ProducerIds,
+        store: StoreView,
+        runtime: TransactionRuntime,
         offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
-        ends: EndOffsetCache,
+        ends: OffsetEnds,
         coordinators: Coordinators,
     ) -> None:
-        self.context = context
-        self._registry = registry
-        self._producer_ids = producer_ids
+        self.store = store
+        self.runtime = runtime
         self._offsets = offsets
         self._ends = ends
         self._coordinators = coordinators
-        self.markers = MarkerWriter(context, registry, lambda: offsets(True))
+        self.markers = MarkerWriter(store, runtime, lambda: offsets(True))
         self._lock = threading.Lock()
         self._shared: Coordinator[TransactionCoordinator] | None = None
         self._guards: weakref.WeakValueDictionary[str, _Guard] = weakref.WeakValueDictionary()
-        self._leases: dict[str, EmbeddedTransactionLease] = {}
+        self._leases: dict[str, CoordinatedLease] = {}
 
     def now_ms(self) -> int:
-        return self.context.clock.wall_ms()
+        return self.store.clock.wall_ms()
 
     # --- what there is ---
 
@@ -103,14 +108,14 @@ class TransactionManager:
         shared = self.existing()
         if shared is not None:
             return shared
-        self.context.check_writable()
-        return self._attach(self._coordinators.needed(TRANSACTIONS_TOPIC, _CONFIG, TransactionCoordinator))
+        self.store.check_writable()
+        return self._attach(self._coordinators.needed(TOPIC, _CONFIG, TransactionCoordinator))
 
     def existing(self) -> Coordinator[TransactionCoordinator] | None:
         """None while no transaction was ever begun in this store."""
         if self._shared is not None:
             return self._shared
-        found = self._coordinators.existing(TRANSACTIONS_TOPIC, TransactionCoordinator)
+        found = self._coordinators.existing(TOPIC, TransactionCoordinator)
         return None if found is None else self._attach(found)
 
     def _attach(self, found: Coordinator[TransactionCoordinator]) -> Coordinator[TransactionCoordinator]:
@@ -123,17 +128,17 @@ class TransactionManager:
         with self._lock:
             guard = self._guards.get(transactional_id)
             if guard is None:
-                guard = self._guards[transactional_id] = _Guard()
+                guard = self._guards[transactional_id] = _Guard(self.store, transactional_id)
             return guard
 
-    def leases(self) -> list[EmbeddedTransactionLease]:
+    def leases(self) -> list[CoordinatedLease]:
         with self._lock:
             return list(self._leases.values())
 
-    def lease(self, transactional_id: str) -> EmbeddedTransactionLease | None:
+    def lease(self, transactional_id: str) -> CoordinatedLease | None:
         return self._leases.get(transactional_id)
 
-    def forget(self, lease: EmbeddedTransactionLease) -> None:
+    def forget(self, lease: CoordinatedLease) -> None:
         with self._lock:
             if self._leases.get(lease.transactional_id) is lease:
                 del self._leases[lease.transactional_id]
@@ -148,44 +153,44 @@ class TransactionManager:
 
     # --- opening an id ---
 
-    def open(self, transactional_id: str, timeout_ms: int) -> EmbeddedTransactionLease:
+    def open(self, transactional_id: str, timeout_ms: int) -> CoordinatedLease:
         """See ``Backend.init_transactions``."""
-        context = self.context
-        context.check_writable()
+        store = self.store
+        store.check_writable()
         validate_transactional_id(transactional_id)
-        deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
+        deadline_s = store.clock.monotonic_s() + store.lock_timeout_s
         guard = self.guard(transactional_id)
         with guard:
             id_lock = self._lock_of(transactional_id)
             try:
                 reply = self.initialise(transactional_id, timeout_ms)
                 # Its former opening in another process is fenced now, and lets go when it notices.
-                id_lock.take(deadline_s - context.clock.monotonic_s())
+                id_lock.take(deadline_s - store.clock.monotonic_s())
             except BaseException:
                 id_lock.release()
                 raise
-            lease = EmbeddedTransactionLease(self, transactional_id, timeout_ms, id_lock, reply)
+            lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply)
             with self._lock:
                 self._leases[transactional_id] = lease
-        context.note_owned()
+        self.runtime.note_opened()
         return lease
 
-    def _lock_of(self, transactional_id: str) -> TransactionalIdLock:
+    def _lock_of(self, transactional_id: str) -> IdLock:
         """Held already if it was open in this process until now. Else not yet: another process may have to mark
         what a dead owner left in that one's topics, and does so only while no process has the id's lock."""
         older = self.lease(transactional_id)
         id_lock = None if older is None else older.hand_over()
-        return TransactionalIdLock(self.context, transactional_id) if id_lock is None else id_lock
+        return self.runtime.id_lock(transactional_id) if id_lock is None else id_lock
 
     def initialise(
         self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
     ) -> InitReply:
         """A new epoch, once nothing of earlier ones is open. ``TopicLockedError``: partitions that another process
         has to mark first. ``continuing``: see ``TransactionCoordinator.decide_init``. The guard is held."""
-        context = self.context
-        deadline_s = context.clock.monotonic_s() + context.lock_timeout_s
+        store = self.store
+        deadline_s = store.clock.monotonic_s() + store.lock_timeout_s
         while True:
-            fresh_id, now_ms = self._producer_ids.take(), self.now_ms()
+            fresh_id, now_ms = self.runtime.take_producer_id(), self.now_ms()
             reply: InitReply = self.coordinator().decide(
                 lambda machine, fresh_id=fresh_id, now_ms=now_ms: machine.decide_init(  # type: ignore[misc]
                     transactional_id, timeout_ms, fresh_id, now_ms, continuing=continuing
@@ -196,7 +201,7 @@ class TransactionManager:
             try:
                 self.finish(reply.pending, wait=False)
             except TopicLockedError:
-                if context.clock.monotonic_s() >= deadline_s:
+                if store.clock.monotonic_s() >= deadline_s:
                     raise
                 threading.Event().wait(_LOOK_AGAIN_S)  # for the owner's housekeeper to write them
 
@@ -251,14 +256,9 @@ class TransactionManager:
             first = min(left)
             raise TopicLockedError(
                 f"the end of a transaction of {ended.transactional_id!r} is not in {first.topic}-{first.partition} "
-                f"yet: {self._holder_of(first.topic)} has the topic",
+                f"yet: {self.runtime.holder_of(first.topic)} has the topic",
                 hint="its housekeeper writes it within moments; if that process is stopped, end it or let it go on",
             )
-
-    def _holder_of(self, topic: str) -> str:
-        entry = self._registry.catalogue.topics.get(topic)
-        holder = None if entry is None else self.context.locks.holder(entry.lock_slot)
-        return "another process" if holder is None else holder.describe()
 
     def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None:
         """These places show the outcome, durably."""
@@ -323,7 +323,7 @@ class TransactionManager:
             return None
         return shared.look(lambda machine: machine.outcome_of(transactional_id, producer_id, epoch))
 
-    def moved_on(self, lease: EmbeddedTransactionLease) -> LogStoreError | None:
+    def moved_on(self, lease: CoordinatedLease) -> LogStoreError | None:
         """What happened to the lease's transaction without its doing; None: it is as the lease left it."""
         state = self.state_of(lease.transactional_id)
         if state is None or (state.producer_id, state.epoch) == (lease.producer_id, lease.epoch):

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 
 from logstore.coordination.coordinator import Coordinator
+from logstore.coordination.store_view import StoreView
+from logstore.coordination.transaction_runtime import TransactionRuntime
 from logstore.errors import (
     FatalError,
     LogStoreError,
@@ -22,9 +24,7 @@ from logstore.errors import (
 )
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.log.producers.producer_state import Marker
-from logstore.partition.context import StoreContext
 from logstore.partition.partition import PendingAppend, wait_all
-from logstore.partition.topic_registry import TopicRegistry
 from logstore.transactions.coordinator import EndedTransaction
 from logstore.types import TopicPartition
 
@@ -39,12 +39,12 @@ class MarkerWriter:
 
     def __init__(
         self,
-        context: StoreContext,
-        registry: TopicRegistry,
+        store: StoreView,
+        runtime: TransactionRuntime,
         offsets: Callable[[], Coordinator[GroupCoordinator] | None],
     ) -> None:
-        self._context = context
-        self._registry = registry
+        self._store = store
+        self._runtime = runtime
         self._offsets = offsets
 
     def write(
@@ -58,15 +58,19 @@ class MarkerWriter:
         if OFFSETS_PLACE not in ended.places:
             return self._write_topics(ended, wait)
         others = ended._replace(places=tuple(set(ended.places) - {OFFSETS_PLACE}))
-        if not others.places or not self._context.threads:
+        if not others.places or not self._store.threads:
             done, failure = self._write_topics(others, wait)
             refusal = self._end_offsets(ended)
         else:
             # Both at a time: each waits for a sync of its own.
             refusals: list[LogStoreError | None] = []
-            beside = threading.Thread(
-                target=lambda: refusals.append(self._end_offsets(ended)), name="logstore-markers"
-            )
+            left_s = self._store.lock_timeout_s  # of this thread
+
+            def end_offsets() -> None:
+                with self._store.wait_limit.within(left_s):
+                    refusals.append(self._end_offsets(ended))
+
+            beside = threading.Thread(target=end_offsets, name="logstore-markers")
             beside.start()
             try:
                 done, failure = self._write_topics(others, wait)
@@ -80,7 +84,7 @@ class MarkerWriter:
     def _write_topics(
         self, ended: EndedTransaction, wait: bool
     ) -> tuple[list[TopicPartition], LogStoreError | None]:
-        marker = Marker(ended.producer_id, ended.marker_epoch, 0, ended.commit, self._context.clock.wall_ms())
+        marker = Marker(ended.producer_id, ended.marker_epoch, 0, ended.commit, self._store.clock.wall_ms())
         done: list[TopicPartition] = []
         failure: LogStoreError | None = None
         pending: list[tuple[TopicPartition, PendingAppend]] = []
@@ -108,11 +112,11 @@ class MarkerWriter:
 
     def _append(self, place: TopicPartition, marker: Marker, wait: bool) -> PendingAppend:
         """``UnknownPartitionError``: it is in no catalogue, also not in the newest one."""
-        held = self._registry.get(place.topic).partition(place.partition)
+        held = self._runtime.partition(*place)
         try:
             return held.append_marker(marker, once=True, wait=wait)
         except UnknownPartitionError:
-            self._registry.look_for_changes()  # another process may have added it to what we own
+            self._runtime.look_for_changes()  # another process may have added it to what we own
             return held.append_marker(marker, once=True, wait=wait)
 
     def _end_offsets(self, ended: EndedTransaction) -> LogStoreError | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from logstore.coordination.transaction_lease import EmbeddedTransactionLease
+from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.errors import (
     LogStoreError,
@@ -20,7 +20,6 @@ from logstore.errors import (
     TopicLockedError,
     TransactionTimedOutError,
 )
-from logstore.ownership.transactional_id_lock import TransactionalIdLock
 from logstore.transactions.coordinator import TransactionState
 
 logger = logging.getLogger(__name__)
@@ -41,10 +40,9 @@ class TransactionReaper:
 
     def step(self) -> float | None:
         manager = self._manager
-        context = manager.context
-        if context.read_only:
+        if manager.store.read_only:
             return None
-        now_s = context.clock.monotonic_s()
+        now_s = manager.store.clock.monotonic_s()
         if now_s < self._next_s:
             return self._next_s - now_s
         shared = manager.existing()
@@ -82,7 +80,7 @@ class TransactionReaper:
 
     # --- ids that are open here ---
 
-    def _look_after(self, lease: EmbeddedTransactionLease) -> None:
+    def _look_after(self, lease: CoordinatedLease) -> None:
         manager = self._manager
         guard = manager.guard(lease.transactional_id)
         if not guard.try_enter():
@@ -107,7 +105,7 @@ class TransactionReaper:
         finally:
             guard.leave()
 
-    def _follow(self, lease: EmbeddedTransactionLease, state: TransactionState) -> None:
+    def _follow(self, lease: CoordinatedLease, state: TransactionState) -> None:
         """Somebody else decided: an abort is finished here, a newer opening gets the id."""
         manager = self._manager
         reason = manager.moved_on(lease)
@@ -142,7 +140,7 @@ class TransactionReaper:
         if not guard.try_enter():
             return  # it is being opened here
         try:
-            id_lock = TransactionalIdLock(manager.context, transactional_id)
+            id_lock = manager.runtime.id_lock(transactional_id)
             try:
                 if id_lock.try_take():
                     work(transactional_id)

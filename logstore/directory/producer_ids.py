@@ -25,10 +25,19 @@ class ProducerIds:
     def take(self) -> int:
         """An id that nobody had before. The first of a block writes the catalogue: TopicLockedError,
         StorageError, DiskFullError, and then nothing is handed out."""
+        producer_id = self._from_block()
+        while producer_id is None:
+            # Without the lock: threads wait for the catalogue for as long as each may. Of two that take a block at
+            # a time the later one's counts, and the other's rest is lost.
+            first = self._take_block(self._block)
+            with self._lock:
+                self._next, self._end = first, first + self._block
+            producer_id = self._from_block()
+        return producer_id
+
+    def _from_block(self) -> int | None:
         with self._lock:
             if self._next == self._end:
-                first = self._take_block(self._block)
-                self._next, self._end = first, first + self._block
-            producer_id = self._next
+                return None
             self._next += 1
-            return producer_id
+            return self._next - 1

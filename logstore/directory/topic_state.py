@@ -16,6 +16,9 @@ of the others. The rows are independent: ``save_row`` writes one without knowing
 needs, whose neighbours stop at other times and in other ways. They share a file so that a topic of 10,000 partitions
 is taken and opened with one read and one durable write; a file for each would cost thousands of syncs.
 
+A partition whose high watermark is a commit index, since other nodes have copies of it, is listed in version 4:
+`"replicas": [0]`. What its log holds beyond the high watermark of its row is not committed.
+
 Version 2 has no rows apart, and is what is written where there are none. Version 1 had the first four columns: no
 producer had state then, and nothing had been cleaned. Both are read as they are.
 """
@@ -43,7 +46,8 @@ from logstore.format.json_document import (
 from logstore.invariants import invariant
 from logstore.seams.fs import FileSystem, read_file, replace_file
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
+_APART_VERSION: Final = 3
 _PLAIN_VERSION: Final = 2
 DIRECTORY: Final = ".state"
 MAX_PARTITION: Final = 2**31 - 1
@@ -51,8 +55,9 @@ _COLUMNS_1: Final = ["recovery_point", "log_start_offset", "high_watermark", "lo
 _COLUMNS: Final = [*_COLUMNS_1, "no_producers_at", "cleaner_point"]
 _PARTITION_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _PLAIN_KEYS: Final = frozenset({"topic_id", "boot_id", "clean", "columns", "partitions"})
-_KEYS: Final = _PLAIN_KEYS | {"apart"}
-_OLDER: Final = {1: _PLAIN_KEYS, _PLAIN_VERSION: _PLAIN_KEYS}
+_APART_KEYS: Final = _PLAIN_KEYS | {"apart"}
+_KEYS: Final = _APART_KEYS | {"replicas"}
+_OLDER: Final = {1: _PLAIN_KEYS, _PLAIN_VERSION: _PLAIN_KEYS, _APART_VERSION: _APART_KEYS}
 _LONGEST_PLAIN_NAME: Final = 246  # with ".json.tmp" behind it a file name of 255 bytes, the most there is
 
 
@@ -62,7 +67,8 @@ class PartitionState:
 
     ``no_producers_at``: an offset at which no producer had state (whatever has to be known of producers comes
     from batches behind it, or from a newer snapshot); ``cleaner_point``: compaction has been through all
-    before it. ``boot_id``, ``clean``: how this partition was stopped; None: as its topic was.
+    before it. ``boot_id``, ``clean``: how this partition was stopped; None: as its topic was. ``replica``: what is
+    committed is said by ``high_watermark``, and not by how far the log is durable here.
     """
 
     recovery_point: int
@@ -73,6 +79,7 @@ class PartitionState:
     cleaner_point: int = 0
     boot_id: str | None = None
     clean: bool | None = None
+    replica: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +138,11 @@ def encode(state: TopicState) -> bytes:
         "columns": _COLUMNS,
         "partitions": rows,
     }
+    replicas = sorted(n for n, row in state.partitions.items() if row.replica)
+    if replicas:
+        return encode_document(FORMAT_VERSION, fields | {"apart": apart, "replicas": replicas})
     if apart:
-        return encode_document(FORMAT_VERSION, fields | {"apart": apart})
+        return encode_document(_APART_VERSION, fields | {"apart": apart})
     return encode_document(_PLAIN_VERSION, fields)
 
 
@@ -162,6 +172,11 @@ def decode(data: bytes, path: str) -> TopicState:
         if number not in partitions or type(stop) is not list or list(map(type, stop)) != [str, bool]:
             raise damaged(path, f"partition {key} has {stop!r} apart, not a boot and whether it is clean")
         partitions[number] = replace(partitions[number], boot_id=stop[0], clean=stop[1])
+    replicas = fields.get("replicas", [])
+    if type(replicas) is not list or not all(type(n) is int and n in partitions for n in replicas):
+        raise damaged(path, f"its replicas are {replicas!r}, not numbers of its partitions")
+    for number in replicas:
+        partitions[number] = replace(partitions[number], replica=True)
     return TopicState(
         text(fields["topic_id"], "topic_id", path),
         text(fields["boot_id"], "boot_id", path),

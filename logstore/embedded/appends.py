@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.arguments import whole
@@ -16,7 +17,9 @@ from logstore.partition.partition_log import check_acks
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import Acks
 
-_Failed = dict[tuple[str, int], LogStoreError]  # by topic and partition
+Results: TypeAlias = list[ProduceResult]
+_Failed: TypeAlias = dict[tuple[str, int], LogStoreError]  # by topic and partition
+_Pending: TypeAlias = list[tuple[int, PendingAppend]]  # with the numbers of their items
 _SHORT_WAIT_S: Final = 1.0  # more than a topic takes to be passed on
 
 
@@ -32,7 +35,7 @@ class Appends:
         items: Sequence[ProduceItem],
         acks: Acks,
         timeout_s: float,
-    ) -> list[ProduceResult]:
+    ) -> Results:
         """``timeout_s`` bounds the wait for topics that other processes hold (so does ``lock_timeout_s``); the disk
         takes its time. With batches of several topics no topic is held while another is waited for, and what can
         be written at once is; the wait for each of the rest is short, as the caller tries again."""
@@ -53,13 +56,35 @@ class Appends:
                 results[number] = result
         return results
 
-    def _produce(self, items: Sequence[ProduceItem], acks: Acks, until_s: float) -> list[ProduceResult]:
+    def start(
+        self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float, tell: Callable[[Results], None]
+    ) -> None:
+        """Write the batches, and have ``tell`` called with the results when all are decided: at once, or later by the
+        thread that decides the last one. Nothing is told after an error. For owners of all topics: a topic that
+        another process holds is waited for while others are held."""
+        check_acks(acks)
+        self._context.check_writable()
+        until_s = self._context.clock.monotonic_s() + min(timeout_s, self._context.lock_timeout_s)
+        if len(items) >= self._most():
+            tell(self._produce(items, acks, until_s))
+            return
+        results, pending = self._write_all(items, acks, until_s, {})
+        countdown = _Countdown(results, pending, acks, tell)
+        for _, append in pending:
+            append.then(countdown.decided)
+        countdown.decided(None)
+
+    def _most(self) -> int:
+        """Batches that may be under way at once: an unsynced partition keeps a file open."""
+        return min(MANY, max(self._context.pool.capacity // 2, 1))
+
+    def _produce(self, items: Sequence[ProduceItem], acks: Acks, until_s: float) -> Results:
         """``until_s``: how long topics may be waited for. An unsynced partition keeps a file open: hence chunks."""
         failed: _Failed = {}  # what is behind a failed batch is not tried
-        most = max(self._context.pool.capacity // 2, 1)
-        if len(items) < min(MANY, most):
+        if len(items) < self._most():
             return self._append_all(items, acks, until_s, failed)
-        results: list[ProduceResult] = []
+        most = max(self._context.pool.capacity // 2, 1)
+        results: Results = []
         for start in range(0, len(items), most):
             chunk = items[start : start + most]
             self._open_ahead(chunk, until_s)
@@ -96,9 +121,17 @@ class Appends:
 
     def _append_all(
         self, items: Sequence[ProduceItem], acks: Acks, until_s: float, failed: _Failed
-    ) -> list[ProduceResult]:
-        results: list[ProduceResult] = []
-        pending: list[tuple[int, PendingAppend]] = []  # with the numbers of their items
+    ) -> Results:
+        results, pending = self._write_all(items, acks, until_s, failed)
+        wait_all([append for _, append in pending])
+        return _settled(results, pending, acks)
+
+    def _write_all(
+        self, items: Sequence[ProduceItem], acks: Acks, until_s: float, failed: _Failed
+    ) -> tuple[Results, _Pending]:
+        """What can be said at once, and the appends that are to be decided, with the numbers of their items."""
+        results: Results = []
+        pending: _Pending = []
         try:
             for number, item in enumerate(items):
                 held_up = failed.get(item[:2])
@@ -112,14 +145,10 @@ class Appends:
                         results.append(ProduceResult(append.base_offset, append.append_time_ms))
                         continue
                 results.append(ProduceResult(-1, -1, held_up))
-        finally:
+        except BaseException:
             wait_all([append for _, append in pending])
-        for number, append in pending:
-            if append.error is not None:
-                results[number] = ProduceResult(-1, -1, append.error)
-        if acks == 0:
-            return [result._replace(base_offset=-1) for result in results]
-        return results
+            raise
+        return results, pending
 
     def _append(self, item: ProduceItem, acks: Acks, until_s: float) -> PendingAppend:
         """One batch into its partition."""
@@ -132,3 +161,36 @@ class Appends:
         else:
             batches = [CheckedBatch(memoryview(item.batch), header)]
         return held.append(batches, acks, expected_offset=expected, until_s=until_s)
+
+
+class _Countdown:
+    """Tells the results of one call when the last of its appends is decided."""
+
+    def __init__(
+        self, results: Results, pending: _Pending, acks: Acks, tell: Callable[[Results], None]
+    ) -> None:
+        self._results = results
+        self._pending = pending
+        self._acks = acks
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._left = len(pending) + 1  # the call itself: nothing is told before all have been asked
+
+    def decided(self, error: LogStoreError | None) -> None:
+        """One of them is; its own ``error`` is asked at the end."""
+        del error
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._tell(_settled(self._results, self._pending, self._acks))
+
+
+def _settled(results: Results, pending: _Pending, acks: Acks) -> Results:
+    """The results of a call whose appends are all decided."""
+    for number, append in pending:
+        if append.error is not None:
+            results[number] = ProduceResult(-1, -1, append.error)
+    if acks == 0:
+        return [result._replace(base_offset=-1) for result in results]
+    return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from logstore.api.cancellation import CancelHandle
@@ -22,13 +23,13 @@ from logstore.api.records import (
 from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
 from logstore.coordination.embedded_coordinators import EmbeddedCoordinators
-from logstore.coordination.transaction_services import TransactionServices
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.appends import Appends
 from logstore.embedded.groups import EmbeddedGroups
 from logstore.embedded.operation import EmbeddedOperation
 from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
+from logstore.embedded.transaction_services import TransactionServices
 from logstore.embedded.transactions import EmbeddedTransactions
 from logstore.errors import (
     InvalidArgumentError,
@@ -228,6 +229,17 @@ class EmbeddedBackend(EmbeddedTransactions):
     ) -> list[ProduceResult]:
         return self._appends.produce(items, acks, timeout_s)
 
+    def start_produce(
+        self,
+        items: Sequence[ProduceItem],
+        acks: Acks,
+        timeout_s: float,
+        tell: Callable[[list[ProduceResult]], None],
+    ) -> None:
+        """As ``produce``, for servers: returns when the batches are written, and ``tell`` is called with the results
+        when all are decided, from any thread; it must not wait. Not after an error."""
+        self._appends.start(items, acks, timeout_s, tell)
+
     # --- fetch ---
 
     def fetch(
@@ -241,7 +253,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
         clock = self._context.clock
-        results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+        results, enough = self.collect(requests, isolation, min_bytes, max_bytes)
         if enough or max_wait_s <= 0 or (cancel is not None and cancel.cancelled):
             return results
         deadline_s = clock.monotonic_s() + max_wait_s
@@ -254,7 +266,7 @@ class EmbeddedBackend(EmbeddedTransactions):
             while True:
                 event.clear()
                 alone = self._wait_for(requests, event, waits)
-                results, enough = self._collect(requests, isolation, min_bytes, max_bytes)
+                results, enough = self.collect(requests, isolation, min_bytes, max_bytes)
                 left_s = deadline_s - clock.monotonic_s()
                 if enough or left_s <= 0 or (cancel is not None and cancel.cancelled):
                     return results
@@ -287,7 +299,26 @@ class EmbeddedBackend(EmbeddedTransactions):
                 waits.append(wait)
         return bool(places) and len(waits) == len(places)
 
-    def _collect(
+    def when_more(self, places: Collection[TopicPartition], tell: Callable[[], None]) -> Cancel:
+        """For servers: ``tell`` is called, from any thread and perhaps several times, when readers may see more in any
+        of the partitions than now; it must not wait. What is given ends that."""
+        waits: list[Cancel] = []
+        for topic, partition in places:
+            try:
+                wait = self._registry.get(topic).partition(partition).when_more(tell)
+            except LogStoreError:
+                tell()  # the look that follows says why
+                continue
+            if wait is not None:
+                waits.append(wait)
+
+        def cancel() -> None:
+            for forget in waits:
+                forget()
+
+        return cancel
+
+    def collect(
         self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
     ) -> tuple[list[FetchResult], bool]:
         """What is there now; whether it is worth an answer (enough bytes, or an error to tell)."""
@@ -385,6 +416,9 @@ class EmbeddedBackend(EmbeddedTransactions):
         if name is None:
             return UnnamedLease(self._producer_ids)
         return NamedLease(self._context, self._registry, name, self._last_sequences)
+
+    def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
+        return self._context.wait_limit.within(timeout_s)
 
     def _last_sequences(self, topic: str, partition: int, ids: Sequence[int]) -> dict[int, int]:
         """What the partition's log knows of these ids, once all of it is durable."""

@@ -16,6 +16,9 @@ from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.kafka_directory.live_groups import LiveGroups
 from logstore.machine import Decision
+from logstore.ownership.expiry_lock import try_expiry_lock
+from logstore.ownership.lock import LockHolder, this_process
+from logstore.ownership.member_liveness import SlotLiveness
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.partition_log import PartitionLog
@@ -56,6 +59,8 @@ class EmbeddedGroups:
             self._partition_counts,
             ends,
             self._task.note_member,
+            SlotLiveness(context),
+            lambda: _described(this_process(context.clock)),
         )
         self.expiry = self._make_expiry(context)
 
@@ -70,6 +75,7 @@ class EmbeddedGroups:
             fresh,
             lambda: bool(self._manager.members()),
             self._topic_id,
+            lambda: try_expiry_lock(context),
         )
 
     def topic(self, *, create: bool) -> GroupTopic | None:
@@ -183,3 +189,7 @@ class EmbeddedGroups:
         """As if the process had been killed: the members' locks are free."""
         self.expiry.close()
         self._manager.close()
+
+
+def _described(process: LockHolder) -> str:
+    return f"pid {process.pid} on {process.host} ({process.command})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
-from logstore.coordination.transaction_services import TransactionServices
+from logstore.embedded.transaction_services import TransactionServices
 
 
 class EmbeddedTransactions:

@@ -25,10 +25,10 @@ from logstore.errors import (
 )
 from logstore.groups import group_records
 from logstore.groups.group import NOTHING, Group
-from logstore.groups.group_records import Current, Member
+from logstore.groups.group_records import LIVENESS_BYTES, Current, Member
 from logstore.groups.offset_values import TopicIds
 from logstore.groups.offsets import OFFSET_KIND, OffsetStore
-from logstore.groups.views import GroupDescription, MemberSlot, describe_group, member_view
+from logstore.groups.views import GroupDescription, MemberSession, describe_group, member_view
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -66,12 +66,12 @@ class GroupCoordinator:
         assignor: Assignor,
         session_timeout_ms: int,
         max_poll_interval_ms: int,
-        slot: int,
+        liveness: bytes,
         partitions: Mapping[str, int],
         now_ms: int,
     ) -> Decision[MemberView]:
         """Become a member. ``member_id``: made by the caller, used once; ``topics``: names, those that match
-        ``pattern`` now among them; ``slot``: where it beats; ``partitions``: all topics that there are.
+        ``pattern`` now among them; ``liveness``: see ``Member``; ``partitions``: all topics that there are.
 
         A member with the same ``instance_id`` is fenced, and what it had is the new one's, without any movement
         if both want the same. Raises InvalidGroupError, InvalidArgumentError.
@@ -87,7 +87,7 @@ class GroupCoordinator:
             assignor=assignor,
             session_timeout_ms=whole(session_timeout_ms, "session_timeout_ms", 1, INT32_MAX),
             max_poll_interval_ms=whole(max_poll_interval_ms, "max_poll_interval_ms", 1, INT32_MAX),
-            slot=whole(slot, "slot", 0, INT32_MAX),
+            liveness=_checked_liveness(liveness),
             joined_ms=now_ms,
         )
         name = _checked_id(member_id, "member_id")
@@ -466,14 +466,14 @@ class GroupCoordinator:
             )
         return describe_group(group, Group() if found is None else found)
 
-    def members_with_slots(self) -> list[MemberSlot]:
-        """Every member of every group, for whoever judges who is alive."""
+    def sessions(self) -> list[MemberSession]:
+        """Every member of every group, for the runtime to judge which of them are alive."""
         return [
-            MemberSlot(
+            MemberSession(
                 group=name,
                 member_id=member_id,
                 instance_id=member.instance_id,
-                slot=member.slot,
+                liveness=member.liveness,
                 session_timeout_ms=member.session_timeout_ms,
                 joined_ms=member.joined_ms,
                 left_ms=member.left_ms,
@@ -499,6 +499,12 @@ def _checked_id(value: object, name: str) -> str:
     if not 1 <= len(text.encode()) <= MAX_ID_BYTES:
         raise InvalidArgumentError(f"{name}={shown(value)}", hint=f"it is text of 1 to {MAX_ID_BYTES} bytes")
     return text
+
+
+def _checked_liveness(value: object) -> bytes:
+    if isinstance(value, bytes) and len(value) == LIVENESS_BYTES:
+        return value
+    raise InvalidArgumentError(f"liveness={shown(value)}", hint=f"it is {LIVENESS_BYTES} bytes")
 
 
 def _checked_topics(topics: Collection[str]) -> frozenset[str]:

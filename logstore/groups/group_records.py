@@ -18,7 +18,8 @@ What Kafka has no field for is in tagged fields of ours, from 0x4C00 on, which i
 
     group    4C00  empty since, i64 ms, -1 while it has members
     topic    4C00  partitions when the group first subscribed to it, i32
-    member   4C00  session timeout i32 | slot i32 | joined i64 ms | left i64 ms (-1: has not) | id taken over from
+    member   4C00  session timeout i32 | liveness, 4 bytes | joined i64 ms | left i64 ms (-1: has not) | id taken over
+                   from
     places   4C00  the topic's name
 
 A machine is not told topic ids and names topics itself; where Kafka's layout has an id there is one made from
@@ -51,7 +52,8 @@ _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 _CURRENT: Final = struct.Struct(">iib")
-_EXTRAS: Final = struct.Struct(">iiqq")
+LIVENESS_BYTES: Final = 4
+_EXTRAS: Final = struct.Struct(f">i{LIVENESS_BYTES}sqq")
 _VERSION: Final = b"\0\0"
 
 
@@ -76,8 +78,10 @@ class TopicFacts(NamedTuple):
 
 
 class Member(NamedTuple):
-    """What a member told of itself. ``left_ms``: -1, or when a static member said good-bye; ``replaced``: the
-    member id whose place it took by its instance id, or ""."""
+    """What a member told of itself. ``liveness``: 4 bytes by which the runtime that judges members finds the
+    member's signs of life; the machine keeps and does not read them. ``left_ms``: -1, or when a static member said
+    good-bye; ``replaced``: the member id whose place it took by its instance id, or "".
+    """
 
     instance_id: str | None
     client: str
@@ -86,7 +90,7 @@ class Member(NamedTuple):
     assignor: str
     session_timeout_ms: int
     max_poll_interval_ms: int
-    slot: int
+    liveness: bytes
     joined_ms: int
     left_ms: int = -1
     replaced: str = ""
@@ -154,7 +158,7 @@ def encode_topics(topics: Mapping[str, TopicFacts]) -> bytes:
 
 
 def encode_member(member: Member) -> bytes:
-    extras = _EXTRAS.pack(member.session_timeout_ms, member.slot, member.joined_ms, member.left_ms)
+    extras = _EXTRAS.pack(member.session_timeout_ms, member.liveness, member.joined_ms, member.left_ms)
     return b"".join(
         (
             _VERSION,
@@ -274,7 +278,7 @@ def decode_member(value: bytes) -> Member | None:
         return None
     if len(extras) < _EXTRAS.size:
         raise reader.malformed(f"tagged field {OUR_TAG:#x} of {len(extras)} bytes")
-    session_timeout_ms, slot, joined_ms, left_ms = _EXTRAS.unpack_from(extras)
+    session_timeout_ms, liveness, joined_ms, left_ms = _EXTRAS.unpack_from(extras)
     return Member(
         instance_id=instance_id,
         client=client,
@@ -283,7 +287,7 @@ def decode_member(value: bytes) -> Member | None:
         assignor=assignor or "sticky",
         session_timeout_ms=session_timeout_ms,
         max_poll_interval_ms=max_poll_interval_ms,
-        slot=slot,
+        liveness=liveness,
         joined_ms=joined_ms,
         left_ms=left_ms,
         replaced=_name(reader, extras[_EXTRAS.size :]),

@@ -29,6 +29,14 @@ NO_TOPIC: Final = bytes(16)  # Kafka's id of no topic
 TopicIds: TypeAlias = Callable[[str], bytes | None]
 """The id that the topic of a name has now, 16 bytes; None: there is no such topic."""
 
+
+class SeenEnds(NamedTuple):
+    """``ends``: of each partition; ``topic_ids``: of their topics, by name, when they were looked at."""
+
+    ends: dict[TopicPartition, int]
+    topic_ids: dict[str, str]
+
+
 _I16 = struct.Struct(">h")
 _I64 = struct.Struct(">q")
 _HEAD = struct.Struct(">hqi")  # version, offset, leaderEpoch

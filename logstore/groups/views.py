@@ -19,14 +19,15 @@ class GroupDescription(NamedTuple):
     empty_since_ms: int
 
 
-class MemberSlot(NamedTuple):
-    """Where a member's heartbeat is found. ``joined_ms``: it has not beaten before that; ``left_ms``: -1, or when
-    a static member left: it beats no more, and its session ends ``session_timeout_ms`` after that."""
+class MemberSession(NamedTuple):
+    """What decides whether a member's session is over. ``liveness``: see ``Member``; ``joined_ms``: the member has
+    not beaten before that; ``left_ms``: -1, or when a static member left: it beats no more, and its session ends
+    ``session_timeout_ms`` after that."""
 
     group: str
     member_id: str
     instance_id: str | None
-    slot: int
+    liveness: bytes
     session_timeout_ms: int
     joined_ms: int
     left_ms: int
@@ -65,7 +66,6 @@ def describe_group(name: str, group: Group) -> GroupDescription:
                 revoking=tuple(sorted(current.revoking)),
                 target=tuple(sorted(group.targets.get(member_id, ()))),
                 session_timeout_ms=member.session_timeout_ms,
-                slot=member.slot,
                 left=member.left_ms >= 0,
             )
         )

@@ -117,7 +117,6 @@ class LiveGroups:
                 revoking=member.revoking,
                 target=member.target,
                 session_timeout_ms=member.session_timeout_ms,
-                slot=_NOT_SAID,
                 left=member.epoch == -2,  # a static member that will be back
             )
             for member_id, member in sorted(group.members.items())

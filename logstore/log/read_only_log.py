@@ -2,12 +2,14 @@
 
 What may be seen comes from the writer's slot in `.live` while that is of this boot. Without one (nobody has
 written since the machine started, or the slot is torn) the log is read to its first bad batch from the
-recovery point on, which is what recovery would keep. Segments are listed again whenever a file is missing or
+recovery point on, which is what recovery would keep; of a replica's log no more is seen than its durable high
+watermark covers, since what follows may be cut off again. Segments are listed again whenever a file is missing or
 the writer's active segment is not known yet. Index files are hints: the batch at a position must confirm.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -143,29 +145,43 @@ class ReadOnlyLog:
         return state.log_start_offset if state is not None else 0
 
     def _scan_end(self, state: PartitionState | None) -> int:
-        """The first offset that recovery would not keep; narrows the last segment to its good bytes."""
+        """The first offset that recovery would not keep, or that is not committed; narrows the last segment to its
+        good bytes before that."""
         active = self.segments.active
+        committed: float = math.inf
+        if state is not None and state.replica:
+            committed = state.high_watermark
+            if active is None or active.base_offset >= state.high_watermark:
+                return state.high_watermark
         if active is None:
             # None was made yet, or all are gone: then what was durable is missed by the read that follows.
             return max(state.log_start_offset, state.recovery_point) if state is not None else 0
         if self._scanned is None or self._scanned[0] != active.base_offset:
-            point = state.recovery_point if state is not None else active.base_offset
+            point = self._gapless_from(state, active.base_offset)
             # The last durable batch is there, whatever follows it may be torn.
             position = active.locate(point - 1) if point > active.base_offset else 0
             if position is None:
                 position = active.size
             self._scanned = (active.base_offset, position, active.base_offset)
         base, position, next_offset = self._scanned
-        point = state.recovery_point if state is not None else base
+        point = self._gapless_from(state, base)
         scan = SegmentScan(
             active.bytes_at, start=position, end=active.size, next_offset=next_offset, gapless_from=point
         )
-        for _ in scan:
+        batches = iter(scan)
+        while scan.next_offset < committed and next(batches, None) is not None:
             pass
         self._scanned = (base, scan.position, scan.next_offset)
         active.size = scan.position
         active.next_offset = max(scan.next_offset, point)
         return active.next_offset
+
+    @staticmethod
+    def _gapless_from(state: PartitionState | None, base_offset: int) -> int:
+        """The offset before which every batch is durable and committed."""
+        if state is None:
+            return base_offset
+        return min(state.recovery_point, state.high_watermark) if state.replica else state.recovery_point
 
     def epoch_table(self) -> Epochs:
         """The epoch table as the writer last wrote it (empty before the first record)."""

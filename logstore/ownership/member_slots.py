@@ -20,6 +20,11 @@ BOARD_SLOT: Final = 0
 _MEMORY_SLOTS: Final = 1 << 60  # far from the slots that the catalogue gives to topics
 
 
+def slot_of(liveness: bytes) -> int:
+    """The slot that a member's record names (``Member.liveness``)."""
+    return int.from_bytes(liveness, "big")
+
+
 class MemberSlots:
     """Thread-safe. Files are opened with the first call; in a read-only store nothing can be taken."""
 

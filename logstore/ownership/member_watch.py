@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
-from logstore.groups.views import MemberSlot
+from logstore.groups.views import MemberSession
 from logstore.ownership.heartbeats import TORN
-from logstore.ownership.member_slots import MemberSlots
+from logstore.ownership.member_slots import MemberSlots, slot_of
 
 # No session is twice as short as that. The task that looks after members looks more often.
 SHORTEST_STOP_MS: Final = 100
@@ -59,7 +59,7 @@ class MemberWatch:
         return max((one.woke_ms for one in self._stops if 2 * one.gap_ms >= timeout_ms), default=0)
 
     def dead(
-        self, members: Iterable[MemberSlot], groups: Collection[str], now_ms: int, wall_ms: int
+        self, members: Iterable[MemberSession], groups: Collection[str], now_ms: int, wall_ms: int
     ) -> dict[str, list[str]]:
         """Member ids by group, of ``groups``. ``members``: of all groups, whose times are to be remembered;
         ``wall_ms``: ms since 1970 UTC."""
@@ -76,14 +76,15 @@ class MemberWatch:
                 found.setdefault(member.group, []).append(member.member_id)
         return found
 
-    def _is_dead(self, member: MemberSlot, now_ms: int, wall_ms: int, unseen_since_ms: int) -> bool:
+    def _is_dead(self, member: MemberSession, now_ms: int, wall_ms: int, unseen_since_ms: int) -> bool:
         timeout_ms = member.session_timeout_ms
         if member.left_ms >= 0 and wall_ms - member.left_ms > timeout_ms:
             return True
-        beat = self._slots.last_beat(member.slot)
+        slot = slot_of(member.liveness)
+        beat = self._slots.last_beat(slot)
         if member.instance_id is None:
             replaced = beat is not None and beat is not TORN and beat.member_id != member.member_id
-            if replaced or not self._slots.is_taken(member.slot):
+            if replaced or not self._slots.is_taken(slot):
                 return True
         if beat is None:
             last_ms = 0  # the boot's start

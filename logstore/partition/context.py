@@ -17,6 +17,7 @@ from logstore.log.segments.tail_cache import TailBudget
 from logstore.ownership.heartbeats import HeartbeatBoard
 from logstore.ownership.live import LiveBoard
 from logstore.ownership.lock import Locks
+from logstore.ownership.wait_limit import WaitLimit
 from logstore.partition.committer import Committer
 from logstore.partition.data_waiters import LiveWatch
 from logstore.partition.partition import Partition
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 @dataclass(kw_only=True, slots=True)
 class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
+    ``longest_lock_wait_s``: for a lock of another process, as the store was opened;
     ``commit``: make logs durable up to their ends, sharing syncs;
     ``note_dirty``: a log has unsynced records from now on; ``longest_dirty``: up to so many that have;
     ``note_owned``: some topic was taken (the housekeeper has work); ``reserve``: room for what frees more of it on a
@@ -42,7 +44,7 @@ class StoreContext:
     pool: FilePool
     tails: TailBudget
     read_only: bool
-    lock_timeout_s: float
+    longest_lock_wait_s: float
     recovery_threads: int
     committer: Committer
     note_dirty: Callable[[OwnedLog], None]
@@ -58,10 +60,12 @@ class StoreContext:
     closed: bool = False
     forked: bool = False
     commit: Callable[[list[tuple[OwnedLog, int]]], None] = field(init=False)
+    wait_limit: WaitLimit = field(init=False)
     watch: LiveWatch = field(init=False)  # of what other processes write, for those that wait by callback
 
     def __post_init__(self) -> None:
         self.commit = self.committer.commit
+        self.wait_limit = WaitLimit(self.clock)
         self.watch = LiveWatch(lambda: self.live, enabled=self.threads)
 
     def make_room(self) -> None:
@@ -74,6 +78,11 @@ class StoreContext:
             self.commit([(log, log.log_end_offset) for log in logs])
         except LogStoreError as error:  # its log is poisoned, and tells its own writers
             logger.warning("a log could not be synced to make room for open files: %s", error)
+
+    @property
+    def lock_timeout_s(self) -> float:
+        """How long this thread may wait for a lock of another process that it asks for now."""
+        return self.wait_limit.left_s(self.longest_lock_wait_s)
 
     def check_usable(self) -> None:
         if self.forked:

@@ -32,6 +32,7 @@ from logstore.ownership.cleaning_lease import cleaner_of
 from logstore.ownership.live import LiveSlot
 from logstore.ownership.lock_turns import acquire_in_process
 from logstore.partition.context import StoreContext
+from logstore.partition.held_partition import HeldPartition
 
 logger = logging.getLogger(__name__)
 
@@ -65,21 +66,29 @@ class CoordinatorLog:
 
     # --- writing ---
 
+    def await_turn(self, turn: threading.Lock, timeout_s: float) -> None:
+        """Take a lock that a thread of this process releases when it is done with the log. TopicLockedError."""
+        acquire_in_process(turn, timeout_s, self._what, self._context.locks, self.entry.lock_slot)
+
+    @property
+    def _what(self) -> str:
+        return f"internal topic {self.where!r}"
+
     @contextmanager
-    def held(self, timeout_s: float, *, fresh: bool = False) -> Iterator[OwnedLog]:
-        """The log, caught up, with the topic's lock held meanwhile. What is appended inside has to be synced
+    def held(self, timeout_s: float, *, fresh: bool = False) -> Iterator[HeldPartition]:
+        """The partition, caught up, with the topic's lock held meanwhile. What is appended inside has to be decided
         inside. ``fresh``: also its closed segments are those that there are now. TopicLockedError after
         ``timeout_s``; errors of opening and recovering a log; ``OSError`` of what happens inside becomes a
         StorageError."""
         context, slot = self._context, self.entry.lock_slot
         started_s = context.clock.monotonic_s()
-        what = f"internal topic {self.where!r}"
+        what = self._what
         acquire_in_process(self._holding, timeout_s, what, context.locks, slot)
         try:
             left_s = timeout_s - (context.clock.monotonic_s() - started_s)
             context.locks.acquire_in_turn(slot, left_s, what)
             try:
-                yield self._caught_up(fresh)
+                yield HeldPartition(self.where, self._caught_up(fresh), self._unsettled)
             except OSError as error:
                 raise from_os_error(error, "read", self.directory) from error
             finally:
@@ -107,7 +116,7 @@ class CoordinatorLog:
         return self._log
 
     @contextmanager
-    def unsettled(self, log: OwnedLog) -> Iterator[None]:
+    def _unsettled(self, log: OwnedLog) -> Iterator[None]:
         """What is written inside is more than the log's file tells by its size (an abort's row comes before its
         marker): who finds that this process died inside has to recover the log."""
         self._publish_unsettled(log)

@@ -95,8 +95,8 @@ class SharedCleaning:
     def _enter(self, timeout_s: float) -> None:
         stack = ExitStack()
         # A cleaning begins with the segments as they are now, whoever has put them there.
-        log = stack.enter_context(self._shared_log.held(timeout_s, fresh=self.cleaning is None))
-        self._inside, self._entered = stack, log
+        held = stack.enter_context(self._shared_log.held(timeout_s, fresh=self.cleaning is None))
+        self._inside, self._entered = stack, held.log
         lease = self._hold
         try:
             if lease is None:  # given back meanwhile, when the cleaning that it was held for was ended

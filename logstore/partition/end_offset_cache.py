@@ -7,10 +7,11 @@ high watermarks under ``visible.after=flush`` are remembered: no crash takes one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from logstore.directory.catalogue import decode_uuid
 from logstore.errors import UnknownTopicError
+from logstore.groups.offset_values import SeenEnds
 from logstore.log.log_offsets import LogOffsets
 from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic import Topic
@@ -18,13 +19,6 @@ from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import COUNTER_TOPIC, OffsetAndMetadata, TopicPartition
 
 _MOST_KNOWN: Final = 100_000
-
-
-class SeenEnds(NamedTuple):
-    """``ends``: of each partition; ``topic_ids``: of their topics, by name, when they were looked at."""
-
-    ends: dict[TopicPartition, int]
-    topic_ids: dict[str, str]
 
 
 class EndOffsetCache:

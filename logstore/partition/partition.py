@@ -1,10 +1,10 @@
 """``Partition``: one partition as the rest of the engine sees it, whoever keeps its records and says what is committed.
 
 Everybody who writes records goes through ``append`` or ``append_marker``: producers, importers, ``store.partition()``,
-transactions, administrators. They return a ``PendingAppend`` at once: the records have their offsets, and what was
-asked for (``acks``) is told later, by a callback (``then``) or by a blocking wait (``wait_all``) that lets several
-appends share one sync. Readers ask for a ``LogReader``, read up to its high watermark, and wait for more by a callback
-(``when_more``), so that a thousand waiting fetches cost no thread.
+transactions, administrators, coordinators. They return a ``PendingAppend`` at once: the records have their offsets,
+and what was asked for (``acks``) is told later, by a callback (``then``) or by a blocking wait (``wait_all``) that lets
+several appends share one sync. Readers ask for a ``LogReader``, read up to its high watermark, and wait for more by a
+callback (``when_more``), so that a thousand waiting fetches cost no thread.
 
 ``LocalPartition`` is the embedded one. A replicated one keeps its records in ``ReplicaLog``s, truncates and installs
 snapshots there, and nothing above can tell.
@@ -84,8 +84,8 @@ class PendingAppend(Protocol):
         ...
 
 
-class Partition(Protocol):
-    """Any thread. ``where``: "topic-partition", for messages."""
+class PartitionWriter(Protocol):
+    """The way of records into a partition. ``where``: "topic-partition", for messages."""
 
     topic: str
     partition: int
@@ -121,16 +121,20 @@ class Partition(Protocol):
         once where another process owns the topic."""
         ...
 
+    def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
+        """What the partition knows of these producers, all of it committed."""
+        ...
+
+
+class Partition(PartitionWriter, Protocol):
+    """Any thread."""
+
     def flush(self) -> None:
         """Block until all that was appended here is committed. Errors as those of an append."""
         ...
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log start offset up to ``before_offset``, at most to the high watermark, durably; the new one."""
-        ...
-
-    def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
-        """What the partition knows of these producers, all of it committed."""
         ...
 
     def reader(self, *, looked: bool = False) -> LogReader:

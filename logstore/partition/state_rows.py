@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logstore.directory.topic_state import PartitionState
 from logstore.errors import DamagedStoreError
+from logstore.log.commit_policy import CommitPolicy
 from logstore.log.owned_log import OwnedLog
 from logstore.ownership.live import LiveSlot
 
@@ -21,6 +22,7 @@ def row_of(log: OwnedLog) -> PartitionState:
         # no boot, which is how a power loss looks.
         boot_id="" if log.poisoned else None,
         clean=False if log.poisoned else None,
+        replica=log.commit_policy is CommitPolicy.INDEX,
     )
 
 

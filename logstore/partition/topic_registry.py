@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 from logstore.config import changed_config, parse_topic_config
 from logstore.directory import deletion
@@ -25,6 +24,8 @@ from logstore.errors import (
 )
 from logstore.format.batch import decode_batches
 from logstore.kafka_directory.directory import BrokerDirectory
+from logstore.ownership.lock import CATALOGUE_SLOT
+from logstore.ownership.lock_turns import acquire_in_process
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLogs
@@ -33,9 +34,6 @@ from logstore.partition.fan_out import fan_out
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
-
-CATALOGUE_SLOT: Final = 0
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
 
 
 class TopicRegistry:
@@ -54,6 +52,7 @@ class TopicRegistry:
         self._look_again_s = 0.0
         self._random_bytes = random_bytes
         self._lock = threading.RLock()
+        self._changing = threading.Lock()  # held by the thread that has, or waits for, the catalogue's lock
         self._open: dict[str, Topic] = {}
         self._retained = _retained_names(catalogue)
         self._compacted = _compacted_names(catalogue)
@@ -222,13 +221,18 @@ class TopicRegistry:
 
     @contextmanager
     def _catalogue_locked(self) -> Iterator[None]:
-        context = self._context
-        with self._lock:
-            context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
+        """The catalogue's lock first: while it is waited for, other threads find their topics."""
+        context, what = self._context, "the catalogue topics.json"
+        acquire_in_process(self._changing, context.lock_timeout_s, what, context.locks, CATALOGUE_SLOT)
+        try:
+            context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, what)
             try:
-                yield
+                with self._lock:
+                    yield
             finally:
                 context.locks.release(CATALOGUE_SLOT)
+        finally:
+            self._changing.release()
 
     def _free_names(self, catalogue: Catalogue, name: str, partitions: Iterable[int]) -> None:
         deletion.free_names(self._context.fs, self._context.root, catalogue, name, partitions)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Protocol
 
-from logstore.errors import LogStoreError, StoreClosedError
+from logstore.errors import LogStoreError, StoreClosedError, UnknownTopicError
 from logstore.log.owned_log import OwnedLog
 from logstore.ownership.topic_turn import LOOK_S as TURN_LOOK_S
 from logstore.partition.topic import Topic
@@ -251,6 +251,9 @@ class Housekeeper:
             return work()
         except StoreClosedError:
             return None  # the store is closing: there is nothing left to look after
+        except UnknownTopicError as error:
+            logger.debug("housekeeping of %s ended: another process deleted the topic: %s", what, error)
+            return None
         except LogStoreError as error:
             self._complaints.tell(what, error)
             return None

@@ -57,7 +57,7 @@ def test_completion_is_there(tmp_path: Path) -> None:
 
 
 def test_version(shell: Shell) -> None:
-    assert importlib.metadata.version("logstore") in shell.bare("--version").output
+    assert importlib.metadata.version("logstore-engine") in shell.bare("--version").output
 
 
 def test_the_target_comes_from_options_or_the_environment(shell: Shell, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from logstore.api.cancellation import CancelHandle
 from logstore.api.producers import ProducerLease, ProducerSummary
@@ -119,6 +120,7 @@ class FakeBackend(FakeGroups):
         self.producers: dict[str, NamedProducer] = {}
         self.holders: dict[str, str] = {}
         self.leases: list[FakeLease] = []
+        self.wait_limits: list[float] = []
         self.next_producer_id = 0
         self.gate = threading.Event()
         self.gate.set()
@@ -413,6 +415,10 @@ class FakeBackend(FakeGroups):
         lease = FakeLease(self, name)
         self.leases.append(lease)
         return lease
+
+    def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
+        self.wait_limits.append(timeout_s)
+        return nullcontext()
 
     def list_producers(self) -> list[ProducerSummary]:
         return [

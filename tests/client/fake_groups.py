@@ -125,7 +125,7 @@ class FakeGroups(ABC):
                 assignor=request.assignor,
                 session_timeout_ms=request.session_timeout_ms,
                 max_poll_interval_ms=request.max_poll_interval_ms,
-                slot=0,
+                liveness=bytes(4),
                 partitions=self.partition_counts(),
                 now_ms=NOW_MS,
             )

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from logstore.coordination.commit_queue import CommitQueue, Request
+from logstore.coordination.commit_queue import CommitQueue, Request, Wait
 
 
 def request() -> Request[None]:
@@ -44,7 +44,7 @@ class _Interrupted(Request[None]):
 
     before = staticmethod(lambda: None)
 
-    def wait(self) -> None:
+    def wait(self, wait: Wait) -> None:
         self.before()
         raise KeyboardInterrupt
 

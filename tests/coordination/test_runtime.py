@@ -247,6 +247,25 @@ def test_every_failure_of_the_disk_is_a_named_error() -> None:
             assert get(shared) == {b"k": b"3"}
 
 
+def test_a_piece_that_the_disk_refuses_is_a_named_error_and_is_replayed_later() -> None:
+    world = World()
+    put(world.process()[1], b"k", b"1")
+    _, counted = world.process("r")
+    start = world.fs.faults.calls
+    assert counted.follow_some()
+    refused = 0
+    for call in range(1, world.fs.faults.calls - start + 1):
+        _, shared = world.process("r")
+        world.fs.faults.at(world.fs.faults.calls + call, FaultKind.EIO)
+        try:
+            shared.follow_some()
+        except LogStoreError:
+            refused += 1
+        world.fs.faults.clear()
+        assert get(shared) == {b"k": b"1"}
+    assert refused > 0
+
+
 def test_after_close_it_is_closed() -> None:
     store = LogStore(":memory:", threads=False)
     store.create_topic("t")

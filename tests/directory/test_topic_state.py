@@ -46,6 +46,7 @@ ROWS = st.builds(
     OFFSET,
     boot_id=st.none() | st.text(max_size=36),
     clean=st.none() | st.booleans(),
+    replica=st.booleans(),
 )
 STATES = st.builds(
     TopicState,
@@ -110,6 +111,25 @@ def test_malformed_rows_apart_are_damage(apart: object) -> None:
     rows = {"partitions": {"0": [1, 1, 1, 1, 1, 1]}, "apart": apart}
     with pytest.raises(DamagedStoreError):
         decode(encode_document(3, fields | rows), "p")
+
+
+def test_replicas_are_listed() -> None:
+    value = replace(
+        state(7), partitions={1: PartitionState(3, 0, 2, 3, replica=True), 2: PartitionState(3, 0, 3, 3)}
+    )
+    data = encode(value)
+    assert b'"format_version": 4,' in data
+    assert data.endswith(b', "apart": {}, "replicas": [1]}\n')
+    assert decode(data, "p") == value
+
+
+@pytest.mark.parametrize("replicas", [{}, [9], ["0"], [True], None])
+def test_malformed_replicas_are_damage(replicas: object) -> None:
+    columns = ["recovery_point", "log_start_offset", "high_watermark", "log_end_offset", "no_producers_at"]
+    fields = {"topic_id": "i", "boot_id": "b", "clean": True, "columns": [*columns, "cleaner_point"]}
+    rows = {"partitions": {"0": [1, 1, 1, 1, 1, 1]}, "apart": {}, "replicas": replicas}
+    with pytest.raises(DamagedStoreError, match="replicas"):
+        decode(encode_document(4, fields | rows), "p")
 
 
 def test_a_row_is_written_without_knowing_of_the_others() -> None:
@@ -192,7 +212,7 @@ def test_malformed_fields_are_damage(change: dict[str, object]) -> None:
 
 def test_a_newer_version_is_refused() -> None:
     with pytest.raises(UnsupportedStoreVersionError):
-        decode(encode_document(4, {"clean": True}), "p")
+        decode(encode_document(topic_state.FORMAT_VERSION + 1, {"clean": True}), "p")
 
 
 def test_negative_offsets_are_never_written() -> None:

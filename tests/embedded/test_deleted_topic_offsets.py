@@ -8,7 +8,8 @@ import pytest
 
 from logstore.errors import UnknownTopicError
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.partition.end_offset_cache import EndOffsetCache, SeenEnds
+from logstore.groups.offset_values import SeenEnds
+from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.memory_crash import KeepNothing
 from logstore.store import LogStore

@@ -171,7 +171,7 @@ def test_a_section_of_zeros_is_refused_at_once() -> None:
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     arrow.schema.cache_clear()
-    with pytest.raises(MissingExtraError, match=rf"package {package}, .*logstore\[arrow\]"):
+    with pytest.raises(MissingExtraError, match=rf"package {package}, .*logstore-engine\[arrow\]"):
         arrow.to_table(b"", "t", 0)
 
 

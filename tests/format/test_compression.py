@@ -275,7 +275,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, code
         lambda: require_codec(codec),
     ]
     for call in calls:
-        with pytest.raises(MissingExtraError, match=rf"{codec} needs .*logstore\[compression\]"):
+        with pytest.raises(MissingExtraError, match=rf"{codec} needs .*logstore-engine\[compression\]"):
             call()
 
 

@@ -78,7 +78,7 @@ class Conversation:
             assignor=wishes.pop("assignor", "sticky"),
             session_timeout_ms=int(wishes.pop("session", "45000")),
             max_poll_interval_ms=300_000,
-            slot=int(wishes.pop("slot", "0")),
+            liveness=bytes(4),
             partitions=self.partitions,
             now_ms=self.now_ms,
         )

@@ -117,7 +117,7 @@ def state_of(machine: GroupCoordinator) -> dict[str, Any]:
             [machine.view(name, member.member_id) for member in machine.describe(name).members],
         )
         for name in machine.groups()
-    } | {"": machine.members_with_slots(), "\0": machine.pending_producers()}
+    } | {"": machine.sessions(), "\0": machine.pending_producers()}
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ def join(
     group: str = "g",
     assignor: Assignor = "sticky",
     now_ms: int = 1000,
-    slot: int = 0,
+    liveness: bytes = bytes(4),
 ) -> MemberView:
     view = log.append(
         log.machine.decide_join(
@@ -157,7 +157,7 @@ def join(
             assignor=assignor,
             session_timeout_ms=45_000,
             max_poll_interval_ms=300_000,
-            slot=slot,
+            liveness=liveness,
             partitions=partitions,
             now_ms=now_ms,
         )

@@ -28,8 +28,8 @@ def shown(shared: CoordinatorRuntime[GroupCoordinator]) -> dict[str, Any]:
             "pending": {name: machine.pending(name) for name in GROUPS},
             "producers": machine.pending_producers(),
             "groups": [machine.describe(name) for name in machine.groups()],
-            "slots": machine.members_with_slots(),
-            "views": [machine.view(one.group, one.member_id) for one in machine.members_with_slots()],
+            "sessions": machine.sessions(),
+            "views": [machine.view(one.group, one.member_id) for one in machine.sessions()],
         }
 
     return shared.look(look)
@@ -74,10 +74,10 @@ class History:
         return {place: OffsetAndMetadata(self.random.randrange(1000), 0, self.random.choice(("", "note")))}
 
     def who(self, machine: GroupCoordinator, group: str) -> dict[str, Any]:
-        slots = [one.member_id for one in machine.members_with_slots() if one.group == group]
-        if not slots:
+        members = [one.member_id for one in machine.sessions() if one.group == group]
+        if not members:
             return {}
-        member_id = self.random.choice(slots)
+        member_id = self.random.choice(members)
         view = machine.view(group, member_id)
         return {"member_id": member_id, "epoch": 0 if view is None else view.epoch}
 
@@ -117,7 +117,7 @@ class History:
                 assignor="sticky",
                 session_timeout_ms=1000,
                 max_poll_interval_ms=1000,
-                slot=self.random.randrange(9),
+                liveness=self.random.randbytes(4),
                 partitions=TOPICS,
                 now_ms=now_ms,
             )

@@ -21,7 +21,7 @@ from logstore.groups import group_records as layout
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.group import MAX_EPOCH, Group
 from logstore.groups.group_records import Current
-from logstore.groups.views import MemberSlot
+from logstore.groups.views import MemberSession
 from logstore.machine import Decision, StateMachine, TransactionalWriter
 from logstore.types import TopicPartition
 from tests.groups.kafka_loading import KafkaLoading, KafkaRefusesError
@@ -36,7 +36,7 @@ WISHES: dict[str, Any] = {
     "assignor": "sticky",
     "session_timeout_ms": 45_000,
     "max_poll_interval_ms": 300_000,
-    "slot": 0,
+    "liveness": bytes(4),
     "partitions": FLIGHTS,
     "now_ms": 1,
 }
@@ -73,7 +73,7 @@ def kinds(decision: Decision[Any]) -> list[tuple[int, str, bool]]:
         ("session_timeout_ms", 0, "session_timeout_ms=0"),
         ("session_timeout_ms", 2**31, "session_timeout_ms"),
         ("max_poll_interval_ms", 1.5, "max_poll_interval_ms=1.5"),
-        ("slot", -1, "slot=-1"),
+        ("liveness", b"123", "it is 4 bytes"),
     ],
 )
 def test_bad_wishes_are_named(wish: str, value: object, why: str) -> None:
@@ -225,14 +225,14 @@ def test_a_group_remembers_what_it_began_with_while_it_is_empty() -> None:
     assert join(log, person("b"), {"flights": 5}).initial == {"flights": 2}
 
 
-def test_members_with_slots() -> None:
+def test_sessions() -> None:
     log = Log()
-    join(log, person("b", "i"), FLIGHTS, slot=3, now_ms=10)
-    join(log, person("a"), FLIGHTS, slot=4, now_ms=20, group="h")
+    join(log, person("b", "i"), FLIGHTS, liveness=b"beat", now_ms=10)
+    join(log, person("a"), FLIGHTS, liveness=b"beta", now_ms=20, group="h")
     log.append(log.machine.decide_leave("g", "b", 30))
-    assert log.machine.members_with_slots() == [
-        MemberSlot("g", "b", "i", 3, 45_000, 10, 30),
-        MemberSlot("h", "a", None, 4, 45_000, 20, -1),
+    assert log.machine.sessions() == [
+        MemberSession("g", "b", "i", b"beat", 45_000, 10, 30),
+        MemberSession("h", "a", None, b"beta", 45_000, 20, -1),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.segments.file_pool import FilePool
 from logstore.ownership.live import MemoryLive
+from logstore.partition.state_rows import row_of
 from logstore.seams.faults import FaultKind
 from logstore.seams.fs import OsFileSystem, read_file, replace_file, write_all
 from logstore.seams.memory_crash import KeepAll
 from logstore.seams.memory_fs import MemoryFileSystem
-from tests.log.logs import FOLDER, NOW_MS, Desk, append, batch, records, values
+from tests.log.logs import FOLDER, NOW_MS, Desk, append, batch, checked, records, values
 
 ONE = len(batch(b"." * 10))
 
@@ -170,6 +172,32 @@ def test_without_any_state_the_last_segment_is_scanned() -> None:
     fs = both.desk.fs.crash(KeepAll())
     both.live.reboot()
     assert both.seen(both.observe(fs)) == [ten(number) for number in range(6)]
+
+
+@pytest.mark.parametrize("committed", [0, 2, 4, 5, 6])
+@pytest.mark.parametrize("durable", [0, 4, 6])
+def test_of_a_replica_it_sees_what_was_durably_committed_and_no_more(committed: int, durable: int) -> None:
+    live, desk = MemoryLive(), Desk(segment_bytes=4 * ONE, index_interval_bytes=0)
+    log = desk.replica()
+    for number in range(6):
+        append(log, ten(number))
+    log.sync()
+    log.advance_high_watermark(committed)
+    state = replace(row_of(log), recovery_point=durable)
+    assert state.replica
+    pool = FilePool(desk.fs)
+    reader = ReadOnlyLog(
+        where="t-0", directory=FOLDER, pool=pool, live=live, live_slot=3, state=lambda: state
+    )
+    assert reader.bounds().high_watermark == committed
+    assert values(reader) == [ten(number) for number in range(committed)]
+    log.truncate_to(committed)  # another leader's records come in their place
+    log.append(checked(batch(b"of another leader")), term=5)
+    log.sync()
+    assert values(reader) == [ten(number) for number in range(committed)]
+    log.advance_high_watermark(committed + 1)
+    state = row_of(log)
+    assert values(reader) == [*(ten(number) for number in range(committed)), b"of another leader"]
 
 
 def test_a_scan_goes_on_where_the_last_one_ended() -> None:

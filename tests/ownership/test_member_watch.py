@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.groups.views import MemberSlot
+from logstore.groups.views import MemberSession
 from logstore.ownership.heartbeats import TORN, Beat
 from logstore.ownership.member_watch import SHORTEST_STOP_MS, MemberWatch
 
@@ -39,19 +39,19 @@ def scene() -> Scene:
     return Scene(slots, MemberWatch(slots))
 
 
-def member(name: str = "m", **fields: Any) -> MemberSlot:
+def member(name: str = "m", **fields: Any) -> MemberSession:
     known: dict[str, Any] = {
         "group": "g",
         "instance_id": None,
-        "slot": 1,
+        "liveness": b"\0\0\0\1",
         "session_timeout_ms": SESSION_MS,
         "joined_ms": 0,
         "left_ms": -1,
     }
-    return MemberSlot(member_id=name, **(known | fields))
+    return MemberSession(member_id=name, **(known | fields))
 
 
-def is_dead(watch: MemberWatch, one: MemberSlot, now_ms: int, wall_ms: int = 0) -> bool:
+def is_dead(watch: MemberWatch, one: MemberSession, now_ms: int, wall_ms: int = 0) -> bool:
     return watch.dead([one], {"g"}, now_ms, wall_ms) == {"g": [one.member_id]}
 
 
@@ -93,7 +93,10 @@ def test_without_a_beat_the_boot_counts() -> None:
 
 def test_only_the_groups_asked_for_are_judged_and_times_of_others_are_kept() -> None:
     slots, watch = scene()
-    static, other = member("a", instance_id="i"), member("b", instance_id="j", group="h", slot=2)
+    static, other = (
+        member("a", instance_id="i"),
+        member("b", instance_id="j", group="h", liveness=b"\0\0\0\2"),
+    )
     slots.beats |= {1: TORN, 2: TORN}
     assert watch.dead([static, other], {"g", "h"}, 0, 0) == {}
     assert watch.dead([static, other], {"g"}, SESSION_MS, 0) == {}

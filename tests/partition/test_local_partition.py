@@ -319,12 +319,12 @@ def test_the_public_facade_is_over_the_partition() -> None:
 # --- nobody else writes ----------------------------------------------------------------------------
 
 DOORS = {
-    r"\blog\.append\(": {"partition/local_partition.py", "coordination/runtime.py"},
-    r"\blog\.append_marker\(": {"partition/local_partition.py", "coordination/runtime.py"},
+    r"\blog\.append\(": {"partition/local_partition.py", "partition/held_partition.py"},
+    r"\blog\.append_marker\(": {"partition/local_partition.py", "partition/held_partition.py"},
     r"\.flush_messages\b": {"partition/local_partition.py"},
     r"\blog\.raise_start\(": {"partition/local_partition.py", "upkeep/retention_task.py"},
 }
-"""What writes to a log, and where it may stand: coordinators write internal topics with their lock held."""
+"""What writes to a log, and where it may stand: the two kinds of partition alone."""
 
 
 @pytest.mark.parametrize("call", DOORS)

@@ -8,11 +8,21 @@ from tests.plants import (
     critical_steps,
     failed_syncs,
     formats,
+    left_out,
     repeats,
     sibling_paths,
 )
 from tests.plants.plant import PLANTS
 
-KINDS = (administration, cleaning_rounds, critical_steps, failed_syncs, formats, repeats, sibling_paths)
+KINDS = (
+    administration,
+    cleaning_rounds,
+    critical_steps,
+    failed_syncs,
+    formats,
+    left_out,
+    repeats,
+    sibling_paths,
+)
 
 __all__ = ["KINDS", "PLANTS"]

@@ -12,12 +12,14 @@ import pytest
 from logstore.directory import topic_state
 from logstore.errors import StoreClosedError
 from logstore.ownership.locks import LockTable, MemoryLocks
+from logstore.partition.topic import Topic
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind
 from logstore.seams.fs import read_file, replace_file
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.upkeep.housekeeper import CHECKPOINT_S, Housekeeper
+from logstore.upkeep.retention_task import RetentionTask
 
 ROOT = "/store"
 
@@ -206,6 +208,27 @@ def test_a_failing_log_does_not_stop_the_others(caplog: pytest.LogCaptureFixture
     assert store.partition("u", 0).high_watermark == 1
     assert store.partition("t", 0).high_watermark == 0
     assert len([r for r in caplog.records if "housekeeping of t-0 failed" in r.getMessage()]) == 1
+
+
+def test_a_topic_that_another_process_deletes_meanwhile_is_no_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs, clock, table = MemoryFileSystem(), ManualClock(), LockTable()
+    store, other = (
+        LogStore(ROOT, fs=fs, clock=clock, locks=MemoryLocks(table, clock=clock), threads=False)
+        for _ in range(2)
+    )
+    store.create_topic("a", config={"retention.bytes": "0"})
+
+    def deleted_after_the_look(task: RetentionTask, topic: Topic, *, by_time: bool) -> bool:
+        other.delete_topic(topic.name)
+        return True
+
+    monkeypatch.setattr(RetentionTask, "would_retire", deleted_after_the_look)
+    with caplog.at_level(logging.DEBUG, "logstore.upkeep.housekeeper"):
+        store.step()
+    told = [record for record in caplog.records if "no topic 'a'" in record.getMessage()]
+    assert [record.levelno for record in told] == [logging.DEBUG]
 
 
 # --- with its thread --------------------------------------------------------------------------------

@@ -424,8 +424,12 @@ class Producer(Transactional[K, V], Generic[K, V]):
         if os.getpid() != self._pid:
             return  # the parent's records are the parent's to send
         timeout_s = seconds_or_none(timeout_s)
+        limit_s = self._settings.delivery_timeout_s
+        limit_s = limit_s if timeout_s is None else min(timeout_s, limit_s)
+        end_s = self._clock.monotonic_s() + limit_s  # of waits for what other processes hold
         if self._transactions is not None:
-            self._transactions.close()
+            with self._backend.limit_waits(limit_s):
+                self._transactions.close()
         with self._lock:
             if self._closed:
                 return
@@ -436,9 +440,9 @@ class Producer(Transactional[K, V], Generic[K, V]):
         try:
             self._finish(timeout_s, "close()")
         except BaseException:
-            self._sender.stop()
+            self._sender.stop(end_s)
             raise
-        self._sender.stop()
+        self._sender.stop(end_s)
         self._sender.join()
         self._raise_unreported()
 

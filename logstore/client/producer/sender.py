@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 # Between two batches of a busy producer the thread naps rather than sleeps, so that opening a batch need
 # not wake it; this is the shortest nap.
 _SHORTEST_NAP_S = 0.001
+_SHORTEST_RELEASE_S = 1.0  # to give a lease up in order, also after a close that took all its time
 _TOLD_AFTER_S = 1.0  # how long a full disk is waited for without a word
 
 
@@ -56,6 +57,7 @@ class Sender:
         self._signals: SimpleQueue[None] = SimpleQueue()
         self._wakes_at_s = -inf  # when the thread looks again; -inf: it is awake or not there
         self._stopping = False
+        self._release_by_s = inf  # until when the end of the lease may wait for other processes
         self._seen_batches = 0
         accumulator.driver = self
 
@@ -84,8 +86,9 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="logstore-sender", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
+    def stop(self, release_by_s: float = inf) -> None:
         """Let the thread end once nothing is left to send. Needs no lock: a destructor may call it."""
+        self._release_by_s = release_by_s
         self._stopping = True
         self._accumulator.draining = True
         self._signals.put(None)
@@ -99,8 +102,10 @@ class Sender:
 
     def _release(self) -> None:
         if self._sequences is not None:
+            left_s = min(self._release_by_s - self._clock.monotonic_s(), self._settings.delivery_timeout_s)
             try:
-                self._sequences.release()
+                with self._backend.limit_waits(max(left_s, _SHORTEST_RELEASE_S)):
+                    self._sequences.release()
             except LogStoreError:
                 logger.exception("a producer could not give up its name")
 
@@ -158,7 +163,9 @@ class Sender:
         try:
             refusal = None
             if self._sequences is not None:
-                batches, refusal = self._number(self._sequences, batches)
+                with self._backend.limit_waits(self._left_s(batches, timeout_s, now_s)):
+                    batches, refusal = self._number(self._sequences, batches)
+                now_s = None  # numbering may have taken its time
             if refusal is None:
                 results = self._produce(batches, timeout_s, now_s)
             else:
@@ -210,14 +217,7 @@ class Sender:
         try:
             items = self._encode(batches)
             asked = True
-            if now_s is None:
-                now_s = self._clock.monotonic_s()
-            left_s = batches[0].deadline_s - now_s
-            for batch in batches:
-                left_s = min(left_s, batch.deadline_s - now_s)
-            if timeout_s is not None and timeout_s < left_s:
-                left_s = timeout_s
-            left_s = max(0.001, left_s)
+            left_s = self._left_s(batches, timeout_s, now_s)
             results = self._backend.produce(items, self._settings.acks, left_s)
         except LogStoreError as error:
             for batch in batches:
@@ -231,6 +231,15 @@ class Sender:
             wrong = FatalError(f"the store answered {len(results)} of {len(batches)} batches")
             return [ProduceResult(-1, error=wrong)] * len(batches)
         return results
+
+    def _left_s(self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None) -> float:
+        """How long the flight may wait for what other processes hold."""
+        if now_s is None:
+            now_s = self._clock.monotonic_s()
+        left_s = min(batch.deadline_s for batch in batches) - now_s
+        if timeout_s is not None and timeout_s < left_s:
+            left_s = timeout_s
+        return max(0.001, left_s)
 
     def _encode(self, batches: Sequence[PendingBatch]) -> list[ProduceItem]:
         items = []

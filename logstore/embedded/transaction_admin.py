@@ -24,17 +24,18 @@ from logstore.format.batch import read_header
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.log.producers.producer_state import Marker
-from logstore.ownership.transactional_id_lock import TransactionalIdLock, transaction_holder
+from logstore.ownership.transactional_id_lock import transaction_holder
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
 from logstore.partition.partition import result_of
 from logstore.partition.partition_log import PartitionLog
-from logstore.partition.topic_registry import TRANSACTIONS_TOPIC, TopicRegistry
+from logstore.partition.topic_registry import TopicRegistry
 from logstore.transactions.coordinator import (
     TransactionCoordinator,
     TransactionState,
     validate_transactional_id,
 )
+from logstore.transactions.transaction_records import TOPIC
 from logstore.types import CompactedPartition, TopicPartition
 
 Reply = TypeVar("Reply")
@@ -57,7 +58,7 @@ class TransactionAdmin:
         self._broker = (
             None
             if broker is None
-            else BrokerMachine(broker, TRANSACTIONS_TOPIC, self._partition_log, TransactionCoordinator)
+            else BrokerMachine(broker, TOPIC, self._partition_log, TransactionCoordinator)
         )
 
     def _partition_log(self, topic: str, partition: int) -> PartitionLog:
@@ -115,7 +116,7 @@ class TransactionAdmin:
     def _abort_elsewhere(self, transactional_id: str) -> None:
         """Another process has it open: that one writes the markers. If nobody has it, this one does."""
         manager = self._manager
-        id_lock = TransactionalIdLock(self._context, transactional_id)
+        id_lock = manager.runtime.id_lock(transactional_id)
         try:
             if id_lock.try_take():
                 manager.resolve(transactional_id)

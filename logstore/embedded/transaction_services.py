@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore.coordination.coordinator import Coordinator, Coordinators
-from logstore.coordination.transaction_admin import TransactionAdmin
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
 from logstore.directory.producer_ids import ProducerIds
+from logstore.embedded.transaction_admin import TransactionAdmin
+from logstore.embedded.transaction_runtime import EmbeddedTransactionRuntime
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
@@ -27,7 +28,8 @@ class TransactionServices:
         ends: EndOffsetCache,
         coordinators: Coordinators,
     ) -> None:
-        self.manager = TransactionManager(context, registry, producer_ids, offsets, ends, coordinators)
+        runtime = EmbeddedTransactionRuntime(context, registry, producer_ids)
+        self.manager = TransactionManager(context, runtime, offsets, ends, coordinators)
         self.reaper = TransactionReaper(self.manager)
         self.admin = TransactionAdmin(context, registry, self.manager, offsets)
 

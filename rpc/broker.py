@@ -1,0 +1,188 @@
+"""``Broker``: a store, served. The composition root of the handlers and of their gRPC services.
+
+One event loop serves all connections; engine calls, which may wait for the disk, run in a bounded number of threads,
+and waits for records or for a sync take none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from logstore.errors import LogStoreError
+from rpc.errors import BrokerConfigError
+from rpc.handlers.blocking import Blocking
+from rpc.handlers.budget import ByteBudget
+from rpc.handlers.caller import ANONYMOUS, AllowAll, Authorizer, Caller
+from rpc.handlers.engine import Engine
+from rpc.handlers.fetch import FetchHandler
+from rpc.handlers.groups import GroupHandler
+from rpc.handlers.leases import Leases
+from rpc.handlers.offsets import OffsetHandler
+from rpc.handlers.produce import ProduceHandler
+from rpc.handlers.producers import ProducerHandler
+from rpc.handlers.records import RecordHandler
+from rpc.handlers.topics import TopicHandler
+from rpc.handlers.transactions import TransactionHandler
+from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
+from rpc.servicers.fetch import FetchService
+from rpc.servicers.groups import GroupService
+from rpc.servicers.offsets import OffsetService
+from rpc.servicers.produce import ProduceService
+from rpc.servicers.producers import ProducerService
+from rpc.servicers.records import RecordService
+from rpc.servicers.service import Identify, Observer, Service
+from rpc.servicers.topics import TopicService
+from rpc.servicers.transactions import TransactionService
+from rpc.settings import BrokerSettings
+
+logger = logging.getLogger(__name__)
+
+_HEADROOM = 1 << 20  # what a message of the largest records has beside them
+
+
+def anonymous(context: Any, metadata: dict[str, str]) -> str:
+    """The principal of a listener without authentication."""
+    del context, metadata
+    return ANONYMOUS
+
+
+def unobserved(method: str, caller: Caller, took_s: float, error: LogStoreError | None) -> None:
+    """No metrics."""
+    del method, caller, took_s, error
+
+
+class Broker:
+    """Of one event loop. ``engine``: what is served; it is the caller's to close, after ``stop``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: BrokerSettings,
+        *,
+        cluster_id: str,
+        version: str,
+        identify: Identify = anonymous,
+        authorizer: Authorizer | None = None,
+        observe: Observer = unobserved,
+        credentials: Callable[[], grpc.ServerCredentials] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._engine = engine
+        self._identify = identify
+        self._observe = observe
+        self._authorizer = authorizer or AllowAll()
+        self._credentials = credentials
+        self._facts = BrokerFacts(
+            version=version,
+            cluster_id=cluster_id,
+            node_id=settings.node_id,
+            max_message_bytes=settings.max_message_bytes,
+            longest_wait_s=settings.max_wait_s,
+            lease_timeout_s=settings.lease_timeout_s,
+        )
+        self._blocking = Blocking("broker", settings.threads)
+        self._health = health.aio.HealthServicer()
+        self._server: grpc.aio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> int:
+        """Listen and serve; the port. BrokerConfigError where the address cannot be listened on."""
+        settings = self.settings
+        server = self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", settings.max_message_bytes + _HEADROOM),
+                ("grpc.max_send_message_length", settings.max_message_bytes + _HEADROOM),
+                ("grpc.max_metadata_size", 16 << 10),
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_time_ms", 20_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+            maximum_concurrent_rpcs=settings.max_calls,
+        )
+        services = self._services()
+        for service in services:
+            server.add_generic_rpc_handlers((service.handler(),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [service.name for service in services]
+        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        self.port = self._listen(server)
+        await server.start()
+        for name in ("", *names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return self.port
+
+    def _listen(self, server: grpc.aio.Server) -> int:
+        host, port = self.settings.address
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if self._credentials is None:
+                found = server.add_insecure_port(address)
+            else:
+                found = server.add_secure_port(address, self._credentials())
+        except RuntimeError as error:
+            raise BrokerConfigError(
+                f"cannot listen on {address}: {error}",
+                hint="another process may use the port; port 0 takes any free one",
+            ) from error
+        return found
+
+    def _services(self) -> list[Service]:
+        engine, blocking, authorizer, settings = (
+            self._engine,
+            self._blocking,
+            self._authorizer,
+            self.settings,
+        )
+        identify, observe, longest_s = self._identify, self._observe, settings.max_wait_s
+        produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
+        fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
+        self._leases = Leases(blocking, settings.lease_timeout_s)
+        self._groups = GroupHandler(engine, blocking, authorizer)
+        self._topics = TopicHandler(engine, blocking, authorizer)
+        self._records = RecordHandler(engine, blocking, authorizer, longest_s)
+        produce = ProduceHandler(engine, blocking, authorizer, produced, longest_s)
+        fetch = FetchHandler(engine, blocking, authorizer, longest_s, settings.fetch_answer_bytes)
+        producers = ProducerHandler(engine, blocking, authorizer, self._leases)
+        transactions = TransactionHandler(engine, blocking, authorizer, self._leases)
+        return [
+            ClusterService(self._facts, identify, observe),
+            LeaseService(self._leases, identify, observe),
+            ProduceService(produce, produced, identify, observe),
+            FetchService(fetch, fetched, identify, observe),
+            TopicService(self._topics, identify, observe, longest_s),
+            OffsetService(OffsetHandler(engine, blocking, authorizer), identify, observe),
+            RecordService(self._records, identify, observe),
+            GroupService(self._groups, identify, observe),
+            ProducerService(producers, identify, observe),
+            TransactionService(transactions, identify, observe),
+        ]
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Take no new calls, let those under way end for at most ``drain_s`` (None: the setting), then end the rest,
+        and release what clients hold."""
+        server = self._server
+        if server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        await server.stop(self.settings.drain_s if drain_s is None else drain_s)
+        self._topics.close()
+        await self._records.close()
+        await self._groups.close()
+        await self._leases.close()
+        await asyncio.to_thread(self._blocking.close)
+        self._server = None
+
+    async def serve(self) -> None:
+        """Until ``stop``."""
+        if self._server is not None:
+            await self._server.wait_for_termination()

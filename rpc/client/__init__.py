@@ -1,0 +1,1 @@
+"""The remote backend of the client API, over gRPC."""

@@ -1,0 +1,163 @@
+"""``RemoteAdministration``: the admin plane at a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from logstore.api.groups import GroupSummary, validate_group
+from logstore.api.operations import Operation
+from logstore.api.producers import ProducerSummary
+from logstore.api.topics import TopicMetadata
+from logstore.api.transactions import HangingTransaction, TransactionSummary
+from logstore.arguments import partition_place, whole
+from logstore.types import CompactedPartition, ErasureReport, TopicDescription, TopicPartition
+from rpc.client.connection import Connection
+from rpc.client.operations import RemoteOperation
+from rpc.pb import groups_pb2, producers_pb2, records_pb2, topics_pb2, transactions_pb2
+from rpc.wire.values import fill, read
+
+
+class RemoteAdministration:
+    """An ``AdminPlane``. Thread-safe. ``changed``: called when topics were changed here, before the call returns."""
+
+    def __init__(self, connection: Connection, changed: Callable[[], object]) -> None:
+        self._connection = connection
+        self._changed = changed
+
+    # --- topics and their records ---
+
+    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+        request = topics_pb2.CreateTopicRequest(
+            name=name, partitions=whole(partitions, "partitions", high=2**31 - 1), config=dict(config)
+        )
+        answer = self._connection.call(
+            "TopicService/CreateTopic", request, topics_pb2.CreateTopicResponse, again=False
+        )
+        self._changed()
+        return read(answer.topic, TopicMetadata)
+
+    def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
+        request = topics_pb2.AddPartitionsRequest(name=name, total=total, allow_keyed=allow_keyed)
+        self._connection.call(
+            "TopicService/AddPartitions", request, topics_pb2.AddPartitionsResponse, again=False
+        )
+        self._changed()
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        request = topics_pb2.AlterTopicRequest(
+            name=name,
+            set={key: value for key, value in config.items() if value is not None},
+            unset=[key for key, value in config.items() if value is None],
+        )
+        self._connection.call("TopicService/AlterTopic", request, topics_pb2.AlterTopicResponse)
+        self._changed()
+
+    def delete_topic(self, name: str) -> None:
+        request = topics_pb2.DeleteTopicRequest(name=name)
+        self._connection.call(
+            "TopicService/DeleteTopic", request, topics_pb2.DeleteTopicResponse, again=False
+        )
+        self._changed()
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        request = records_pb2.DeleteRecordsRequest()
+        for place, offset in offsets.items():
+            topic, partition = partition_place(place)
+            request.before.add(topic=topic, partition=partition, offset=whole(offset, "offset", low=-1))
+        answer = self._connection.call(
+            "RecordService/DeleteRecords", request, records_pb2.DeleteRecordsResponse
+        )
+        return {TopicPartition(row.topic, row.partition): row.offset for row in answer.starts}
+
+    def start_compaction(
+        self, name: str, partition: int | None, *, roll: bool
+    ) -> Operation[list[CompactedPartition]]:
+        request = records_pb2.StartCompactionRequest(topic=name, roll=roll)
+        if partition is not None:
+            request.partition = partition
+        started = self._connection.call(
+            "RecordService/StartCompaction", request, records_pb2.StartedOperation, again=False
+        )
+        return RemoteOperation(
+            self._connection,
+            started.operation_id,
+            lambda state: [read(row, CompactedPartition) for row in state.compacted],
+        )
+
+    def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
+        request = records_pb2.StartErasureRequest(topic=name, keys=list(keys))
+        started = self._connection.call(
+            "RecordService/StartErasure", request, records_pb2.StartedOperation, again=False
+        )
+        return RemoteOperation(
+            self._connection, started.operation_id, lambda state: read(state.erased, ErasureReport)
+        )
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        answer = self._connection.call(
+            "TopicService/DescribeTopic",
+            topics_pb2.DescribeTopicRequest(name=name),
+            topics_pb2.DescribeTopicResponse,
+        )
+        return read(answer.topic, TopicDescription)
+
+    # --- producers ---
+
+    def list_producers(self) -> list[ProducerSummary]:
+        answer = self._connection.call(
+            "ProducerService/ListProducers",
+            producers_pb2.ListProducersRequest(),
+            producers_pb2.ListProducersResponse,
+        )
+        return [read(one, ProducerSummary) for one in answer.producers]
+
+    def delete_producer(self, name: str) -> None:
+        request = producers_pb2.DeleteProducerRequest(name=name)
+        self._connection.call(
+            "ProducerService/DeleteProducer", request, producers_pb2.DeleteProducerResponse, again=False
+        )
+
+    # --- transactions ---
+
+    def list_transactions(self) -> list[TransactionSummary]:
+        answer = self._connection.call(
+            "TransactionService/ListTransactions",
+            transactions_pb2.ListTransactionsRequest(),
+            transactions_pb2.ListTransactionsResponse,
+        )
+        return [read(one, TransactionSummary) for one in answer.transactions]
+
+    def abort_transaction(self, transactional_id: str) -> TransactionSummary:
+        request = transactions_pb2.AbortTransactionRequest(transactional_id=transactional_id)
+        answer = self._connection.call(
+            "TransactionService/AbortTransaction", request, transactions_pb2.AbortTransactionResponse
+        )
+        return read(answer.transaction, TransactionSummary)
+
+    def find_hanging(self, topics: Collection[str] | None = None) -> list[HangingTransaction]:
+        request = transactions_pb2.FindHangingRequest(topics=sorted(topics or ()))
+        answer = self._connection.call(
+            "TransactionService/FindHanging", request, transactions_pb2.FindHangingResponse
+        )
+        return [read(one, HangingTransaction) for one in answer.hanging]
+
+    def end_hanging(self, hanging: HangingTransaction) -> None:
+        request = transactions_pb2.EndHangingRequest(
+            hanging=fill(transactions_pb2.HangingTransaction(), hanging)
+        )
+        self._connection.call("TransactionService/EndHanging", request, transactions_pb2.EndHangingResponse)
+
+    # --- groups ---
+
+    def list_groups(self) -> list[GroupSummary]:
+        answer = self._connection.call(
+            "GroupService/ListGroups", groups_pb2.ListGroupsRequest(), groups_pb2.ListGroupsResponse
+        )
+        return [read(one, GroupSummary) for one in answer.groups]
+
+    def delete_group(self, group: str) -> None:
+        validate_group(group)
+        request = groups_pb2.DeleteGroupRequest(group=group)
+        self._connection.call(
+            "GroupService/DeleteGroup", request, groups_pb2.DeleteGroupResponse, again=False
+        )

@@ -1,0 +1,196 @@
+"""``Connection``: calls to brokers: one channel a process, deadlines on everything, and errors by their names.
+
+A channel is made when it is first needed and belongs to the process that made it: after ``os.fork()`` the child makes
+its own. gRPC connects again by itself, with a growing pause that is spread by chance.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from logstore.errors import ClientClosedError, LogStoreError
+from rpc.client.settings import ConnectionSettings, targets
+from rpc.errors import (
+    AccessDeniedError,
+    BrokerBusyError,
+    BrokerTimeoutError,
+    BrokerUnavailableError,
+    ContractMismatchError,
+    MessageTooLargeError,
+    UnsupportedFeatureError,
+)
+from rpc.framing import parse
+from rpc.pb import common_pb2
+from rpc.servicers.service import CLIENT_ID
+from rpc.wire.errors import TRAILER, from_wire
+
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 1.0
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Connection:
+    """Thread-safe. ``target``: ``"host:port[,host:port...]"``. InvalidArgumentError."""
+
+    def __init__(self, target: str, settings: ConnectionSettings) -> None:
+        self.targets = targets(target)
+        self.target = ",".join(self.targets)
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        self._pid = 0
+        self._calls: dict[str, Any] = {}
+        self._limits = threading.local()
+        self._metadata = ((CLIENT_ID, settings.client_id),)
+        self.closed = False
+
+    # --- the channel ---
+
+    def method(self, path: str) -> Any:
+        """The callable of a unary method, which takes and gives bytes."""
+        with self._lock:
+            if self.closed:
+                raise ClientClosedError(f"the connection to {self.target} is closed")
+            channel = self._channel
+            if channel is None or self._pid != os.getpid():
+                # The channel of a parent process is not touched: its threads do not exist here.
+                channel = self._channel = self._connect()
+                self._pid, self._calls = os.getpid(), {}
+            found = self._calls.get(path)
+            if found is None:
+                found = self._calls[path] = channel.unary_unary(f"/logstore.v1.{path}")
+            return found
+
+    def _connect(self) -> grpc.Channel:
+        limit = self.settings.max_message_bytes
+        addresses = self.targets
+        name = addresses[0] if len(addresses) == 1 else f"ipv4:{self.target}"
+        return grpc.insecure_channel(
+            name,
+            options=[
+                ("grpc.max_receive_message_length", limit),
+                ("grpc.max_send_message_length", limit),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+                ("grpc.min_reconnect_backoff_ms", 100),
+                ("grpc.max_reconnect_backoff_ms", 2_000),
+                ("grpc.keepalive_time_ms", 20_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.use_local_subchannel_pool", 1),
+            ],
+        )
+
+    def close(self) -> None:
+        """End the calls under way. Safe to call again."""
+        with self._lock:
+            self.closed = True
+            channel, self._channel = self._channel, None
+            mine = self._pid == os.getpid()
+        if channel is not None and mine:
+            channel.close()
+
+    # --- calls ---
+
+    @contextmanager
+    def limit(self, timeout_s: float) -> Iterator[None]:
+        """In the block the calling thread's calls of small messages take no longer than this, all in all."""
+        before_s: float = getattr(self._limits, "until_s", math.inf)
+        self._limits.until_s = min(before_s, time.monotonic() + timeout_s)
+        try:
+            yield
+        finally:
+            self._limits.until_s = before_s
+
+    def send(self, path: str, data: bytes, timeout_s: float) -> bytes:
+        """One try. Errors of the broker by their names; ``BrokerUnavailableError`` and ``BrokerTimeoutError`` leave
+        open whether the broker has acted."""
+        try:
+            answer: bytes = self.method(path)(data, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self.error_of(error, path) from error
+        except ValueError as error:  # gRPC's word for a channel that another thread has closed
+            raise ClientClosedError(f"the connection to {self.target} is closed") from error
+        return answer
+
+    def begin(self, path: str, data: bytes, timeout_s: float) -> Any:
+        """The call as a ``grpc.Future``, so that it can be cancelled."""
+        try:
+            return self.method(path).future(data, timeout=timeout_s, metadata=self._metadata)
+        except ValueError as error:
+            raise ClientClosedError(f"the connection to {self.target} is closed") from error
+
+    def call(
+        self,
+        path: str,
+        request: Message,
+        kind: type[Answer],
+        *,
+        timeout_s: float | None = None,
+        again: bool = True,
+    ) -> Answer:
+        """The answer to a call of small messages. ``again``: it may be tried again where it is not known whether
+        the broker has acted; else only where the broker was never reached, or said that it is busy."""
+        left_s = self.settings.request_timeout_s if timeout_s is None else timeout_s
+        until_s = min(time.monotonic() + left_s, getattr(self._limits, "until_s", math.inf))
+        data, pause_s = request.SerializeToString(), _FIRST_PAUSE_S
+        while True:
+            try:
+                return parse(self.send(path, data, max(until_s - time.monotonic(), 0.001)), kind)
+            except BrokerBusyError as error:
+                pause_s = max(pause_s, error.retry_after_ms / 1000)
+                self._pause(until_s, pause_s, error)
+            except BrokerUnavailableError as error:
+                if not again and not error.unreached:
+                    raise
+                self._pause(until_s, pause_s, error)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _pause(self, until_s: float, pause_s: float, error: LogStoreError) -> None:
+        """Wait a little, spread by chance; raises the error when the time is over."""
+        pause_s *= random.uniform(0.5, 1.0)
+        if self.closed or time.monotonic() + pause_s >= until_s:
+            raise error
+        time.sleep(pause_s)
+
+    def error_of(self, error: grpc.RpcError, path: str) -> LogStoreError:
+        """The named error of a failed call."""
+        for key, value in _trailers(error):
+            if key == TRAILER:
+                return from_wire(parse(value, common_pb2.Error))
+        code, details = error.code(), (error.details() or "")[:500]
+        where = f"{path} at {self.target}: {details}"
+        if self.closed:
+            return ClientClosedError(f"the connection to {self.target} is closed")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return BrokerTimeoutError(where)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            if "message" in details.lower():
+                return MessageTooLargeError(where)
+            return BrokerBusyError(where, retry_after_ms=100)
+        made = _BY_CODE.get(code)
+        if made is not None:
+            return made(where)
+        return BrokerUnavailableError(where, unreached="failed to connect" in details.lower())
+
+
+_BY_CODE: Final[dict[grpc.StatusCode, Callable[[str], LogStoreError]]] = {
+    grpc.StatusCode.UNIMPLEMENTED: UnsupportedFeatureError,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDeniedError,
+    grpc.StatusCode.PERMISSION_DENIED: AccessDeniedError,
+    grpc.StatusCode.INTERNAL: ContractMismatchError,
+}
+
+
+def _trailers(error: grpc.RpcError) -> list[tuple[str, bytes]]:
+    found: Any = error.trailing_metadata() or ()
+    return [(key, value) for key, value in found if isinstance(value, bytes)]

@@ -1,0 +1,212 @@
+"""``RemoteData``: the data plane at a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+import grpc
+
+from logstore.api.cancellation import CancelHandle
+from logstore.api.groups import GroupMembership, JoinRequest, MemberIdentity, checked_offsets, validate_group
+from logstore.api.producers import ProducerLease
+from logstore.api.records import (
+    FetchRequest,
+    FetchResult,
+    ListedOffset,
+    OffsetSpec,
+    ProduceItem,
+    ProduceResult,
+)
+from logstore.api.topics import TopicMetadata
+from logstore.api.transactions import TransactionLease
+from logstore.errors import LogStoreError, OutcomeUnknownError
+from logstore.format.batch import NO_PRODUCER_ID, read_header
+from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
+from rpc.client.connection import Connection
+from rpc.client.leases import LeaseKeeper
+from rpc.client.membership import RemoteMembership
+from rpc.client.metadata import Metadata
+from rpc.client.producers import RemoteNamedLease, RemoteUnnamedLease
+from rpc.client.transactions import RemoteTransactionLease
+from rpc.errors import BrokerTimeoutError, BrokerUnavailableError
+from rpc.framing import parse
+from rpc.pb import offsets_pb2, produce_pb2
+from rpc.wire.enums import isolation_to_wire, set_spec
+from rpc.wire.offsets import committed_from_wire, committed_to_wire
+from rpc.wire.records import fetch_request, produce_request, read_fetch_response, read_produce_response
+from rpc.wire.values import places, read
+
+_GRACE_S: Final = 5.0
+"""How much longer than it was asked to wait a call may take."""
+
+
+class RemoteData:
+    """A ``DataPlane``. Thread-safe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._metadata = Metadata(connection)
+        self._keeper = LeaseKeeper(connection)
+
+    # --- metadata ---
+
+    def topics(self) -> Mapping[str, TopicMetadata]:
+        return self._metadata.topics()
+
+    def topic(self, name: str) -> TopicMetadata:
+        return self._metadata.topic(name)
+
+    def metadata_version(self) -> int:
+        return self._metadata.revision()
+
+    # --- data ---
+
+    def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:
+        """As ``DataPlane.produce``. Where the connection breaks before the answer: the error is retriable if every
+        batch has a producer id, as the broker then knows a repetition; else OutcomeUnknownError."""
+        data = produce_request(items, acks, int(timeout_s * 1000))
+        try:
+            answer = self._connection.send("ProduceService/Produce", data, timeout_s + _GRACE_S)
+        except (BrokerUnavailableError, BrokerTimeoutError) as error:
+            if (isinstance(error, BrokerUnavailableError) and error.unreached) or all(map(_is_known, items)):
+                raise
+            raise OutcomeUnknownError(
+                f"the connection broke before the broker said whether the records are in: {error.message}",
+                hint="read the end of the log, or use an idempotent producer, which may send again",
+            ) from error
+        return read_produce_response(parse(answer, produce_pb2.ProduceResponse))
+
+    def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float,
+        cancel: CancelHandle | None = None,
+    ) -> list[FetchResult]:
+        message = fetch_request(
+            requests,
+            isolation=isolation,
+            min_bytes=min_bytes,
+            max_bytes=min(max_bytes, _MOST),
+            max_wait_ms=int(max_wait_s * 1000),
+        )
+        data, timeout_s = (
+            message.SerializeToString(),
+            max_wait_s + self._connection.settings.request_timeout_s,
+        )
+        if cancel is None:
+            return read_fetch_response(self._connection.send("FetchService/Fetch", data, timeout_s))[1]
+        call = self._connection.begin("FetchService/Fetch", data, timeout_s)
+        cancel.on_cancel(call.cancel)
+        try:
+            return read_fetch_response(call.result())[1]
+        except grpc.FutureCancelledError:
+            return [_nothing(request) for request in requests]
+        except grpc.RpcError as error:
+            if cancel.cancelled and error.code() is grpc.StatusCode.CANCELLED:
+                return [_nothing(request) for request in requests]
+            raise self._connection.error_of(error, "FetchService/Fetch") from error
+        finally:
+            cancel.on_cancel(None)
+
+    def list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, ListedOffset]:
+        request = offsets_pb2.ListOffsetsRequest(isolation=isolation_to_wire(isolation))
+        for topic, partition in partitions:
+            request.partitions.add(topic=topic, partition=partition)
+        set_spec(request, spec)
+        answer = self._connection.call("OffsetService/ListOffsets", request, offsets_pb2.ListOffsetsResponse)
+        return {TopicPartition(one.topic, one.partition): read(one, ListedOffset) for one in answer.offsets}
+
+    def describe_partitions(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, PartitionDescription]:
+        request = offsets_pb2.DescribePartitionsRequest()
+        for topic, partition in partitions:
+            request.partitions.add(topic=topic, partition=partition)
+        answer = self._connection.call(
+            "OffsetService/DescribePartitions", request, offsets_pb2.DescribePartitionsResponse
+        )
+        return {
+            TopicPartition(one.topic, one.partition): read(one.description, PartitionDescription)
+            for one in answer.partitions
+        }
+
+    # --- producers and transactions ---
+
+    def init_producer(self, name: str | None) -> ProducerLease:
+        if name is None:
+            return RemoteUnnamedLease(self._connection)
+        return RemoteNamedLease(self._connection, self._keeper, name)
+
+    def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
+        return self._connection.limit(timeout_s)
+
+    def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
+        return RemoteTransactionLease(self._connection, self._keeper, transactional_id, timeout_ms)
+
+    # --- groups ---
+
+    def join_group(self, group: str, request: JoinRequest) -> GroupMembership:
+        validate_group(group)
+        return RemoteMembership(self._connection, group, request)
+
+    def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        member: MemberIdentity | None = None,
+    ) -> None:
+        validate_group(group)
+        request = offsets_pb2.CommitOffsetsRequest(
+            group=group, offsets=committed_to_wire(checked_offsets(offsets))
+        )
+        if member is not None:
+            request.member.member_id, request.member.epoch = member
+        self._connection.call("OffsetService/CommitOffsets", request, offsets_pb2.CommitOffsetsResponse)
+
+    def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        return committed_from_wire(self._committed(group).offsets)
+
+    def unstable_offsets(self, group: str) -> Collection[TopicPartition]:
+        return places(self._committed(group).unstable)
+
+    def _committed(self, group: str) -> offsets_pb2.CommittedOffsetsResponse:
+        validate_group(group)
+        return self._connection.call(
+            "OffsetService/CommittedOffsets",
+            offsets_pb2.CommittedOffsetsRequest(group=group),
+            offsets_pb2.CommittedOffsetsResponse,
+        )
+
+    def close(self) -> None:
+        """Give up what is held. Safe to call again."""
+        self._metadata.close()
+        self._keeper.close()
+        self._connection.close()
+
+
+_MOST: Final = 2**31 - 1
+
+
+def _is_known(item: ProduceItem) -> bool:
+    """Whether the broker would know a repetition of the batch."""
+    header = item.header
+    if header is None:
+        try:
+            header = read_header(item.batch)
+        except LogStoreError:
+            return False
+    return header.producer_id != NO_PRODUCER_ID
+
+
+def _nothing(request: FetchRequest) -> FetchResult:
+    """The wait was ended before there was an answer."""
+    return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)

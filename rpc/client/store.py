@@ -1,0 +1,104 @@
+"""``RemoteStore``: a store at brokers, with the verbs of an open one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+from logstore.client.store_client import StoreClient
+from logstore.errors import ClientClosedError, LogStoreError
+from logstore.seams.clock import SystemClock
+from rpc.client.administration import RemoteAdministration
+from rpc.client.connection import Connection
+from rpc.client.data import RemoteData
+from rpc.client.settings import ConnectionSettings
+from rpc.pb import cluster_pb2
+
+
+class RemoteBackend(RemoteData, RemoteAdministration):
+    """A ``Backend``: both planes over one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        RemoteData.__init__(self, connection)
+        RemoteAdministration.__init__(self, connection, self._metadata.refresh)
+
+
+class _Usable:
+    """Whether the connection may be used."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def check_usable(self) -> None:
+        if self._connection.closed:
+            raise ClientClosedError(f"the connection to {self._connection.target} is closed")
+
+    check_writable = check_usable
+
+
+class RemoteStore(StoreClient):
+    """A connection to brokers. Any thread may use it, and a child after ``os.fork()`` connects anew.
+
+    ``target``: ``"host:port[,host:port...]"``; settings: see ``ConnectionSettings``. Errors: ``InvalidArgumentError``,
+    ``BrokerUnavailableError`` when none answers within ``request_timeout_s``, ``UnsupportedFeatureError`` from a broker
+    that is too old.
+    """
+
+    def __init__(self, target: str, settings: ConnectionSettings) -> None:
+        self._connection = Connection(target, settings)
+        try:
+            self.cluster = self._greet()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._remote = RemoteBackend(self._connection)
+        super().__init__(self._remote, _Usable(self._connection), SystemClock())
+
+    def _greet(self) -> cluster_pb2.GetClusterResponse:
+        from logstore import __version__
+
+        request = cluster_pb2.GetClusterRequest(
+            client=f"logstore-python {__version__}", required_features=["produce", "fetch"]
+        )
+        return self._connection.call("ClusterService/GetCluster", request, cluster_pb2.GetClusterResponse)
+
+    @property
+    def backend(self) -> RemoteBackend:
+        return self._remote
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> None:
+        """Make a topic, durably; see ``Admin.create_topic``."""
+        self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
+
+    def close(self) -> None:
+        """Close what was made from it, and the connection. Safe to call again. The first failure is raised, after
+        everything is closed."""
+        if self._connection.closed:
+            return
+        failures: list[LogStoreError] = self._close_clients()
+        self._remote.close()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> RemoteStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect(target: str, **settings: str | float | int) -> RemoteStore:
+    """See ``logstore.connect``."""
+    from logstore.arguments import refuse_unknown
+
+    refuse_unknown(settings, ConnectionSettings.__dataclass_fields__, "connect()")
+    return RemoteStore(target, ConnectionSettings(**settings))  # type: ignore[arg-type]  # checked by the class

@@ -1,0 +1,30 @@
+"""``Blocking``: threads for the engine's calls, which may wait for the disk, so that the event loop never does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
+
+class Blocking:
+    """``threads``: how many calls are under way at once; more wait in their order. What waits for records or for a
+    sync takes no thread."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, f"logstore-{name}")
+
+    async def run(
+        self, call: Callable[Given, Answer], /, *args: Given.args, **kwargs: Given.kwargs
+    ) -> Answer:
+        """The call's answer, or its error. A caller that is cancelled leaves the call to its end."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: call(*args, **kwargs))
+
+    def close(self) -> None:
+        """Wait for the calls under way; those that have not begun are dropped."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

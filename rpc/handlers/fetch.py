@@ -1,0 +1,92 @@
+"""``FetchHandler``: reads for a caller; the wait for records takes no thread and no polling."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from logstore.api.records import FetchRequest, FetchResult
+from logstore.types import Isolation, TopicPartition
+from rpc.handlers.blocking import Blocking
+from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
+from rpc.handlers.engine import Engine
+
+
+class FetchHandler:
+    """Of the event loop alone. ``longest_wait_s``, ``most_bytes``: bound what a caller may ask for."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        blocking: Blocking,
+        authorizer: Authorizer,
+        longest_wait_s: float,
+        most_bytes: int,
+    ) -> None:
+        self._engine = engine
+        self._blocking = blocking
+        self._authorizer = authorizer
+        self._longest_wait_s = longest_wait_s
+        self.most_bytes = most_bytes
+
+    def authorize(self, caller: Caller, requests: Sequence[FetchRequest]) -> None:
+        """AccessDeniedError unless the caller may read all of these topics."""
+        for topic in {request.topic for request in requests}:
+            self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
+
+    async def fetch(
+        self,
+        caller: Caller,
+        requests: Sequence[FetchRequest],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float,
+    ) -> list[FetchResult]:
+        """As ``DataPlane.fetch``; ends at once when the task is cancelled."""
+        self.authorize(caller, requests)
+        most = min(max_bytes, self.most_bytes) if max_bytes > 0 else self.most_bytes
+        return await self.wait(requests, isolation, min_bytes, most, min(max_wait_s, self._longest_wait_s))
+
+    async def wait(
+        self,
+        requests: Sequence[FetchRequest],
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float | None,
+    ) -> list[FetchResult]:
+        """What is worth an answer, or what there is when the time is over (None: it never is)."""
+        loop = asyncio.get_running_loop()
+        results, enough = await self._look(requests, isolation, min_bytes, max_bytes)
+        if enough or max_wait_s == 0:
+            return results
+        deadline_s = None if max_wait_s is None else loop.time() + max_wait_s
+        places = {TopicPartition(request.topic, request.partition) for request in requests}
+        while True:
+            more = asyncio.Event()
+            # The wait begins before the look: what comes between the two is told.
+            forget = self._engine.when_more(places, lambda more=more: _tell(loop, more))  # type: ignore[misc]
+            try:
+                results, enough = await self._look(requests, isolation, min_bytes, max_bytes)
+                if enough:
+                    return results
+                try:
+                    async with asyncio.timeout_at(deadline_s):
+                        await more.wait()
+                except TimeoutError:
+                    return results
+            finally:
+                forget()
+
+    async def _look(
+        self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
+    ) -> tuple[list[FetchResult], bool]:
+        return await self._blocking.run(self._engine.collect, requests, isolation, min_bytes, max_bytes)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, more: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
+        loop.call_soon_threadsafe(more.set)

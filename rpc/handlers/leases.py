@@ -1,0 +1,122 @@
+"""``Leases``: names of producers and transactional ids that clients hold, as long as they are heard of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+from logstore.errors import LogStoreError
+from rpc.errors import UnknownLeaseError
+from rpc.handlers.blocking import Blocking
+from rpc.handlers.caller import Caller
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.5
+
+
+class Releasable(Protocol):
+    def release(self) -> None: ...
+
+
+Held = TypeVar("Held", bound=Releasable)
+
+
+@dataclass(slots=True)
+class HeldLease:
+    """``ended_by``: why it is over without its holder's doing, None while it is not."""
+
+    what: Releasable
+    principal: str
+    heard_s: float
+    ended_by: Callable[[], LogStoreError | None]
+
+
+class Leases:
+    """Of the event loop alone. ``timeout_s``: after how long without a word a lease is released."""
+
+    def __init__(self, blocking: Blocking, timeout_s: float) -> None:
+        self._blocking = blocking
+        self.timeout_s = timeout_s
+        self._held: dict[str, HeldLease] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    def add(
+        self, caller: Caller, what: Releasable, ended_by: Callable[[], LogStoreError | None] = lambda: None
+    ) -> str:
+        """The lease's id, which cannot be guessed."""
+        lease_id = secrets.token_hex(16)
+        now_s = asyncio.get_running_loop().time()
+        self._held[lease_id] = HeldLease(what, caller.principal, now_s, ended_by)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+        return lease_id
+
+    def find(self, caller: Caller, lease_id: str, kind: type[Held]) -> Held:
+        """What is held. UnknownLeaseError unless it is held by this caller, and of this kind."""
+        held = self._held.get(lease_id)
+        if held is None or held.principal != caller.principal or not isinstance(held.what, kind):
+            raise UnknownLeaseError(
+                "the lease has ended: it was not kept alive, or the broker was started anew"
+            )
+        held.heard_s = asyncio.get_running_loop().time()
+        return held.what
+
+    async def keep(
+        self, caller: Caller, lease_ids: Collection[str], max_wait_s: float
+    ) -> list[tuple[str, LogStoreError]]:
+        """Those that have ended and why, once there is one, or the time is over."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + min(max_wait_s, self.timeout_s / 3)
+        while True:
+            ended = [
+                (lease_id, reason)
+                for lease_id in lease_ids
+                if (reason := self._hear(caller, lease_id)) is not None
+            ]
+            left_s = deadline_s - loop.time()
+            if ended or left_s <= 0:
+                return ended
+            await asyncio.sleep(min(left_s, _LOOK_S))
+
+    def _hear(self, caller: Caller, lease_id: str) -> LogStoreError | None:
+        held = self._held.get(lease_id)
+        if held is None or held.principal != caller.principal:
+            return UnknownLeaseError("the lease has ended")
+        held.heard_s = asyncio.get_running_loop().time()
+        return held.ended_by()
+
+    async def release(self, caller: Caller, lease_ids: Collection[str]) -> None:
+        for lease_id in lease_ids:
+            held = self._held.get(lease_id)
+            if held is not None and held.principal == caller.principal:
+                del self._held[lease_id]
+                await self._blocking.run(held.what.release)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._held:
+            await asyncio.sleep(_LOOK_S)
+            for lease_id, held in list(self._held.items()):
+                if loop.time() - held.heard_s > self.timeout_s:
+                    self._held.pop(lease_id, None)
+                    await self._end(held)
+        self._watching = None
+
+    async def _end(self, held: HeldLease) -> None:
+        try:
+            await self._blocking.run(held.what.release)
+        except LogStoreError as error:
+            logger.warning("a lease of a silent client was not released cleanly: %s", error)
+
+    async def close(self) -> None:
+        """Release all."""
+        while self._held:
+            _, held = self._held.popitem()
+            await self._end(held)
+        if self._watching is not None:
+            self._watching.cancel()

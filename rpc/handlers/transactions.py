@@ -1,0 +1,101 @@
+"""``TransactionHandler``: transactional ids for a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from logstore.api.groups import MemberIdentity
+from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.types import OffsetAndMetadata, TopicPartition
+from rpc.handlers.blocking import Blocking
+from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
+from rpc.handlers.engine import Engine
+from rpc.handlers.leases import Leases
+
+
+class OpenedId:
+    """A transactional id that a client has open."""
+
+    def __init__(self, lease: TransactionLease) -> None:
+        self.lease = lease
+
+    def release(self) -> None:
+        self.lease.release()
+
+
+class TransactionHandler:
+    """Of the event loop alone. Every method but those of administration gives the lease: its producer id and epoch."""
+
+    def __init__(self, engine: Engine, blocking: Blocking, authorizer: Authorizer, leases: Leases) -> None:
+        self._engine = engine
+        self._blocking = blocking
+        self._authorizer = authorizer
+        self._leases = leases
+
+    async def open(
+        self, caller: Caller, transactional_id: str, timeout_ms: int
+    ) -> tuple[str, TransactionLease]:
+        """The opening's id, and the lease."""
+        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
+        lease = await self._blocking.run(self._engine.init_transactions, transactional_id, timeout_ms)
+        return self._leases.add(caller, OpenedId(lease), lease.ended_by), lease
+
+    def _find(self, caller: Caller, lease_id: str) -> TransactionLease:
+        return self._leases.find(caller, lease_id, OpenedId).lease
+
+    async def begin(self, caller: Caller, lease_id: str) -> TransactionLease:
+        lease = self._find(caller, lease_id)
+        await self._blocking.run(lease.begin)
+        return lease
+
+    async def add_partitions(
+        self, caller: Caller, lease_id: str, places: Collection[TopicPartition], *, offsets: bool
+    ) -> TransactionLease:
+        lease = self._find(caller, lease_id)
+        for topic in {place.topic for place in places}:
+            self._authorizer.check(caller, Operation.WRITE, Resource.TOPIC, topic)
+        await self._blocking.run(lease.add_partitions, places, offsets=offsets)
+        return lease
+
+    async def send_offsets(
+        self,
+        caller: Caller,
+        lease_id: str,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity | None,
+    ) -> TransactionLease:
+        lease = self._find(caller, lease_id)
+        self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
+        await self._blocking.run(lease.send_offsets, group, offsets, member)
+        return lease
+
+    async def end(self, caller: Caller, lease_id: str, *, commit: bool) -> TransactionLease:
+        lease = self._find(caller, lease_id)
+        await self._blocking.run(lease.end, commit=commit)
+        return lease
+
+    async def release(self, caller: Caller, lease_id: str) -> None:
+        await self._leases.release(caller, [lease_id])
+
+    # --- administration ---
+
+    async def abort(self, caller: Caller, transactional_id: str) -> TransactionSummary:
+        self._authorizer.check(caller, Operation.ALTER, Resource.TRANSACTION, transactional_id)
+        return await self._blocking.run(self._engine.abort_transaction, transactional_id)
+
+    async def find_hanging(self, caller: Caller, topics: Collection[str]) -> list[HangingTransaction]:
+        self._authorizer.check(caller, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER)
+        return await self._blocking.run(self._engine.find_hanging, topics or None)
+
+    async def end_hanging(self, caller: Caller, hanging: HangingTransaction) -> None:
+        self._authorizer.check(caller, Operation.ALTER, Resource.CLUSTER, CLUSTER)
+        await self._blocking.run(self._engine.end_hanging, hanging)
+
+    async def list(self, caller: Caller) -> list[TransactionSummary]:
+        found = await self._blocking.run(self._engine.list_transactions)
+        return [
+            one
+            for one in found
+            if self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TRANSACTION, one.transactional_id)
+        ]

@@ -1,0 +1,83 @@
+"""``ClusterService`` and ``LeaseService``: what a client asks first, and how it keeps what it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rpc.errors import UnsupportedFeatureError
+from rpc.handlers.caller import Caller
+from rpc.handlers.leases import Leases
+from rpc.pb import cluster_pb2 as pb
+from rpc.servicers.service import Identify, Observer, Service
+from rpc.wire.errors import to_wire
+
+FEATURES: Final = (
+    "produce",
+    "produce-stream",
+    "fetch",
+    "fetch-stream",
+    "groups",
+    "transactions",
+    "named-producers",
+    "records-administration",
+)
+"""What this version can do; a name is never taken back within the contract's version."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerFacts:
+    """``version``: of the broker's package; the rest bounds what clients may ask for."""
+
+    version: str
+    cluster_id: str
+    node_id: int
+    max_message_bytes: int
+    longest_wait_s: float
+    lease_timeout_s: float
+
+
+class ClusterService(Service):
+    def __init__(self, facts: BrokerFacts, identify: Identify, observe: Observer) -> None:
+        super().__init__("ClusterService", identify, observe)
+        self._facts = facts
+        self.unary("GetCluster", pb.GetClusterRequest, self._get)
+
+    async def _get(self, caller: Caller, request: pb.GetClusterRequest) -> pb.GetClusterResponse:
+        del caller
+        lacking = [name for name in request.required_features if name not in FEATURES]
+        if lacking:
+            raise UnsupportedFeatureError(
+                f"this broker, version {self._facts.version}, cannot do {', '.join(lacking)[:200]}"
+            )
+        facts = self._facts
+        return pb.GetClusterResponse(
+            version=facts.version,
+            features=FEATURES,
+            cluster_id=facts.cluster_id,
+            node_id=facts.node_id,
+            limits=pb.Limits(
+                max_message_bytes=facts.max_message_bytes,
+                max_wait_ms=int(facts.longest_wait_s * 1000),
+                lease_timeout_ms=int(facts.lease_timeout_s * 1000),
+            ),
+        )
+
+
+class LeaseService(Service):
+    def __init__(self, leases: Leases, identify: Identify, observe: Observer) -> None:
+        super().__init__("LeaseService", identify, observe)
+        self._leases = leases
+        self.unary("KeepLeases", pb.KeepLeasesRequest, self._keep)
+        self.unary("ReleaseLeases", pb.ReleaseLeasesRequest, self._release)
+
+    async def _keep(self, caller: Caller, request: pb.KeepLeasesRequest) -> pb.KeepLeasesResponse:
+        wait_s = max(request.max_wait_ms, 0) / 1000
+        ended = await self._leases.keep(caller, list(request.lease_ids), wait_s)
+        return pb.KeepLeasesResponse(
+            ended=[pb.EndedLease(lease_id=name, reason=to_wire(reason)) for name, reason in ended]
+        )
+
+    async def _release(self, caller: Caller, request: pb.ReleaseLeasesRequest) -> pb.ReleaseLeasesResponse:
+        await self._leases.release(caller, list(request.lease_ids))
+        return pb.ReleaseLeasesResponse()

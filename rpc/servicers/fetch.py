@@ -1,0 +1,144 @@
+"""``FetchService``: batches out, one call at a time or as a stream that the reader's credit paces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from logstore.api.records import FetchRequest, FetchResult
+from logstore.types import Isolation
+from rpc.errors import MalformedRequestError
+from rpc.framing import parse
+from rpc.handlers.budget import ByteBudget
+from rpc.handlers.caller import Caller
+from rpc.handlers.fetch import FetchHandler
+from rpc.pb import fetch_pb2 as pb
+from rpc.servicers.service import Identify, Observer, Service
+from rpc.wire.enums import isolation_from_wire
+from rpc.wire.records import fetch_response, read_fetch_request
+
+_MOST_CREDIT: Final = 1 << 40
+
+
+class FetchService(Service):
+    def __init__(
+        self, handler: FetchHandler, budget: ByteBudget, identify: Identify, observe: Observer
+    ) -> None:
+        super().__init__("FetchService", identify, observe)
+        self._handler = handler
+        self._budget = budget
+        self.raw("Fetch", self._fetch)
+        self.stream("FetchStream", self._fetch_stream)
+
+    async def _fetch(self, caller: Caller, data: bytes, context: Any) -> bytes:
+        del context
+        message = parse(data, pb.FetchRequest)
+        results = await self._handler.fetch(
+            caller,
+            read_fetch_request(message, self._handler.most_bytes),
+            isolation=isolation_from_wire(message.isolation),
+            min_bytes=message.min_bytes,
+            max_bytes=message.max_bytes,
+            max_wait_s=max(message.max_wait_ms, 0) / 1000,
+        )
+        # Until it is handed over: what waits in the connection after that is gRPC's, bounded by its window.
+        with self._budget.hold(caller.connection, sum(len(result.batches) for result in results)):
+            return fetch_response(results, message.correlation_id)
+
+    async def _fetch_stream(self, caller: Caller, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        reader = _StreamReader()
+        listening = asyncio.create_task(reader.listen(requests))
+        try:
+            while (await reader.ready()) and not reader.ended:
+                begun = reader.start
+                if begun is None:
+                    continue
+                number, wanted, isolation = begun
+                self._handler.authorize(caller, wanted)
+                waiting = asyncio.create_task(
+                    self._handler.wait(
+                        wanted, isolation, 1, reader.answer_bytes(self._handler.most_bytes), None
+                    )
+                )
+                if not await reader.first_of(waiting):
+                    continue  # the reader asked for something else, or is gone
+                results = waiting.result()
+                answer = reader.take(number, results)
+                if answer:
+                    yield fetch_response(answer, number)
+            if listening.done():
+                listening.result()
+        finally:
+            listening.cancel()
+
+
+@dataclass(slots=True)
+class _StreamReader:
+    """What one stream's client wants. ``start``: correlation id, where to read on, isolation."""
+
+    start: tuple[int, list[FetchRequest], Isolation] | None = None
+    credit: int = 0
+    limit: int = 0
+    ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    restarted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def listen(self, requests: AsyncIterator[bytes]) -> None:
+        try:
+            async for data in requests:
+                message = parse(data, pb.FetchStreamRequest)
+                kind = message.WhichOneof("kind")
+                if kind == "start":
+                    first = message.start
+                    self.limit = first.max_bytes
+                    wanted = read_fetch_request(first, first.max_bytes or 1 << 30)
+                    self.start = (first.correlation_id, wanted, isolation_from_wire(first.isolation))
+                    self.restarted.set()
+                elif kind == "credit_bytes" and message.credit_bytes > 0:
+                    self.credit = min(self.credit + message.credit_bytes, _MOST_CREDIT)
+                else:
+                    raise MalformedRequestError("a FetchStreamRequest says neither where from nor how much")
+                self.changed.set()
+        finally:
+            self.ended = True
+            self.changed.set()
+            self.restarted.set()
+
+    async def ready(self) -> bool:
+        """Wait until there is something to read and credit to send it; False: the stream is over."""
+        while (self.start is None or self.credit <= 0) and not self.ended:
+            self.changed.clear()
+            await self.changed.wait()
+        return not self.ended
+
+    def answer_bytes(self, most_bytes: int) -> int:
+        return min(self.credit, most_bytes, self.limit or most_bytes)
+
+    async def first_of(self, waiting: asyncio.Task[list[FetchResult]]) -> bool:
+        """Whether the records came before the client asked for something else; what waits is ended else."""
+        self.restarted.clear()
+        other = asyncio.create_task(self.restarted.wait())
+        try:
+            await asyncio.wait((waiting, other), return_when=asyncio.FIRST_COMPLETED)
+            return waiting.done() and not self.ended
+        finally:
+            other.cancel()
+            if not waiting.done():
+                waiting.cancel()
+
+    def take(self, number: int, results: list[FetchResult]) -> list[FetchResult]:
+        """The results with news; the next look begins behind them, and their bytes are taken from the credit."""
+        if self.start is None or self.start[0] != number:
+            return []
+        _, wanted, isolation = self.start
+        news, rest = [], []
+        for request, result in zip(wanted, results, strict=True):
+            if len(result.batches) or result.next_offset != request.offset or result.error is not None:
+                news.append(result)
+            if result.error is None:  # a partition with an error is not read on until the client asks anew
+                rest.append(request._replace(offset=result.next_offset))
+            self.credit -= len(result.batches)
+        self.start = (number, rest, isolation) if rest else None
+        return news

@@ -1,0 +1,91 @@
+"""``BrokerSettings``: everything that can be set of a broker, checked once."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from rpc.errors import BrokerConfigError
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokerSettings:
+    """One broker. Sizes are bytes, times seconds."""
+
+    data: str
+    """The store's directory, made if it is not there."""
+    listen: str = "127.0.0.1:9095"
+    """HOST:PORT that clients connect to; port 0: any free one."""
+    node_id: int = 1
+    """The broker's number."""
+    threads: int = 16
+    """Calls of the engine that are under way at once."""
+    max_message_bytes: int = 16 * _MIB
+    """Largest request and answer."""
+    max_wait_s: float = 60.0
+    """Longest wait of a call."""
+    produce_bytes: int = 256 * _MIB
+    """Requests to append that are under way, in all."""
+    produce_connection_bytes: int = 64 * _MIB
+    """The same for one connection."""
+    fetch_bytes: int = 256 * _MIB
+    """Answers with records that are under way, in all."""
+    fetch_connection_bytes: int = 64 * _MIB
+    """The same for one connection."""
+    fetch_answer_bytes: int = 8 * _MIB
+    """Records in one answer; a first batch that is larger is sent whole."""
+    max_calls: int = 20_000
+    """Calls under way at once, those that wait among them; what comes beyond is refused."""
+    lease_timeout_s: float = 30.0
+    """After how long without a word a client's names and transactional ids are released."""
+    drain_s: float = 10.0
+    """How long calls under way may go on once the broker is asked to stop."""
+    slow_request_s: float = 1.0
+    """Calls that took longer are logged, but for waits."""
+    insecure_listen_beyond_loopback: bool = False
+    """Let a listener without TLS be reached from other machines. Anybody there can then read and write."""
+
+    def __post_init__(self) -> None:
+        """BrokerConfigError names the setting."""
+        host, port = self.address
+        if not 0 <= port <= 65535:
+            raise BrokerConfigError(f"listen={self.listen!r}: a port is 0 to 65535")
+        if not _is_loopback(host) and not self.insecure_listen_beyond_loopback:
+            raise BrokerConfigError(
+                f"listen={self.listen!r} can be reached from other machines, and this listener has no TLS",
+                hint="listen on 127.0.0.1, set up TLS, or set insecure_listen_beyond_loopback",
+            )
+        for name in (
+            "threads",
+            "max_message_bytes",
+            "produce_bytes",
+            "produce_connection_bytes",
+            "fetch_bytes",
+            "fetch_connection_bytes",
+            "fetch_answer_bytes",
+            "max_calls",
+        ):
+            if getattr(self, name) < 1:
+                raise BrokerConfigError(f"{name}={getattr(self, name)}: it is at least 1")
+        for name in ("max_wait_s", "lease_timeout_s", "drain_s", "slow_request_s"):
+            if not getattr(self, name) > 0:
+                raise BrokerConfigError(f"{name}={getattr(self, name)}: it is more than 0")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) of ``listen``. BrokerConfigError."""
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not host or not port.isascii() or not port.isdigit():
+            raise BrokerConfigError(f"listen={self.listen!r} is not HOST:PORT")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: where it leads is not known

@@ -1,0 +1,50 @@
+"""A store served by a broker in this process, for tests: one event loop in a thread for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import logstore
+from rpc.broker import Broker
+from rpc.client.store import RemoteStore, connect
+from rpc.settings import BrokerSettings
+
+Answer = TypeVar("Answer")
+
+
+@cache
+def loop() -> asyncio.AbstractEventLoop:
+    """The loop of all brokers of this process; its thread ends with the process."""
+    made = asyncio.new_event_loop()
+    threading.Thread(target=made.run_forever, name="brokers", daemon=True).start()
+    return made
+
+
+def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
+    return asyncio.run_coroutine_threadsafe(work, loop()).result(timeout_s)
+
+
+class Served:
+    """``store``: what is served, for a look behind the broker's back."""
+
+    def __init__(self, root: Path, **settings: Any) -> None:
+        self.store = logstore.open(root)
+        given = BrokerSettings(data=str(root), listen="127.0.0.1:0", **settings)
+        self.broker = Broker(self.store.backend, given, cluster_id="tests", version="0")
+        self.port = wait(self.broker.start())
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def connect(self, **settings: Any) -> RemoteStore:
+        return connect(self.address, **settings)
+
+    def close(self) -> None:
+        wait(self.broker.stop(0.5))
+        self.store.close()
