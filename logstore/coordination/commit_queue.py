@@ -1,4 +1,4 @@
-"""Requests that wait in line: whoever comes to an idle place leads, and serves those that come meanwhile.
+"""Requests that wait in line: a thread that comes to an idle queue leads, and serves those that come meanwhile.
 
 A leader takes requests from the front, its own first, works them off together, and hands the lead to the first
 of those that are still waiting. So a request waits for at most one group before its own, and no thread serves
@@ -103,7 +103,7 @@ class CommitQueue(Generic[Subject]):
             self.hand_on()
 
     def take(self) -> Request[Subject] | None:
-        """The first in line, which is now the leader's to serve and to wake; None: nobody waits."""
+        """The first in line, which is now the leader's to serve and to wake; None: the line is empty."""
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 

@@ -1,6 +1,6 @@
 """``GroupManager``: the members of consumer groups that live in this process, and what they ask of the coordinator.
 
-The coordinator is no process: whoever acts takes the short lock of `__consumer_offsets`, decides, and appends what
+The coordinator is no process: the one that acts takes the short lock of `__consumer_offsets`, decides, and appends what
 was decided. Members learn of others' decisions by replaying them (``MembershipTask`` looks, up to 50 ms later).
 """
 
@@ -41,7 +41,7 @@ GroupTopic: TypeAlias = Coordinator[GroupCoordinator]
 
 
 class _News:
-    """What the topic tells of: something was written or replayed. It wakes nobody, as commits are many."""
+    """Whether the topic was written or replayed. A flag that wakes no thread, as commits are many."""
 
     def __init__(self) -> None:
         self._is_set = False

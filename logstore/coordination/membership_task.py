@@ -1,7 +1,7 @@
 """``MembershipTask``: what members of groups need done for them while their consumers work.
 
-It beats for them, takes those out that do not poll, ends dead members of their groups, and looks whether anybody
-changed the groups. ``step()`` does what is due; one thread per store with members drives it (a simulator calls it
+The task beats for them, takes those out that do not poll, ends dead members of their groups, and looks whether the
+groups have changed. ``step()`` does what is due; one thread per store with members drives it (a simulator calls it
 itself). Without members there are no wake-ups.
 """
 
@@ -40,7 +40,7 @@ class MembershipTask:
         self._complaints = Complaints(logger, "looking after")
 
     def note_member(self) -> None:
-        """Somebody joined: from now on there is something to look after."""
+        """A member joined: from now on there is something to look after."""
         self._look_s = _FIRST_LOOK_S
         self._thread.start()
 
@@ -72,8 +72,8 @@ class MembershipTask:
         if member.abandoned:
             manager.leave(member)
         elif now_s - member.polled_s > limit_ms / 1000:
-            who = f"group {member.group!r}: member {member.member_id!r}"
-            why = f"{who} did not poll for {limit_ms} ms and was taken out"
+            subject = f"group {member.group!r}: member {member.member_id!r}"
+            why = f"{subject} did not poll for {limit_ms} ms and was taken out"
             hint = "poll more often: hand out less at once, or raise max_poll_interval_ms"
             logger.warning("%s: %s", why, hint)
             manager.leave(member, UnknownMemberError(why, hint=hint))

@@ -1,8 +1,8 @@
-"""Committed offsets that have expired, looked for by any writable store: a group without members has nobody else.
+"""Committed offsets that have expired, looked for by any writable store: a group without members has no process.
 
 A process that has members looks at its offsets anyway (``MembershipTask``). One that has none may not know them at
 all: it follows the log a piece a step, beside its other chores, and forgets it again afterwards. At one time one
-process does so; whoever finds something takes the topic's lock only if that is free.
+process does so; a process that finds some takes the topic's lock only if that is free.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A write decides on the newest state, appends, replays, and syncs, with the topic's lock held (``shared_log.py``).
 Threads that come meanwhile share one taking of the lock, one batch and one sync (group commit): one of them leads,
 decides for the others one after the other, each on the state that the one before made, appends and syncs once for
-all. Nobody gets a reply before that sync. If the log refuses the batch, they are decided anew, one by one, so that
+all. No request is answered before that sync. If the log refuses the batch, they are decided anew, one by one, so that
 those that fit go in. What a refused sync leaves behind is not known: then all that was decided in the group fails,
 and the machine is made anew from what the log holds.
 """
@@ -175,7 +175,7 @@ class CoordinatorRuntime(Generic[Machine]):
             if not group:  # the log could not be had: the next in line tries for itself
                 self._line.take()
             if not isinstance(error, LogStoreError):
-                raise  # an interrupt of this thread: nobody may be left to lead the others
+                raise  # an interrupt of this thread: no other thread may lead the group
             if not group:
                 mine.error = error
         finally:
@@ -300,7 +300,7 @@ class CoordinatorRuntime(Generic[Machine]):
         return end
 
     def changed(self) -> bool:
-        """Whether there is anything that was not replayed yet: a look at `.live`, for who polls."""
+        """Whether there is anything that was not replayed yet: a look at `.live`, for callers that poll."""
         slot = self._context.live.read(self._slot)
         if slot is None:
             return self._log.observed.bounds().high_watermark != self._followed.applied
@@ -351,7 +351,7 @@ def _size_of(change: Change) -> int:
 
 
 def _of_writer(held: PartitionWriter, writer: TransactionalWriter | None) -> dict[str, Any]:
-    """What a batch says of its producer. A coordinator writes for the producer, who knows of no sequences here:
+    """What a batch says of its producer. A coordinator writes for the producer, which numbers no batches here:
     they go on where the log's newest of that epoch ends, so that a log's checks and tools find them in order."""
     if writer is None:
         return {}

@@ -1,7 +1,7 @@
 """``CoordinatedLease``: one opening of a transactional id, and its transaction under way.
 
 What the coordinator's log says counts. The lease remembers which transaction is its own (producer id and epoch), so
-that it notices when somebody else moved on: a newer opening of the id (then it is fenced for good), or an abort by
+that it notices when another process moved on: a newer opening of the id (then it is fenced for good), or an abort by
 the timeout or an administrator (then it may begin another one).
 """
 
@@ -186,7 +186,7 @@ class CoordinatedLease:
             self._finish_decided(self._decide(commit))
 
     def _was_committed(self) -> bool:
-        """Of a commit that got no answer, once the id is open elsewhere: who opened it there has finished it.
+        """Of a commit that got no answer, once the id is open elsewhere: that opening has finished the transaction.
         TransactionAbortedError: it had not been decided. False: nothing was asked, or the log tells no more."""
         if self._doubted is None:
             return False
@@ -241,7 +241,7 @@ class CoordinatedLease:
             self._finish(ended)
         except LogStoreError as error:
             if not ended.commit:
-                # Nothing of it counts, whoever writes the rest; the next ``begin`` waits for that.
+                # No record of it counts, whichever process writes the rest; the next ``begin`` waits for that.
                 logger.warning("an abort of %r is not finished yet: %s", self.transactional_id, error)
                 return
             raise OutcomeUnknownError(
@@ -255,8 +255,8 @@ class CoordinatedLease:
         self.unfinished, self._marked = None, ended
 
     def tell(self) -> None:
-        """The coordinator, that the last transaction is complete. Nobody waits for that: the next one's first step
-        does it, or the housekeeper."""
+        """The coordinator, that the last transaction is complete. No caller waits for that: the next transaction's
+        first step does it, or the housekeeper."""
         if self._marked is not None:
             self._manager.tell(self._marked, self._marked.places)
             self._marked = None
@@ -283,13 +283,13 @@ class CoordinatedLease:
             try:
                 self.tell()
             except LogStoreError as error:
-                logger.debug("who opens %r next tells the coordinator: %s", self.transactional_id, error)
+                logger.debug("the next opening of %r tells the coordinator: %s", self.transactional_id, error)
             self.let_go()
 
     # --- for the manager and the housekeeper; the guard is held ---
 
     def let_go(self) -> IdLock | None:
-        """Nobody finds it any more, and the id's lock is free."""
+        """The manager has forgotten the lease, and the id's lock is free."""
         self._manager.forget(self)
         id_lock, self.id_lock = self.id_lock, None
         if id_lock is not None:
@@ -324,14 +324,14 @@ class CoordinatedLease:
         self.tell()
 
     def note_committed(self, state: TransactionState) -> None:
-        """It was decided when nobody got the answer; ``end`` has only to go on with that."""
+        """The commit was decided and its answer got lost; ``end`` has only to go on with it."""
         places = () if state.ended is None else state.ended.places
         self._note_ended(
             EndedTransaction(self.transactional_id, state.producer_id, state.epoch, True, places)
         )
 
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
-        """Somebody else decided that; the next transaction runs under the epoch that the abort left."""
+        """Another process decided the abort; the next transaction runs under the epoch that the abort left."""
         self.producer_id, self.epoch = state.producer_id, state.epoch
         self.unfinished, self._marked, self._doubted = state.ended, None, None
         self.begun = False

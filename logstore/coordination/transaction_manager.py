@@ -47,7 +47,7 @@ _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process ha
 
 
 class _Guard:
-    """One id's, shared by all who change its transaction in this process."""
+    """The lock of one id, shared by the threads that change its transaction in this process."""
 
     __slots__ = ("__weakref__", "_id", "_lock", "_store")
 
@@ -296,7 +296,7 @@ class TransactionManager:
         self.coordinator().decide(decide)
 
     def resolve(self, transactional_id: str) -> None:
-        """Finish what was decided, abort what was not. The guard and the id's lock are held, so that nobody has it
+        """Finish what was decided, abort what was not. The guard and the id's lock are held, so that no process has it
         under way. Errors as for ``finish``."""
         ended = self.decide_resolve(transactional_id)
         if ended is not None:
@@ -332,7 +332,7 @@ class TransactionManager:
             return None  # its own commit, of which it may have got no answer
         if state.aborted_from(lease.producer_id, lease.epoch):
             return TransactionAbortedError(
-                f"the transaction of {lease.transactional_id!r} was aborted by somebody else",
+                f"the transaction of {lease.transactional_id!r} was aborted by another process",
                 hint="begin another one",
             )
         return ProducerFencedError(

@@ -1,8 +1,8 @@
-"""What the housekeeper does for transactions: end what nobody ends.
+"""What the housekeeper does for transactions: end those whose producer does not.
 
 - One of this process that is past its timeout is aborted.
 - An id that was opened anew elsewhere is let go of, after what this process has to mark was marked.
-- An id that nobody has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
+- An id that no process has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
 - A transaction whose owner is gone (its lock can be had) is finished if it was decided, else aborted. A live
   owner's is left alone, whatever its state; topics that another process owns are left to that process.
 """
@@ -106,7 +106,7 @@ class TransactionReaper:
             guard.leave()
 
     def _follow(self, lease: CoordinatedLease, state: TransactionState) -> None:
-        """Somebody else decided: an abort is finished here, a newer opening gets the id."""
+        """Another process decided: an abort is finished here, a newer opening gets the id."""
         manager = self._manager
         reason = manager.moved_on(lease)
         ended = state.ended
@@ -134,7 +134,7 @@ class TransactionReaper:
         )
 
     def _with_lock(self, transactional_id: str, work: Callable[[str], None]) -> None:
-        """Only if nobody has the id open, or is opening it."""
+        """Only if no process has the id open, or is opening it."""
         manager = self._manager
         guard = manager.guard(transactional_id)
         if not guard.try_enter():

@@ -227,10 +227,6 @@ class Catalogue:
             )
         return entry
 
-    def named_producer_ids(self) -> frozenset[int]:
-        """All ids of named producers: what logs remember of these never expires."""
-        return frozenset(row.producer_id for entry in self.producers.values() for row in entry.ids)
-
     def with_producer_ids(self, count: int) -> Catalogue:
         """With ``count`` ids handed out: those from ``next_producer_id`` as it was."""
         return replace(self, revision=self.revision + 1, next_producer_id=self.next_producer_id + count)

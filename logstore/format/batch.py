@@ -89,7 +89,6 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
 _MAGIC_AT = 16
-_CRC_AT = 17
 _ATTRIBUTES_AT = 21
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LOG_HEAD = struct.Struct(">qi")

@@ -2,7 +2,7 @@
 
 - ``range``: topic by topic, each member a run of neighbouring partitions; the first ones get one more. Topics
   with the same subscribers and as many partitions are cut alike, so that equal keys meet at one member.
-- ``round_robin``: all partitions in order, dealt out to the members in turn; who is not subscribed is passed over.
+- ``round_robin``: all partitions in order, dealt out to the members in turn; one that is not subscribed is passed over.
 - ``sticky``: as even as can be, and with that as little movement as can be.
 
 Members are dealt with in the order of their names, static ones (by instance id) first: a restarted static member
@@ -33,7 +33,7 @@ def assign(
     assignor: Assignor, members: Mapping[str, MemberSubscription], partitions: Mapping[str, int]
 ) -> Assignment:
     """Member id -> its partitions, sorted. ``partitions``: how many each topic has; topics that are not there
-    have none. Every partition that somebody subscribed to is given to exactly one subscriber.
+    have none. Every partition with a subscriber is given to exactly one subscriber.
     """
     validate_assignor(assignor)
     order = sorted(members, key=lambda name: _place(name, members[name]))
@@ -107,7 +107,7 @@ def _kept(
     partitions: Mapping[str, int],
     subscribers: Iterable[str],
 ) -> tuple[Assignment, list[TopicPartition]]:
-    """What each owns and may keep (of two owners the first in order), and what nobody owns; both sorted."""
+    """What each owns and may keep (of two owners the first in order), and partitions without an owner; both sorted."""
     taken: set[TopicPartition] = set()
     kept: Assignment = {}
     for name in order:
@@ -131,7 +131,7 @@ def _kept(
 
 
 def _even(takers: Sequence[str], kept: Assignment, free: list[TopicPartition]) -> Assignment:
-    """All want the same: everybody gets ``each``, some one more. Those who own most are the ones with more, so
+    """All want the same: every member gets ``each``, some one more. Those that own most are the ones with more, so
     that no other choice moves less: only what is above a member's share leaves it."""
     if not takers:
         return {}

@@ -3,8 +3,8 @@
 Best means: no other assignment has a smaller sum of squared loads; the sorted loads are then the flattest there
 are. An assignment is best exactly when no chain leads from a member to one with at least two partitions fewer,
 each step of which hands over one partition that the next may read (the optimal semi-matchings of Harvey, Ladner,
-Lovasz and Tamir, 2003). So: keep what is owned, give what is free to whoever has least, then follow such chains,
-the shortest first, until there are none. Short chains move few partitions; that this is the least movement
+Lovasz and Tamir, 2003). So: keep what is owned, give what is free to the member that has least, then follow such
+chains, the shortest first, until there are none. Short chains move few partitions; that this is the least movement
 possible is proved only where all members want the same (``assignors._even``).
 """
 
@@ -26,7 +26,7 @@ class _Step(NamedTuple):
 
 
 class Balance:
-    """``kept``: member -> what it owns and may keep, members in order; ``free``: what nobody owns;
+    """``kept``: member -> what it owns and may keep, members in order; ``free``: partitions without an owner;
     ``subscribers``: topic -> members in order."""
 
     def __init__(
@@ -89,8 +89,8 @@ class Balance:
                 taker = step.giver
 
     def _search(self, top: str) -> tuple[dict[str, _Step], str | None]:
-        """Breadth first: who can be reached and how, and the nearest with two partitions fewer (the one with
-        fewest of those as near)."""
+        """Breadth first: the members that can be reached and how, and the nearest with two partitions fewer (the one
+        with fewest of those as near)."""
         steps = {top: _Step(top, "")}
         seen_topics: set[str] = set()
         layer = deque([top])

@@ -1,11 +1,11 @@
-"""The coordinator of all groups of a store: who is a member, who reads what, what is committed.
+"""The coordinator of all groups of a store: members, the partitions they read, committed offsets.
 
 A ``StateMachine`` over ``__consumer_offsets``. ``decide_*`` look and return records with a reply, replaying
 changes; time, ids and facts about topics come as arguments. How a group comes to rest: ``group.py``.
 
 A member's life: *join* (the reply says what it may read), then whenever its view shows partitions being revoked,
 finish and commit them and *sync* with what it still owns; *update* when it wants other topics or sees that topics
-grew, came or went; *leave*. Whoever notices that a member is dead decides its *expiry*.
+grew, came or went; *leave*. The process that finds a member dead decides its *expiry*.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class GroupCoordinator:
         self, group: str, member_id: str, now_ms: int, *, forget: bool = False
     ) -> Decision[bool]:
         """The member goes. A static one's place is kept until its session has ended, unless ``forget``. The reply:
-        whether it was one; somebody who has gone or was fenced may say good-bye again."""
+        whether it was one; a member that has gone or was fenced may leave again."""
         validate_group(group)
         draft = self._draft(group)
         member = draft.members.get(member_id)

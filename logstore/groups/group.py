@@ -1,11 +1,12 @@
 """One group's state: what its records say, and how it comes to rest after a change.
 
 A change (a member joins, leaves, wants something else; a topic grows) raises the group's epoch and makes a new
-*target*: who shall have what. What each member *has* follows at once as far as it can, in the same decision:
+*target*: the partitions that each member shall have. What each member *has* follows at once as far as it can, in the
+same decision:
 
 - what a member has and shall not have is *being revoked*: it is still the member's alone, which finishes, commits
   and then says what it owns now;
-- what a member shall have and nobody has is given to it.
+- a partition that a member shall have and no member has is given to that member.
 
 So a partition has one owner at the most, and moves in two decisions: the old owner's giving up gives it to the
 new one. A member's epoch is the group's at the last change of what it has. Each partition carries the epoch in
@@ -96,7 +97,8 @@ class Group:
 
     def records_to(self, new: Group, name: str) -> tuple[Change, ...]:
         """What makes this state ``new``, in an order that Kafka's coordinator takes when it loads the log: of members
-        that go the current assignment, the target and the member; whoever gives up a partition before its taker."""
+        that go the current assignment, the target and the member; the member that gives a partition up before its
+        taker."""
         records = self._leaving(new, name)
         value = GroupValue(new.epoch, new.empty_since_ms)
         if value != (self.epoch, self.empty_since_ms):
@@ -154,7 +156,7 @@ class Group:
 
     def learn(self, partitions: Mapping[str, int], *, came_later: bool) -> None:
         """Take over the facts about what the members want. ``came_later``: a topic that is new to the group was
-        not there when the group began. What nobody wants stays known as long as it exists."""
+        not there when the group began. A topic without subscribers stays known as long as it exists."""
         wanted = set().union(*(member.topics for member in self.members.values()))
         for topic in wanted:
             count = partitions.get(topic, 0)
@@ -230,7 +232,7 @@ class Group:
             target, current = self.targets.get(name, _NO_PLACES), self.current.get(name, NOTHING)
             held = {**current.assigned, **current.revoking}
             kept[name] = {place: since for place, since in held.items() if place in target}
-            gone = member.left_ms >= 0  # nobody is there to finish anything
+            gone = member.left_ms >= 0  # the member cannot finish anything
             lost[name] = {} if gone else {at: since for at, since in held.items() if at not in target}
             owned.update(kept[name], lost[name])
             count += len(kept[name]) + len(lost[name])
@@ -279,7 +281,7 @@ def _changes(
 
 
 def _moves(old: Mapping[str, Current], new: Mapping[str, Current]) -> list[tuple[str, Current]]:
-    """The current assignments that change, each once nobody else has what it takes. Where some exchange partitions
+    """The current assignments that change, each once no other member has what it takes. Where some exchange partitions
     all at once (static members that have left), one of them gives up what it had before it takes what it gets."""
     owners = {place: name for name in old.keys() & new.keys() for place in _held(old[name])}
     waiting = [name for name in sorted(new) if old.get(name) != new[name]]
@@ -293,7 +295,7 @@ def _moves(old: Mapping[str, Current], new: Mapping[str, Current]) -> list[tuple
         gave_up.update(free)
         if not free:
             stuck = [name for name in waiting if name not in gave_up]
-            invariant(bool(stuck), "who takes a partition is waiting for a member that changes, too")
+            invariant(bool(stuck), "a member that takes a partition waits for a member that changes, too")
             name = stuck[0]
             kept = {at: since for at, since in new[name].assigned.items() if owners.get(at) == name}
             moves.append((name, new[name]._replace(state=layout.UNRELEASED, assigned=kept)))

@@ -172,7 +172,7 @@ def decode_value(value: bytes) -> OffsetValue:
 class CommittedOffsets:
     """What is committed, by group, topic and partition; no group or topic is empty.
 
-    Values are kept as the bytes that ``encode_value`` makes: most are replaced before anybody looks at them, and a
+    Values are kept as the bytes that ``encode_value`` makes: most are replaced before any reader asks for them, and a
     million tuples would be a million objects for every collection of garbage to go through.
     """
 

@@ -42,5 +42,5 @@ class CleaningLease:
 
 
 def cleaner_of(context: LockSpace, topic: str) -> LockHolder | None:
-    """Who cleans the internal topic now."""
+    """The process that cleans the internal topic now; None: none does."""
     return holder_of(context, "cleaner", topic, _MEMORY_SLOTS)

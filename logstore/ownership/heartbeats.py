@@ -10,11 +10,11 @@
 
 A slot has one writer: the member that holds its lock (``member_slots.py``). One whose checksum fails is being
 written, or was when its writer was killed. The file is not durable and does not go through the
-file-system seam: a beat of another boot is nobody's. It is written with ``pwrite`` and not through a mapping, for
-the reason that ``live.py`` gives: on a full disk a store into a mapping kills the process, ``pwrite`` raises.
+file-system seam: a beat of another boot counts for no member. It is written with ``pwrite`` and not through a mapping,
+for the reason that ``live.py`` gives: on a full disk a store into a mapping kills the process, ``pwrite`` raises.
 
 Beats are told apart by the monotonic clock, which all processes of a machine share: it neither jumps nor counts
-the time for which the machine was suspended, in which nobody could beat.
+the time for which the machine was suspended, in which no member could beat.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Beat(NamedTuple):
     boot_ms: int
 
 
-TORN: Final = Beat("", -1)  # a beat is being written, or was when its writer was killed: nobody's
+TORN: Final = Beat("", -1)  # a beat is being written, or was when its writer was killed: no member's
 
 
 class HeartbeatBoard(Protocol):
-    """Beats by slot. A slot is written by the member that holds its lock, and read by anybody."""
+    """Beats by slot. A slot is written by the member that holds its lock, and read by all processes."""
 
     def beat(self, slot: int, member_id: str, boot_ms: int) -> None:
         """``member_id`` (32 hexadecimal digits) lives at ``boot_ms``. StorageError, DiskFullError."""
@@ -149,7 +149,7 @@ class HeartbeatFile:
                 os.close(fd)
 
     def _replace(self, access: Access) -> int:
-        """An empty file, renamed into place: nobody sees half a header."""
+        """An empty file, renamed into place: no process sees half a header."""
         temporary = self.path + ".tmp"
         fd = make_replacement(self.path, temporary, access)
         try:
@@ -175,7 +175,7 @@ class MemoryHeartbeats:
         return self._table.get(slot)
 
     def reboot(self) -> None:
-        """The machine restarted: nobody of before is alive."""
+        """The machine restarted: no member of before is alive."""
         self._table.clear()
 
     def close(self) -> None:

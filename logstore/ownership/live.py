@@ -65,7 +65,7 @@ class LiveSlot(NamedTuple):
 
 
 class LiveBoard(Protocol):
-    """Publishes and reads slots. A slot has one publisher at a time: whoever holds its topic's lock."""
+    """Publishes and reads slots. A slot has one publisher at a time: the holder of its topic's lock."""
 
     def publish(
         self,

@@ -28,7 +28,7 @@ TURNS: Final = TurnPauses(0.001, 0.01, 0.002, 0.02)  # for one that its holder g
 
 
 class LockHolder(NamedTuple):
-    """Who holds a lock. ``since_ms``: ms since 1970 UTC."""
+    """The process that holds a lock. ``since_ms``: ms since 1970 UTC."""
 
     pid: int
     host: str
@@ -58,7 +58,7 @@ class Locks(Protocol):
         ...
 
     def try_turn(self, slot: int) -> bool:
-        """Be the one who gets the slot next, if nobody is."""
+        """Be the one that gets the slot next, if no other process is."""
         ...
 
     def end_turn(self, slot: int) -> None:
@@ -87,11 +87,11 @@ class Locks(Protocol):
         ...
 
     def holder(self, slot: int) -> LockHolder | None:
-        """Who holds the slot, this object included; None when it is free (or its holder is not known)."""
+        """The holder of the slot, this object included; None when it is free (or its holder is not known)."""
         ...
 
     def taken(self, slot: int) -> bool:
-        """Whether anybody holds the slot, this object included."""
+        """Whether a process holds the slot, this object included."""
         ...
 
     def close(self) -> None:

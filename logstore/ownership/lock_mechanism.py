@@ -28,7 +28,7 @@ class LockMechanism(Protocol):
     def unlock(self, slot: int) -> None: ...
     def locked_by_other(self, slot: int) -> bool: ...
     def lock_turn(self, slot: int) -> bool:
-        """Be the one who gets the slot next; False while another is."""
+        """Be the one that gets the slot next; False while another is."""
         ...
 
     def unlock_turn(self, slot: int) -> None: ...
@@ -45,7 +45,7 @@ class LockMechanism(Protocol):
         ...
 
     def remove(self, slot: int) -> None:
-        """Take away the file of a slot that is held: whoever opened it before and locks it now holds nothing."""
+        """Take away the file of a slot that is held: a process that opened it before and locks it now holds nothing."""
         ...
 
     def write_record(self, slot: int, record: bytes) -> None: ...
@@ -208,7 +208,7 @@ class WholeFileLocks:
             os.close(fd)
 
     def locked_by_other(self, slot: int) -> bool:
-        """flock has no question: try a shared lock and drop it. Somebody who tries at that very moment
+        """flock has no question: try a shared lock and drop it. A process that tries at that very moment
         fails once, and tries again after its pause."""
         return self._file_taken(self._slot_path(slot))
 

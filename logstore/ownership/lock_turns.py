@@ -30,7 +30,7 @@ WARN_AGAIN_S: Final = 10.0
 
 
 class Patience:
-    """One wait: how long it may last, and what is said of it. ``holder`` describes who holds ``what``."""
+    """One wait: how long it may last, and what is said of it. ``holder`` describes the process that holds ``what``."""
 
     def __init__(self, what: str, timeout_s: float, now_s: float, holder: Callable[[], str]) -> None:
         self._what = what

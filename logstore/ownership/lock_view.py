@@ -1,4 +1,4 @@
-"""Who holds the locks of a store, seen by a reader: nothing is taken, made or written."""
+"""The holders of a store's locks, seen by a reader: nothing is taken, made or written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logstore.ownership.locks import decode_holder
 
 
 class LockView:
-    """``Locks`` of a read-only store on the file ``path``, which may be missing: then nobody holds anything.
+    """``Locks`` of a read-only store on the file ``path``, which may be missing: then no lock is held.
 
     Opened for each look, so that a file made since is seen. ``mechanism`` looks, for tests of the one that
     this platform does not choose.
@@ -70,7 +70,7 @@ class LockView:
         return False
 
     def holder(self, slot: int) -> LockHolder | None:
-        """Who holds the slot; None when it is free, or its holder's record is caught half-written."""
+        """The holder of the slot; None when it is free, or its holder's record is caught half-written."""
         return self._look(slot)[1]
 
     def taken(self, slot: int) -> bool:

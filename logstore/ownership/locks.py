@@ -1,7 +1,7 @@
-"""Who may write: one lock per topic, one for the catalogue, held across processes.
+"""The right to write: one lock per topic, one for the catalogue, held across processes.
 
 ``FileLocks`` keeps all locks of a store in one file, on one descriptor. Slot n is the region of 256 bytes at
-256 * n: the region's first byte is what is locked, its content says who holds it:
+256 * n: the region's first byte is what is locked, its content names the holder:
 
      0  pid          u32
      4  host length  u16     6  command length  u16
@@ -297,7 +297,7 @@ class FileLocks:
         return mechanism
 
     def _undo(self, mechanism: LockMechanism, slot: int) -> None:
-        """The record could not be written: a lock that nobody answers for must not stay."""
+        """The record could not be written: a lock without a holder's record must not stay."""
         try:
             mechanism.unlock(slot)
         except (OSError, KeyError):

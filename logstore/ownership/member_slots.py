@@ -1,8 +1,8 @@
 """Where members of groups show that they live: a lock and a heartbeat for each, by slot.
 
 The lock (`.locks/members`) goes with its process, however that ends; the heartbeat (`.heartbeats`) stops when the
-process does. A member takes the lock, beats, and only then joins its group: whoever reads of it there finds both.
-Slot 0 guards the making of the board.
+process does. A member takes the lock, beats, and only then joins its group: a process that reads of it there finds
+both. Slot 0 guards the making of the board.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MemberSlots:
         return made, 0, board
 
     def close(self) -> None:
-        """Whoever still has a slot is dead to the others. Safe to call again."""
+        """Members that still have a slot are dead to other processes. Safe to call again."""
         with self._guard:
             owned, self._owned = self._owned, []
         for part in owned:

@@ -1,10 +1,10 @@
-"""Who of a group's members is dead, by locks and heartbeats.
+"""``MemberWatch``: which members of groups are dead, by locks and heartbeats.
 
 - A member whose lock is free, or whose slot another member has, is dead: its process ended. A static member
   (one with an instance id) may be on its way back: it has until its session ends.
 - A member that holds its lock and does not beat (its process is stopped, or the machine is out of breath) is dead
   when its session ends: ``session_timeout_ms`` after its last beat.
-- In a new boot nobody has beaten yet: sessions of members of the boot before are counted from its start.
+- In a new boot no member has beaten yet: sessions of members of the boot before are counted from its start.
 - When this process itself was stopped, what it finds on waking is as old as its sleep, and others may have slept
   as well. A sleep of half a session is enough for that session to seem over: there belong two heartbeats in it. So
   those sessions are counted from the waking.
@@ -40,7 +40,7 @@ class MemberWatch:
         self._unseen: dict[str, int] = {}  # member id -> since when nothing is known of its beats
 
     def runs(self, now_ms: int) -> None:
-        """Called at every step of who judges regularly: a long pause between two was a stop."""
+        """Called at every step of a task that judges regularly: a long pause between two was a stop."""
         gap_ms = 0 if self._looked_ms is None else now_ms - self._looked_ms
         if gap_ms >= SHORTEST_STOP_MS:
             # One that was longer goes on counting for longer sessions, until those are over.

@@ -38,12 +38,12 @@ class Using(Generic[Used]):
 
 
 class Unshared:
-    """A topic that nobody else writes while it is owned."""
+    """A topic that no other process writes while it is owned."""
 
     shared = False
 
     def breathe(self) -> None:
-        """Nobody waits for the end of a slice: who wants the topic waits for its release."""
+        """No process waits for the end of a slice: one that wants the topic waits for its release."""
 
 
 class CleaningUnderWay(Protocol):

@@ -1,6 +1,6 @@
 """A transactional id, held by one opening at a time through a lock that the system frees when its process ends.
 
-Whoever gets the hold of an id knows that nobody else has a transaction of it under way: only then may what is in
+A process that gets the lock of an id knows that no other has a transaction of it under way: only then may what is in
 doubt be finished or aborted on another's behalf.
 """
 
@@ -32,16 +32,16 @@ class TransactionalIdLock:
         return self.held
 
     def take(self, timeout_s: float) -> None:
-        """``ProducerBusyError`` names who keeps it: a producer that hangs, and its process lives."""
+        """``ProducerBusyError`` names the process that keeps it: its producer hangs, and the process lives."""
         if self.held:
             return
         try:
             self._locks.acquire(self._slot, max(timeout_s, 0.0), f"transactional id {self._id!r}")
         except TopicLockedError as error:
             holder = self._locks.holder(self._slot)
-            who = "another producer" if holder is None else holder.describe()
+            keeper = "another producer" if holder is None else holder.describe()
             raise ProducerBusyError(
-                f"transactional id {self._id!r} was taken over from {who}, which has not let go of it within "
+                f"transactional id {self._id!r} was taken over from {keeper}, which has not let go of it within "
                 f"{max(timeout_s, 0.0):.1f} s",
                 hint="end that process if it hangs, then open the id again",
             ) from error
@@ -56,5 +56,5 @@ class TransactionalIdLock:
 
 
 def transaction_holder(context: LockSpace, transactional_id: str) -> LockHolder | None:
-    """Who has the id open now, None if nobody does."""
+    """The process that has the id open now; None: it is not open."""
     return holder_of(context, "transaction", transactional_id, _MEMORY_SLOTS)

@@ -1,4 +1,4 @@
-"""The transaction coordinator: who may write under a transactional id, and how each of its transactions ends.
+"""The transaction coordinator: the producer that may write under a transactional id, and how its transactions end.
 
 A ``StateMachine`` over ``__transaction_state``: ``decide_*`` return records and a reply and change nothing, only
 ``replay`` does. Requests carry the producer id and epoch that ``decide_init`` or the last end gave out; the states
@@ -62,7 +62,9 @@ EXEMPT_PREFIX: Final = "spark-"
 Reply = TypeVar("Reply")
 _Status = TransactionStatus
 _COMPLETE: Final = frozenset({_Status.COMPLETE_COMMIT, _Status.COMPLETE_ABORT})
-_KEPT: Final = 4  # outcomes of an id: as many openings may pass until who lost an answer asks for it
+_KEPT: Final = (
+    4  # outcomes of an id: as many openings may pass until a producer that lost an answer asks for it
+)
 _IDLE: Final = frozenset({_Status.EMPTY, _Status.COMPLETE_COMMIT, _Status.COMPLETE_ABORT})
 
 
@@ -110,7 +112,7 @@ class TransactionCoordinator:
         *,
         continuing: tuple[int, int] | None = None,
     ) -> Decision[InitReply]:
-        """Open the id, and fence whoever had it open: see ``InitReply`` for what comes back.
+        """Open the id, and fence the producer that had it open: see ``InitReply`` for what comes back.
 
         ``fresh_id``: a producer id that was never used; it is taken if the id is new, or its epochs have ended.
         ``timeout_ms``: 1 to ``MAX_TIMEOUT_MS``, of its transactions. ``continuing``: the producer id and epoch of
@@ -252,12 +254,12 @@ class TransactionCoordinator:
         status = _Status.COMPLETE_COMMIT if commit else _Status.COMPLETE_ABORT
         return _decision(replace(state, status=status, places=(), updated_ms=now_ms), ())
 
-    # --- for those who clean up ---
+    # --- for the reaper ---
 
     def decide_resolve(
         self, transactional_id: str, now_ms: int, *, fence: bool = False
     ) -> Decision[EndedTransaction | None]:
-        """For who knows that the owner is gone, or may overrule it: a transaction under way is aborted; the reply
+        """The caller knows that the owner is gone, or may overrule it: a transaction under way is aborted; the reply
         is what is left to mark of that, or of one that was decided before; None: nothing is under way.
 
         ``fence``: the producer may not go on afterwards; else it may begin another transaction.
@@ -268,17 +270,6 @@ class TransactionCoordinator:
             return Decision((), state.ended)
         aborted = _decided(state, False, now_ms, min(state.epoch + (2 if fence else 1), HIGHEST_EPOCH))
         return _decision(aborted, aborted.ended)
-
-    def decide_abort_overdue(self, transactional_id: str, now_ms: int) -> Decision[EndedTransaction | None]:
-        """Abort the id's transaction if it has outlived its timeout. None, and nothing changed: it has not."""
-        state = self._states.get(transactional_id)
-        if state is None or not state.is_overdue(now_ms):
-            return Decision((), None)
-        return self.decide_resolve(transactional_id, now_ms)
-
-    def decide_timeouts(self, now_ms: int) -> list[str]:
-        """The ids whose transaction has outlived its timeout. A look: nothing is decided."""
-        return [name for name in self._under_way if self._states[name].is_overdue(now_ms)]
 
     def expired(self, now_ms: int, expiration_ms: int) -> list[str]:
         """Ids with nothing under way and no change for ``expiration_ms`` (Kafka's transactional.id.expiration.ms),
@@ -318,7 +309,7 @@ class TransactionCoordinator:
 
     def in_doubt(self) -> list[TransactionState]:
         """The ids with a transaction under way, or decided and not marked everywhere, in the order they got there:
-        what somebody must finish should the owner be gone."""
+        what another process must finish should the owner be gone."""
         return [self._states[name] for name in self._under_way]
 
     def owner_of(self, producer_id: int) -> str | None:

@@ -1,4 +1,4 @@
-"""One transactional id as its coordinator knows it: who may write under it, and what is under way.
+"""One transactional id as its coordinator knows it: the producer that may write, and what is under way.
 
 Life of an id (the numbers are Kafka's, in ``__transaction_state``):
 

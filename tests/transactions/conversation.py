@@ -40,7 +40,7 @@ class Conversation:
             "abort": lambda words: self.end(words, False),
             "marked": self.marked,
             "resolve": self.resolve,
-            "overdue": lambda words: " ".join(self.machine.decide_timeouts(self.now_ms)) or "none",
+            "overdue": lambda words: " ".join(self.overdue_ids()) or "none",
             "abort-overdue": self.abort_overdue,
             "expired": lambda words: " ".join(self.machine.expired(self.now_ms, int(words[0]))) or "none",
             "forget": self.forget,
@@ -93,9 +93,13 @@ class Conversation:
         return f"{'nothing to do' if reply is None else _ended(reply)}{self.keep(decision)}"
 
     def abort_overdue(self, words: list[str]) -> str:
-        decision = self.machine.decide_abort_overdue(words[0], self.now_ms)
-        reply = decision.reply
-        return f"{'not overdue' if reply is None else _ended(reply)}{self.keep(decision)}"
+        if words[0] not in self.overdue_ids():
+            return "not overdue (no record)"
+        return self.resolve(words)
+
+    def overdue_ids(self) -> list[str]:
+        overdue = [state for state in self.machine.in_doubt() if state.is_overdue(self.now_ms)]
+        return [state.transactional_id for state in overdue]
 
     def forget(self, words: list[str]) -> str:
         among = set(words[1:]) or None

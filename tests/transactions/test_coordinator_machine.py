@@ -314,11 +314,13 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(fate=fates)
     def housekeeping(self, fate: str) -> None:
-        for name in self.machine.decide_timeouts(self.now_ms):
-            state = self.machine.describe(name)
+        for state in self.overdue():
             assert self.now_ms - state.start_ms > TIMEOUT_MS
-            self.settle(self.machine.decide_abort_overdue(name, self.now_ms), fate)
-        assert fate != "answered" or not self.machine.decide_timeouts(self.now_ms)
+            self.settle(self.machine.decide_resolve(state.transactional_id, self.now_ms), fate)
+        assert fate != "answered" or not self.overdue()
+
+    def overdue(self) -> list[TransactionState]:
+        return [state for state in self.machine.in_doubt() if state.is_overdue(self.now_ms)]
 
     @rule(fate=fates)
     def forget(self, fate: str) -> None:

@@ -41,8 +41,6 @@ from logstore.log.cleaning.key_offsets import LIVE_TOMBSTONE, KeyOffsets
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
 from logstore.log.producers.transaction_index import AbortedTransaction
 
-INDEX_ROW_BYTES = 12  # of the larger index
-
 
 class SegmentSize(NamedTuple):
     """What grouping needs of a segment. ``next_offset``: the next one's base; sizes in bytes."""

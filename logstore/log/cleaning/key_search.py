@@ -18,7 +18,6 @@ from logstore.seams.fs import FileSystem, exists, read_file
 _SEGMENT = re.compile(r"(\d{20})\.log")
 _CUT = re.compile(r"(\d{20})\.log\.cut-\d+")
 _LEAVING = re.compile(r"\d{20}\..*\.(deleted|cleaned|swap|tmp)")
-_RAW_BYTES = 4 << 20
 
 
 @dataclass(slots=True)
