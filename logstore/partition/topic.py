@@ -29,11 +29,11 @@ from logstore.ownership.lock import TURNS
 from logstore.ownership.lock_turns import acquire_in_process
 from logstore.ownership.topic_turn import DRAIN_S, TopicTurn
 from logstore.ownership.topic_use import CleaningUnderWay, Unshared, Using, inside
+from logstore.partition import log_opening
 from logstore.partition.broker_logs import broker_log
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
 from logstore.partition.local_partition import LocalPartition
-from logstore.partition.log_opening import NEW_ROW, make_folders, open_log
 from logstore.partition.partition import Partition
 from logstore.partition.state_rows import refuse_lost, row_of
 
@@ -65,6 +65,7 @@ class Topic(Unshared):
         self._deleted = False
         self.cleaning: CleaningUnderWay | None = None
         self._logs: dict[int, OwnedLog] = {}
+        self._twin: OwnedLog | None = None  # whose small files a new partition may share
         self._observed: dict[int, ReadOnlyLog] = {}
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
@@ -340,7 +341,7 @@ class Topic(Unshared):
         for log in self._logs.values():
             log.close(why)
         self._logs.clear()
-        self._saved = None
+        self._twin = self._saved = None
 
     def idle_release(self, idle_s: float) -> bool:
         """Release if nobody used the topic for ``idle_s`` and it is not pinned; True if it was released."""
@@ -459,19 +460,39 @@ class Topic(Unshared):
                 log = self._open(partition)
             return log
 
+    def log_to_append(self, partition: int) -> OwnedLog:
+        """``log``, with what its first append needs made in one go."""
+        if partition not in self._logs:
+            self.open_many((partition,))
+        return self._logs[partition]
+
     def open_many(self, partitions: Collection[int]) -> None:
-        """What ``log`` does, for many partitions at a time, each made ready for its first append."""
-        context = self._context
+        """``log_to_append`` for many, whose names become durable together; the first failure is raised at the end."""
+        failures: list[LogStoreError] = []
         with self._opening:
-            fresh = [partition for partition in partitions if partition not in self._logs]
-            new = [partition for partition in fresh if self._rows.get(partition, NEW_ROW).recovery_point == 0]
-            make_folders(context, self.entry, new)
-            made = frozenset(new)
-            fan_out(
-                lambda partition: self._open(partition, made=partition in made).prepare(),
-                fresh,
-                context.recovery_threads,
-            )
+            self._newest_entry()
+            opened: dict[int, OwnedLog] = {}
+            for partition in [one for one in partitions if one not in self._logs]:
+                try:
+                    opened[partition] = self._opened_to_append(partition)
+                except LogStoreError as error:
+                    failures.append(error)
+            log_opening.make_durable(self._context, opened.values())
+            self._logs.update(opened)
+        if failures:
+            raise failures[0]
+
+    def _opened_to_append(self, partition: int) -> OwnedLog:
+        """The log with its names not durable yet."""
+        twin = log_opening.twin_folder(self._twin)
+        folder = log_opening.see_to_folder(self._context, self.entry, partition, self._row(partition), twin)
+        log = self._opened(partition, folder=folder)
+        log.prepare(twin if folder == "new" else None)
+        self._twin = self._twin or log
+        return log
+
+    def _row(self, partition: int) -> PartitionState:
+        return self._rows.get(partition, log_opening.NEW_ROW)
 
     def open_logs(self) -> list[OwnedLog]:
         """The partitions open for writing in this process."""
@@ -511,31 +532,34 @@ class Topic(Unshared):
         return state.partitions.get(partition)
 
     def _open(
+        self, partition: int, *, clean: bool = True, same_boot: bool = True, known: bool = True
+    ) -> OwnedLog:
+        log = self._logs[partition] = self._opened(partition, clean=clean, same_boot=same_boot, known=known)
+        return log
+
+    def _opened(
         self,
         partition: int,
         *,
         clean: bool = True,
         same_boot: bool = True,
         known: bool = True,
-        made: bool = False,
+        folder: log_opening.Folder = "unseen",
     ) -> OwnedLog:
-        """``made``: its folder was just seen to."""
-        row = self._rows.get(partition, NEW_ROW)
         found = self._found
-        log = open_log(
+        log = log_opening.open_log(
             self._context,
             self.entry,
             self.config,
             partition,
-            row,
-            made=made,
+            self._row(partition),
+            folder=folder,
             known=known,
             clean=clean and found is not None and found.is_clean(partition) and partition in self._rows,
             same_boot=same_boot,
             before_roll=lambda _: self.save_state(clean=False),
             on_poison=lambda _: self._note_poisoned(),
         )
-        self._logs[partition] = log
         log.configure(self.config)  # the settings may have changed since it was made
         return log
 
