@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -20,7 +18,7 @@ from logstore.errors import LogStoreError
 from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
-from rpc.handlers.caller import ANONYMOUS, AllowAll, Authorizer, Caller
+from rpc.handlers.caller import Caller
 from rpc.handlers.engine import Engine
 from rpc.handlers.fetch import FetchHandler
 from rpc.handlers.groups import GroupHandler
@@ -32,6 +30,7 @@ from rpc.handlers.records import RecordHandler
 from rpc.handlers.topics import TopicHandler
 from rpc.handlers.transactions import TransactionHandler
 from rpc.handlers.waits import Waits
+from rpc.security.security import Security
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
 from rpc.servicers.fetch import FetchService
 from rpc.servicers.groups import GroupService
@@ -39,7 +38,7 @@ from rpc.servicers.offsets import OffsetService
 from rpc.servicers.produce import ProduceService
 from rpc.servicers.producers import ProducerService
 from rpc.servicers.records import RecordService
-from rpc.servicers.service import Identify, Observer, Service
+from rpc.servicers.service import Observer, Service
 from rpc.servicers.topics import TopicService
 from rpc.servicers.transactions import TransactionService
 from rpc.settings import BrokerSettings
@@ -47,12 +46,6 @@ from rpc.settings import BrokerSettings
 logger = logging.getLogger(__name__)
 
 _HEADROOM = 1 << 20  # what a message of the largest records has beside them
-
-
-def anonymous(context: Any, metadata: dict[str, str]) -> str:
-    """The principal of a listener without authentication."""
-    del context, metadata
-    return ANONYMOUS
 
 
 def unobserved(method: str, caller: Caller, took_s: float, error: LogStoreError | None) -> None:
@@ -70,17 +63,13 @@ class Broker:
         *,
         cluster_id: str,
         version: str,
-        identify: Identify = anonymous,
-        authorizer: Authorizer | None = None,
+        security: Security | None = None,
         observe: Observer = unobserved,
-        credentials: Callable[[], grpc.ServerCredentials] | None = None,
     ) -> None:
         self.settings = settings
         self._engine = engine
-        self._identify = identify
+        self._security = security or Security()
         self._observe = observe
-        self._authorizer = authorizer or AllowAll()
-        self._credentials = credentials
         self._facts = BrokerFacts(
             version=version,
             cluster_id=cluster_id,
@@ -127,10 +116,10 @@ class Broker:
         host, port = self.settings.address
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            if self._credentials is None:
+            if self._security.credentials is None:
                 found = server.add_insecure_port(address)
             else:
-                found = server.add_secure_port(address, self._credentials())
+                found = server.add_secure_port(address, self._security.credentials())
         except RuntimeError as error:
             raise BrokerConfigError(
                 f"cannot listen on {address}: {error}",
@@ -142,10 +131,10 @@ class Broker:
         engine, blocking, authorizer, settings = (
             self._engine,
             self._blocking,
-            self._authorizer,
+            self._security.authorizer,
             self.settings,
         )
-        identify, observe, longest_s = self._identify, self._observe, settings.max_wait_s
+        identify, observe, longest_s = self._security.identify, self._observe, settings.max_wait_s
         waits = self._waits
         produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
         fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)

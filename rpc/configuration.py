@@ -10,13 +10,20 @@ from dataclasses import fields
 from typing import Final
 
 from rpc.errors import BrokerConfigError
+from rpc.security.settings import SecuritySettings
 from rpc.settings import BrokerSettings
 
 ENVIRONMENT: Final = "LOGSTORE_BROKER_"
 """What variables of settings begin with: LOGSTORE_BROKER_DRAIN_S is ``drain_s``."""
 CONFIG_VARIABLE: Final = "LOGSTORE_BROKER_CONFIG"
 """The variable that names the file, beside ``--config``."""
-_KINDS: Final = {field.name: str(field.type) for field in fields(BrokerSettings)}
+_SECURITY: Final = frozenset(field.name for field in fields(SecuritySettings))
+_KINDS: Final = {
+    field.name: str(field.type)
+    for field in sorted(
+        fields(BrokerSettings), key=lambda field: field.name in _SECURITY
+    )  # the broker's own first
+}
 _TRUTHS: Final = {"true": True, "false": False}
 
 

@@ -40,6 +40,39 @@ class AccessDeniedError(FatalError):
     hint = "use credentials that have been granted it (`logstore acl list`)"
 
 
+class AuthenticationError(FatalError):
+    """The credentials of a call were refused, or there are none and the broker wants some."""
+
+    code = 58
+    hint = "check the user, the token or the certificate; the broker's audit log says why"
+
+
+class SessionExpiredError(RetriableError):
+    """A log-in by password is over, or belongs to another connection: clients log in again by themselves."""
+
+    code = 10116
+
+
+class TlsConfigError(FatalError, ValueError):
+    """A certificate, a key or authorities that cannot be used."""
+
+    code = 10117
+
+
+class TlsHandshakeError(FatalError):
+    """Client and broker did not agree on a secure connection: one does not trust the other's certificate, or one
+    speaks TLS and the other does not."""
+
+    code = 10118
+    hint = "check tls_ca, the name in the broker's certificate, and that both sides use TLS"
+
+
+class SecretFileError(FatalError):
+    """A file with a secret that cannot be read, or that others can read."""
+
+    code = 10119
+
+
 class MessageTooLargeError(FatalError):
     """A request or an answer is larger than what broker or client take."""
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import logstore
 from logstore.cli.failures import EXIT_INTERRUPTED
 from rpc.broker import Broker
+from rpc.security.security import Security, open_security
 from rpc.settings import BrokerSettings
 from rpc.supervisor import notify
 
@@ -32,12 +33,15 @@ class BrokerProcess:
         self._settings = settings
         self._say = say
         self._store_settings = store_settings
+        self._security = Security()
         self._exit_code = 0
 
     def run(self) -> int:
         """Serve until a signal; the exit code. Of the main thread. Errors: those of ``logstore.open``,
-        TopicLockedError (other processes write), BrokerConfigError (the address cannot be listened on)."""
+        TopicLockedError (other processes write), BrokerConfigError (the address cannot be listened on),
+        SecretFileError and TlsConfigError (files of the broker's security)."""
         signal.signal(signal.SIGTERM, _leave)
+        self._security = open_security(self._settings)
         with logstore.open(self._settings.data, **self._store_settings) as store:
             store.pin_all()
             asyncio.run(self._serve(store))
@@ -45,7 +49,13 @@ class BrokerProcess:
 
     async def _serve(self, store: logstore.LogStore) -> None:
         settings = self._settings
-        broker = Broker(store.backend, settings, cluster_id=store.store_id, version=logstore.__version__)
+        broker = Broker(
+            store.backend,
+            settings,
+            cluster_id=store.store_id,
+            version=logstore.__version__,
+            security=self._security,
+        )
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number, code in _SIGNALS.items():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, fields
 from typing import Final
 
 from rpc.errors import BrokerConfigError
+from rpc.security.settings import SecuritySettings, check_security
 
 _MIB = 1 << 20
 _KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
@@ -19,7 +19,7 @@ _KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(SecuritySettings):
     """One broker. Sizes are bytes, times seconds."""
 
     data: str
@@ -52,8 +52,6 @@ class BrokerSettings:
     """How long calls under way may go on once the broker is asked to stop."""
     slow_request_s: float = 1.0
     """Calls that took longer are logged, but for waits."""
-    insecure_listen_beyond_loopback: bool = False
-    """Let a listener without TLS be reached from other machines. Anybody there can then read and write."""
 
     def __post_init__(self) -> None:
         """BrokerConfigError names the setting."""
@@ -64,11 +62,7 @@ class BrokerSettings:
         host, port = self.address
         if not 0 <= port <= 65535:
             raise BrokerConfigError(f"listen={self.listen!r}: a port is 0 to 65535")
-        if not _is_loopback(host) and not self.insecure_listen_beyond_loopback:
-            raise BrokerConfigError(
-                f"listen={self.listen!r} can be reached from other machines, and this listener has no TLS",
-                hint="listen on 127.0.0.1, set up TLS, or set insecure_listen_beyond_loopback",
-            )
+        check_security(self, self.listen, host)
         for name in (
             "threads",
             "max_message_bytes",
@@ -78,10 +72,11 @@ class BrokerSettings:
             "fetch_connection_bytes",
             "fetch_answer_bytes",
             "max_calls",
+            "max_handshakes",
         ):
             if getattr(self, name) < 1:
                 raise BrokerConfigError(f"{name}={getattr(self, name)}: it is at least 1")
-        for name in ("max_wait_s", "lease_timeout_s", "drain_s", "slow_request_s"):
+        for name in ("max_wait_s", "lease_timeout_s", "drain_s", "slow_request_s", "session_s"):
             if not getattr(self, name) > 0:
                 raise BrokerConfigError(f"{name}={getattr(self, name)}: it is more than 0")
 
@@ -98,12 +93,3 @@ def _check_kind(name: str, value: object, kind: str) -> None:
     words, types = _KINDS[kind]
     if not isinstance(value, types) or (isinstance(value, bool) and kind != "bool"):
         raise BrokerConfigError(f"{name}={value!r}: it is {words}")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name: where it leads is not known

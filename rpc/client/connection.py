@@ -20,17 +20,22 @@ from google.protobuf.message import Message
 
 from logstore.errors import ClientClosedError, LogStoreError
 from rpc.client.settings import ConnectionSettings, targets
+from rpc.client.tls import ClientTls
 from rpc.errors import (
     AccessDeniedError,
+    AuthenticationError,
     BrokerBusyError,
     BrokerTimeoutError,
     BrokerUnavailableError,
     ContractMismatchError,
     MessageTooLargeError,
+    TlsHandshakeError,
     UnsupportedFeatureError,
 )
 from rpc.framing import parse
 from rpc.pb import common_pb2
+from rpc.security.authentication import AUTHORIZATION
+from rpc.security.secret_files import read_secret_line
 from rpc.servicers.service import CLIENT_ID
 from rpc.wire.errors import TRAILER, from_wire
 
@@ -52,7 +57,8 @@ class Connection:
         self._calls: dict[str, Any] = {}
         self._closing = threading.Event()
         self._limits = threading.local()
-        self._metadata = ((CLIENT_ID, settings.client_id),)
+        self._tls = _tls_of(settings)
+        self._metadata = ((CLIENT_ID, settings.client_id), *_credentials(settings))
         self.closed = False
 
     # --- the channel ---
@@ -76,20 +82,20 @@ class Connection:
         limit = self.settings.max_message_bytes
         addresses = self.targets
         name = addresses[0] if len(addresses) == 1 else f"ipv4:{self.target}"
-        return grpc.insecure_channel(
-            name,
-            options=[
-                ("grpc.max_receive_message_length", limit),
-                ("grpc.max_send_message_length", limit),
-                ("grpc.initial_reconnect_backoff_ms", 100),
-                ("grpc.min_reconnect_backoff_ms", 100),
-                ("grpc.max_reconnect_backoff_ms", 2_000),
-                ("grpc.keepalive_time_ms", 20_000),
-                ("grpc.keepalive_timeout_ms", 10_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.use_local_subchannel_pool", 1),
-            ],
-        )
+        options: list[tuple[str, str | int]] = [
+            ("grpc.max_receive_message_length", limit),
+            ("grpc.max_send_message_length", limit),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
+            ("grpc.keepalive_time_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.use_local_subchannel_pool", 1),
+        ]
+        if self._tls is None:
+            return grpc.insecure_channel(name, options)
+        return self._tls.channel(name, options)
 
     def close(self) -> None:
         """End the calls under way, and the pauses between their tries. Safe to call again."""
@@ -179,18 +185,42 @@ class Connection:
             if "message" in details.lower():
                 return MessageTooLargeError(where)
             return BrokerBusyError(where, retry_after_ms=100)
+        if code is grpc.StatusCode.UNAVAILABLE and any(word in details.lower() for word in _HANDSHAKE):
+            return TlsHandshakeError(where)
         made = _BY_CODE.get(code)
         if made is not None:
             return made(where)
         return BrokerUnavailableError(where, unreached="failed to connect" in details.lower())
 
 
+_HANDSHAKE: Final = ("handshake", "verification check failed", "certificate")
+"""Words of gRPC's about a connection that was reached and is not secure."""
+
 _BY_CODE: Final[dict[grpc.StatusCode, Callable[[str], LogStoreError]]] = {
     grpc.StatusCode.UNIMPLEMENTED: UnsupportedFeatureError,
-    grpc.StatusCode.UNAUTHENTICATED: AccessDeniedError,
+    grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
     grpc.StatusCode.PERMISSION_DENIED: AccessDeniedError,
     grpc.StatusCode.INTERNAL: ContractMismatchError,
 }
+
+
+def _tls_of(settings: ConnectionSettings) -> ClientTls | None:
+    if not settings.speaks_tls:
+        return None
+    return ClientTls(
+        ca=settings.tls_ca,
+        certificate=settings.tls_certificate,
+        key=settings.tls_key,
+        server_name=settings.tls_server_name,
+    )
+
+
+def _credentials(settings: ConnectionSettings) -> tuple[tuple[str, str], ...]:
+    """The metadata of a client with a token. SecretFileError."""
+    token = settings.token
+    if settings.token_file is not None:
+        token = read_secret_line(settings.token_file, "token_file")
+    return () if token is None else ((AUTHORIZATION, f"Bearer {token}"),)
 
 
 def _trailers(error: grpc.RpcError) -> list[tuple[str, bytes]]:

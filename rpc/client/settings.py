@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from logstore.errors import InvalidArgumentError
 
@@ -19,6 +19,20 @@ class ConnectionSettings:
     """How long ``connect`` waits for a first answer of a broker."""
     max_message_bytes: int = 17 << 20
     """Largest message in either direction."""
+    tls: bool = False
+    """Speak TLS; any of the settings ``tls_...`` implies it."""
+    tls_ca: str | None = None
+    """PEM file of the authorities that may vouch for brokers; None: those that gRPC brings along."""
+    tls_certificate: str | None = None
+    """PEM file of the client's own certificate and the chain behind it, for mutual TLS."""
+    tls_key: str | None = None
+    """PEM file of its private key; only its owner may read it."""
+    tls_server_name: str | None = None
+    """The name that the broker's certificate must have, where it is not the host that is connected to."""
+    token: str | None = field(default=None, repr=False)
+    """A token (`logstore user create --token`); over TLS alone."""
+    token_file: str | None = None
+    """File of one line with the token, instead of ``token``."""
 
     def __post_init__(self) -> None:
         """InvalidArgumentError names the setting."""
@@ -33,6 +47,30 @@ class ConnectionSettings:
             raise InvalidArgumentError(
                 f"client_id={self.client_id[:40]!r}", hint="up to 200 printable ASCII characters"
             )
+        self._check_security()
+
+    def _check_security(self) -> None:
+        for name, needs in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+            if getattr(self, name) is not None and getattr(self, needs) is None:
+                raise InvalidArgumentError(f"{name} is given, and {needs} is not", hint=f"give {needs}, too")
+        if self.token is not None and self.token_file is not None:
+            raise InvalidArgumentError("both token and token_file are given", hint="give one of them")
+        if self.token is not None and not _is_credential(self.token):
+            raise InvalidArgumentError("the token is empty, or has characters that no token has")
+        if (self.token is not None or self.token_file is not None) and not self.speaks_tls:
+            raise InvalidArgumentError(
+                "a token would go over the network in the clear",
+                hint="set tls=True or tls_ca, or use a password",
+            )
+
+    @property
+    def speaks_tls(self) -> bool:
+        given = (self.tls_ca, self.tls_certificate, self.tls_server_name)
+        return self.tls or any(one is not None for one in given)
+
+
+def _is_credential(text: str) -> bool:
+    return 0 < len(text) <= 4000 and text.isascii() and text.isprintable() and " " not in text
 
 
 def targets(text: str) -> list[str]:

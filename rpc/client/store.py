@@ -102,7 +102,7 @@ class RemoteStore(StoreClient):
         self.close()
 
 
-def connect(target: str, **settings: str | float | int) -> RemoteStore:
+def connect(target: str, **settings: str | float | int | None) -> RemoteStore:
     """See ``logstore.connect``."""
     from logstore.arguments import refuse_unknown
 

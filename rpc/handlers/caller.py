@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-ANONYMOUS: Final = "ANONYMOUS"
+ANONYMOUS: Final = "User:ANONYMOUS"
+"""The principal of a caller without credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``principal``: taken from the channel alone; ``client_id``: what the client calls itself; ``connection``: names
-    the connection, for bounds per connection; ``request_id``: for the logs."""
+    """``principal``: "User:NAME", taken from the channel alone; ``client_id``: what the client calls itself;
+    ``connection``: names the connection, for bounds per connection; ``request_id``: for the logs."""
 
     principal: str
     client_id: str = ""

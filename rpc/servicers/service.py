@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
 from logstore.errors import InvariantError, LogStoreError
+from rpc.errors import AuthenticationError
 from rpc.framing import parse
 from rpc.handlers.caller import Caller
 from rpc.wire.errors import TRAILER, status_of, to_wire
@@ -30,9 +31,9 @@ Stream = Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]
 
 
 class Identify(Protocol):
-    """Who calls, by the channel's credentials alone. AccessDeniedError."""
+    """The principal of a call, by the channel's credentials alone. AuthenticationError, SessionExpiredError."""
 
-    def __call__(self, context: Any, metadata: dict[str, str]) -> str: ...
+    def __call__(self, context: Any, metadata: Sequence[tuple[str, str | bytes]]) -> str: ...
 
 
 class Observer(Protocol):
@@ -93,7 +94,9 @@ class Service:
 
         async def call(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             try:
-                async for answer in serve(self._caller(context), requests):
+                caller = self._caller(context)
+                async for answer in serve(caller, self._checked(caller, requests, context)):
+                    self._check_still(caller, context)
                     yield answer
                 return
             except LogStoreError as refusal:
@@ -105,11 +108,26 @@ class Service:
 
         self._methods[method] = grpc.stream_stream_rpc_method_handler(call)
 
+    async def _checked(
+        self, caller: Caller, requests: AsyncIterator[bytes], context: Any
+    ) -> AsyncIterator[bytes]:
+        """The requests of a stream, as long as its caller is known."""
+        async for request in requests:
+            self._check_still(caller, context)
+            yield request
+
+    def _check_still(self, caller: Caller, context: Any) -> None:
+        """A stream outlives what it began with: users are removed, sessions end. AuthenticationError,
+        SessionExpiredError."""
+        if self._caller(context).principal != caller.principal:
+            raise AuthenticationError("the stream's caller is another one than at its beginning")
+
     def _caller(self, context: Any) -> Caller:
-        """AccessDeniedError."""
-        given = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        """AuthenticationError, SessionExpiredError."""
+        metadata = context.invocation_metadata() or ()
+        given = {key: value for key, value in metadata if isinstance(value, str)}
         return Caller(
-            principal=self._identify(context, given),
+            principal=self._identify(context, metadata),
             client_id=given.get(CLIENT_ID, "")[:_MAX_ID],
             connection=context.peer(),
             request_id=given.get(REQUEST_ID, "")[:_MAX_ID],

@@ -12,7 +12,7 @@ import grpc
 
 import logstore.errors
 from logstore.errors import FatalError, InvalidArgumentError, LogStoreError, RetriableError
-from rpc.errors import BrokerBusyError
+from rpc.errors import AccessDeniedError, AuthenticationError, BrokerBusyError, SessionExpiredError
 from rpc.pb import common_pb2 as pb
 
 TRAILER: Final = "logstore-error-bin"
@@ -102,6 +102,8 @@ def status_of(error: LogStoreError) -> grpc.StatusCode:
         return grpc.StatusCode.INVALID_ARGUMENT
     if isinstance(error, LookupError):
         return grpc.StatusCode.NOT_FOUND
-    if isinstance(error, logstore.errors.PermissionDeniedError):
+    if isinstance(error, AuthenticationError | SessionExpiredError):
+        return grpc.StatusCode.UNAUTHENTICATED
+    if isinstance(error, logstore.errors.PermissionDeniedError | AccessDeniedError):
         return grpc.StatusCode.PERMISSION_DENIED
     return grpc.StatusCode.UNAVAILABLE if error.retriable else grpc.StatusCode.FAILED_PRECONDITION

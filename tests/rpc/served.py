@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import logstore
 from rpc.broker import Broker
 from rpc.client.store import RemoteStore, connect
+from rpc.security.security import Security, open_security
 from rpc.settings import BrokerSettings
 
 Answer = TypeVar("Answer")
@@ -30,12 +31,16 @@ def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
 
 
 class Served:
-    """``root``: a directory, or ``":memory:"``. ``store``: what is served, for a look behind the broker's back."""
+    """``root``: a directory, or ``":memory:"``. ``store``: what is served, for a look behind the broker's back.
+    ``security``: instead of what the settings say."""
 
-    def __init__(self, root: Path | str, **settings: Any) -> None:
+    def __init__(self, root: Path | str, *, security: Security | None = None, **settings: Any) -> None:
         self.store = logstore.open(root)
         given = BrokerSettings(data=str(root), listen="127.0.0.1:0", **settings)
-        self.broker = Broker(self.store.backend, given, cluster_id="tests", version="0")
+        self.security = security or open_security(given)
+        self.broker = Broker(
+            self.store.backend, given, cluster_id="tests", version="0", security=self.security
+        )
         self.port = wait(self.broker.start())
 
     @property

@@ -1,0 +1,1 @@
+"""The broker's security: TLS, principals, users, rules of access, and the audit log."""

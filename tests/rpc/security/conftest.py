@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.rpc.security.authority import Authority, Pair
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"), "ours")
+
+
+@pytest.fixture(scope="session")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """An authority that nothing trusts."""
+    return Authority(tmp_path_factory.mktemp("stranger"), "strangers")
+
+
+@pytest.fixture(scope="session")
+def pair(authority: Authority) -> Pair:
+    """The broker's."""
+    return authority.issue_for_broker()
