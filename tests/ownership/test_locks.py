@@ -551,7 +551,7 @@ def test_a_close_in_the_middle_of_another_threads_call_is_a_named_error(tmp_path
                 for call in calls:
                     call()
                     started.set()
-        except BaseException as error:
+        except (LogStoreError, OSError) as error:
             errors.add(type(error))
 
     for number in range(60):
