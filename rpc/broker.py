@@ -25,6 +25,7 @@ from rpc.handlers.offsets import OffsetHandler
 from rpc.handlers.produce import ProduceHandler
 from rpc.handlers.producers import ProducerHandler
 from rpc.handlers.records import RecordHandler
+from rpc.handlers.security import SecurityHandler
 from rpc.handlers.topics import TopicHandler
 from rpc.handlers.transactions import TransactionHandler
 from rpc.handlers.waits import Waits
@@ -37,7 +38,8 @@ from rpc.servicers.offsets import OffsetService
 from rpc.servicers.produce import ProduceService
 from rpc.servicers.producers import ProducerService
 from rpc.servicers.records import RecordService
-from rpc.servicers.service import Service
+from rpc.servicers.security import LoginService, SecurityService
+from rpc.servicers.service import Observer, Service
 from rpc.servicers.topics import TopicService
 from rpc.servicers.transactions import TransactionService
 from rpc.settings import BrokerSettings
@@ -152,7 +154,16 @@ class Broker:
             GroupService(self._groups, identify, observe),
             ProducerService(producers, identify, observe),
             TransactionService(transactions, identify, observe),
+            *self._security_services(observe),
         ]
+
+    def _security_services(self, observe: Observer) -> list[Service]:
+        security = self._security
+        handler = SecurityHandler(security.access, self._blocking, security.authorizer, security.audit)
+        services: list[Service] = [SecurityService(handler, security.identify, observe)]
+        if security.logins is not None:
+            services.append(LoginService(security.logins, observe))
+        return services
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes of requests and answers under way, by budget."""

@@ -73,6 +73,32 @@ class SecretFileError(FatalError):
     code = 10119
 
 
+class DamagedSecurityError(FatalError):
+    """A file of users or rules that cannot be read or understood. Nothing is allowed on its account."""
+
+    code = 10120
+    hint = "restore the file, or remove it and make users and rules anew"
+
+
+class SecurityBusyError(RetriableError):
+    """Users or rules cannot be changed now."""
+
+    code = 10121
+
+
+class SecurityDisabledError(FatalError):
+    """Users and rules are not changed through a broker without access control: everybody could."""
+
+    code = 54
+    hint = "set access_control, or use --path on the broker's machine"
+
+
+class UnknownUserError(FatalError, LookupError):
+    """A user or a token that there is not."""
+
+    code = 91
+
+
 class MessageTooLargeError(FatalError):
     """A request or an answer is larger than what broker or client take."""
 

@@ -42,7 +42,7 @@ class BrokerProcess:
         TopicLockedError (other processes write), BrokerConfigError (the address cannot be listened on),
         SecretFileError and TlsConfigError (files of the broker's security)."""
         signal.signal(signal.SIGTERM, _leave)
-        self._security = open_security(self._settings)
+        self._security = open_security(self._settings, self._settings.data)
         with logstore.open(self._settings.data, **self._store_settings) as store:
             store.pin_all()
             asyncio.run(self._serve(store))

@@ -18,7 +18,9 @@ from typing import Any, Final, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from logstore.api.cancellation import CancelHandle
 from logstore.errors import ClientClosedError, LogStoreError
+from rpc.client.credentials import Metadata, credentials_of
 from rpc.client.settings import ConnectionSettings, targets
 from rpc.client.tls import ClientTls
 from rpc.errors import (
@@ -29,19 +31,21 @@ from rpc.errors import (
     BrokerUnavailableError,
     ContractMismatchError,
     MessageTooLargeError,
+    SessionExpiredError,
     TlsHandshakeError,
     UnsupportedFeatureError,
 )
 from rpc.framing import parse
 from rpc.pb import common_pb2
-from rpc.security.authentication import AUTHORIZATION
-from rpc.security.secret_files import read_secret_line
 from rpc.servicers.service import CLIENT_ID
 from rpc.wire.errors import TRAILER, from_wire
 
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
+_LOG_INS: Final = 4
+"""Tries of a call whose session the broker does not know: the connection may be another one at each."""
 Answer = TypeVar("Answer", bound=Message)
+Sent = TypeVar("Sent", bytes, bytes | None)
 
 
 class Connection:
@@ -58,7 +62,8 @@ class Connection:
         self._closing = threading.Event()
         self._limits = threading.local()
         self._tls = _tls_of(settings)
-        self._metadata = ((CLIENT_ID, settings.client_id), *_credentials(settings))
+        self._metadata = ((CLIENT_ID, settings.client_id),)
+        self._credentials = credentials_of(settings, self.targets)
         self.closed = False
 
     # --- the channel ---
@@ -122,18 +127,59 @@ class Connection:
     def send(self, path: str, data: bytes, timeout_s: float) -> bytes:
         """One try. Errors of the broker by their names; ``BrokerUnavailableError`` and ``BrokerTimeoutError`` leave
         open whether the broker has acted."""
+        return self._with_credentials(timeout_s, lambda shown, left_s: self._send(path, data, left_s, shown))
+
+    def send_unless_cancelled(
+        self, path: str, data: bytes, timeout_s: float, cancel: CancelHandle
+    ) -> bytes | None:
+        """As ``send``; None: the wait for the answer was cancelled."""
+
+        def try_once(shown: Metadata, left_s: float) -> bytes | None:
+            call = self._begin(path, data, left_s, shown)
+            cancel.on_cancel(call.cancel)
+            try:
+                answer: bytes = call.result()
+                return answer
+            except grpc.FutureCancelledError:
+                return None
+            except grpc.RpcError as error:
+                if cancel.cancelled and error.code() is grpc.StatusCode.CANCELLED:
+                    return None
+                raise self.error_of(error, path) from error
+            finally:
+                cancel.on_cancel(None)
+
+        return self._with_credentials(timeout_s, try_once)
+
+    def _with_credentials(self, timeout_s: float, try_once: Callable[[Metadata, float], Sent]) -> Sent:
+        """A try of a call; more of them where the broker does not know the session: it has not acted then."""
+        until_s, tries = time.monotonic() + timeout_s, _LOG_INS
+        while True:
+            shown: Metadata = ()
+            try:
+                shown = self._credentials.metadata(self._send_bare, max(until_s - time.monotonic(), 0.001))
+                return try_once(shown, max(until_s - time.monotonic(), 0.001))
+            except SessionExpiredError:
+                tries -= 1
+                if not tries or not self._credentials.expired(shown):
+                    raise
+
+    def _send_bare(self, path: str, data: bytes, timeout_s: float) -> bytes:
+        return self._send(path, data, timeout_s, ())
+
+    def _send(self, path: str, data: bytes, timeout_s: float, shown: Metadata) -> bytes:
         try:
-            answer: bytes = self.method(path)(data, timeout=timeout_s, metadata=self._metadata)
+            answer: bytes = self.method(path)(data, timeout=timeout_s, metadata=(*self._metadata, *shown))
         except grpc.RpcError as error:
             raise self.error_of(error, path) from error
         except ValueError as error:  # gRPC's word for a channel that another thread has closed
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
         return answer
 
-    def begin(self, path: str, data: bytes, timeout_s: float) -> Any:
-        """The call as a ``grpc.Future``, so that it can be cancelled."""
+    def _begin(self, path: str, data: bytes, timeout_s: float, shown: Metadata) -> Any:
+        """The call as a ``grpc.Future``."""
         try:
-            return self.method(path).future(data, timeout=timeout_s, metadata=self._metadata)
+            return self.method(path).future(data, timeout=timeout_s, metadata=(*self._metadata, *shown))
         except ValueError as error:
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
 
@@ -213,14 +259,6 @@ def _tls_of(settings: ConnectionSettings) -> ClientTls | None:
         key=settings.tls_key,
         server_name=settings.tls_server_name,
     )
-
-
-def _credentials(settings: ConnectionSettings) -> tuple[tuple[str, str], ...]:
-    """The metadata of a client with a token. SecretFileError."""
-    token = settings.token
-    if settings.token_file is not None:
-        token = read_secret_line(settings.token_file, "token_file")
-    return () if token is None else ((AUTHORIZATION, f"Bearer {token}"),)
 
 
 def _trailers(error: grpc.RpcError) -> list[tuple[str, bytes]]:

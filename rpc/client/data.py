@@ -6,8 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
-import grpc
-
 from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, JoinRequest, MemberIdentity, checked_offsets, validate_group
 from logstore.api.producers import ProducerLease
@@ -103,18 +101,10 @@ class RemoteData:
         )
         if cancel is None:
             return read_fetch_response(self._connection.send("FetchService/Fetch", data, timeout_s))[1]
-        call = self._connection.begin("FetchService/Fetch", data, timeout_s)
-        cancel.on_cancel(call.cancel)
-        try:
-            return read_fetch_response(call.result())[1]
-        except grpc.FutureCancelledError:
+        answer = self._connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
+        if answer is None:
             return [_nothing(request) for request in requests]
-        except grpc.RpcError as error:
-            if cancel.cancelled and error.code() is grpc.StatusCode.CANCELLED:
-                return [_nothing(request) for request in requests]
-            raise self._connection.error_of(error, "FetchService/Fetch") from error
-        finally:
-            cancel.on_cancel(None)
+        return read_fetch_response(answer)[1]
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from logstore.errors import InvalidArgumentError
+from rpc.security.scram import DEFAULT_MECHANISM, MECHANISMS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,14 @@ class ConnectionSettings:
     """A token (`logstore user create --token`); over TLS alone."""
     token_file: str | None = None
     """File of one line with the token, instead of ``token``."""
+    user: str | None = None
+    """Log in by password, which is proved and never sent (SCRAM); over TLS, or to this machine."""
+    password: str | None = field(default=None, repr=False)
+    """The user's password."""
+    password_file: str | None = None
+    """File of one line with the password, instead of ``password``."""
+    mechanism: str = DEFAULT_MECHANISM
+    """SCRAM-SHA-256 or SCRAM-SHA-512."""
 
     def __post_init__(self) -> None:
         """InvalidArgumentError names the setting."""
@@ -55,6 +64,16 @@ class ConnectionSettings:
                 raise InvalidArgumentError(f"{name} is given, and {needs} is not", hint=f"give {needs}, too")
         if self.token is not None and self.token_file is not None:
             raise InvalidArgumentError("both token and token_file are given", hint="give one of them")
+        if (self.user is None) != (self.password is None and self.password_file is None):
+            raise InvalidArgumentError("user and password are given together, or not at all")
+        if self.password is not None and self.password_file is not None:
+            raise InvalidArgumentError("both password and password_file are given", hint="give one of them")
+        if self.user is not None and (self.token is not None or self.token_file is not None):
+            raise InvalidArgumentError("both a user and a token are given", hint="give one of them")
+        if self.mechanism not in MECHANISMS:
+            raise InvalidArgumentError(
+                f"mechanism={self.mechanism!r}", hint=f"it is {' or '.join(MECHANISMS)}"
+            )
         if self.token is not None and not _is_credential(self.token):
             raise InvalidArgumentError("the token is empty, or has characters that no token has")
         if (self.token is not None or self.token_file is not None) and not self.speaks_tls:

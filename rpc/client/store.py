@@ -11,6 +11,7 @@ from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
 from rpc.client.connection import Connection
 from rpc.client.data import RemoteData
+from rpc.client.security import RemoteSecurity
 from rpc.client.settings import ConnectionSettings
 from rpc.pb import cluster_pb2
 
@@ -71,6 +72,11 @@ class RemoteStore(StoreClient):
     @property
     def backend(self) -> RemoteBackend:
         return self._remote
+
+    @property
+    def security(self) -> RemoteSecurity:
+        """Users and rules of the brokers."""
+        return RemoteSecurity(self._connection)
 
     def create_topic(
         self,

@@ -53,6 +53,10 @@ class Authorizer(Protocol):
         """AccessDeniedError unless the caller may."""
         ...
 
+    def check_any(self, caller: Caller, operation: Operation, resource: Resource) -> None:
+        """AccessDeniedError unless the caller may on some name of the kind."""
+        ...
+
     def allows(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
         """The same as an answer, for lists of what may be seen; it is not noted as a refusal."""
         ...
@@ -63,6 +67,9 @@ class AllowAll:
 
     def check(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> None:
         del caller, operation, resource, name
+
+    def check_any(self, caller: Caller, operation: Operation, resource: Resource) -> None:
+        del caller, operation, resource
 
     def allows(self, caller: Caller, operation: Operation, resource: Resource, name: str) -> bool:
         del caller, operation, resource, name

@@ -52,7 +52,10 @@ class FetchHandler:
         """As ``DataPlane.fetch``; ends at once when the task is cancelled."""
         self.authorize(caller, requests)
         most = min(max_bytes, self.most_bytes) if max_bytes > 0 else self.most_bytes
-        return await self.wait(requests, isolation, min_bytes, most, min(max_wait_s, self._longest_wait_s))
+        results = await self.wait(requests, isolation, min_bytes, most, min(max_wait_s, self._longest_wait_s))
+        if max_wait_s > 0:
+            self.authorize(caller, requests)  # the wait may have outlived the right
+        return results
 
     async def wait(
         self,

@@ -68,7 +68,9 @@ class GroupHandler:
         return member
 
     def find(self, caller: Caller, group: str, member_id: str) -> RemoteMember:
-        """UnknownMemberError unless it is a member of the caller's."""
+        """UnknownMemberError unless it is a member of the caller's; AccessDeniedError where the caller may not read
+        with the group any more."""
+        self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
         member = self._members.get((group, member_id))
         if member is None or member.principal != caller.principal:
             raise UnknownMemberError(f"{member_id!r} is no member of group {group!r}")
@@ -134,13 +136,33 @@ class GroupHandler:
             await self._end(self._members.pop((group, member_id)))
 
     async def list(self, caller: Caller) -> list[GroupSummary]:
-        """Groups that the caller may see."""
+        """Groups that the caller may see, and of them what belongs to topics that the caller may see."""
         found = await self._blocking.run(self._engine.list_groups)
         return [
-            one
+            self._seen_by(caller, one)
             for one in found
             if self._authorizer.allows(caller, Operation.DESCRIBE, Resource.GROUP, one.group)
         ]
+
+    def _seen_by(self, caller: Caller, group: GroupSummary) -> GroupSummary:
+        def sees(topic: str) -> bool:
+            return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+
+        def seen(places: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
+            return tuple(place for place in places if sees(place.topic))
+
+        return group._replace(
+            members=tuple(
+                member._replace(
+                    topics=tuple(filter(sees, member.topics)),
+                    assigned=seen(member.assigned),
+                    revoking=seen(member.revoking),
+                    target=seen(member.target),
+                )
+                for member in group.members
+            ),
+            offsets={place: one for place, one in group.offsets.items() if sees(place.topic)},
+        )
 
     async def delete(self, caller: Caller, group: str) -> None:
         self._authorizer.check(caller, Operation.DELETE, Resource.GROUP, group)

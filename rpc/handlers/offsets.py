@@ -51,8 +51,14 @@ class OffsetHandler:
     async def committed(
         self, caller: Caller, group: str
     ) -> tuple[Mapping[TopicPartition, OffsetAndMetadata], Collection[TopicPartition]]:
-        """The group's offsets, and the partitions where one is in an open transaction."""
+        """The group's offsets, and the partitions where one is in an open transaction: of topics that the caller may
+        describe."""
         self._authorizer.check(caller, Operation.DESCRIBE, Resource.GROUP, group)
         committed = await self._blocking.run(self._engine.committed_offsets, group)
         unstable = await self._blocking.run(self._engine.unstable_offsets, group)
-        return committed, unstable
+        return {place: one for place, one in committed.items() if self._sees(caller, place)}, [
+            place for place in unstable if self._sees(caller, place)
+        ]
+
+    def _sees(self, caller: Caller, place: TopicPartition) -> bool:
+        return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, place.topic)

@@ -12,7 +12,8 @@ from rpc.handlers.leases import Leases
 class OpenedName:
     """A named producer that a client has open."""
 
-    def __init__(self, lease: ProducerLease) -> None:
+    def __init__(self, name: str, lease: ProducerLease) -> None:
+        self.name = name
         self.lease = lease
 
     def release(self) -> None:
@@ -29,8 +30,8 @@ class ProducerHandler:
         self._leases = leases
 
     async def allocate(self, caller: Caller) -> int:
-        """A new producer id. Anybody who may write somewhere needs one: it is not checked."""
-        del caller
+        """A new producer id, for a caller who may write somewhere."""
+        self._authorizer.check_any(caller, Operation.WRITE, Resource.TOPIC)
         lease = await self._blocking.run(self._engine.init_producer, None)
         return lease.producer_id
 
@@ -38,19 +39,26 @@ class ProducerHandler:
         """The opening's id, and the lease itself."""
         self._authorizer.check(caller, Operation.WRITE, Resource.PRODUCER, name)
         lease = await self._blocking.run(self._engine.init_producer, name)
-        return self._leases.add(caller, OpenedName(lease)), lease
+        return self._leases.add(caller, OpenedName(name, lease)), lease
 
     def _find(self, caller: Caller, lease_id: str) -> ProducerLease:
-        return self._leases.find(caller, lease_id, OpenedName).lease
+        """UnknownLeaseError; AccessDeniedError where the caller may not write under the name any more."""
+        opened = self._leases.find(caller, lease_id, OpenedName)
+        self._authorizer.check(caller, Operation.WRITE, Resource.PRODUCER, opened.name)
+        return opened.lease
 
     async def producer_id(self, caller: Caller, lease_id: str, era: int) -> int:
         return await self._blocking.run(self._find(caller, lease_id).producer_id_of, era)
 
     async def last_sequence(self, caller: Caller, lease_id: str, topic: str, partition: int) -> int:
-        return await self._blocking.run(self._find(caller, lease_id).last_sequence, topic, partition)
+        lease = self._find(caller, lease_id)
+        self._authorizer.check(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        return await self._blocking.run(lease.last_sequence, topic, partition)
 
     async def spread(self, caller: Caller, lease_id: str, topic: str) -> int:
-        return await self._blocking.run(self._find(caller, lease_id).spread, topic)
+        lease = self._find(caller, lease_id)
+        self._authorizer.check(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+        return await self._blocking.run(lease.spread, topic)
 
     async def list(self, caller: Caller) -> list[ProducerSummary]:
         self._authorizer.check(caller, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER)

@@ -16,7 +16,8 @@ from rpc.handlers.leases import Leases
 class OpenedId:
     """A transactional id that a client has open."""
 
-    def __init__(self, lease: TransactionLease) -> None:
+    def __init__(self, transactional_id: str, lease: TransactionLease) -> None:
+        self.transactional_id = transactional_id
         self.lease = lease
 
     def release(self) -> None:
@@ -38,10 +39,13 @@ class TransactionHandler:
         """The opening's id, and the lease."""
         self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
         lease = await self._blocking.run(self._engine.init_transactions, transactional_id, timeout_ms)
-        return self._leases.add(caller, OpenedId(lease), lease.ended_by), lease
+        return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
 
     def _find(self, caller: Caller, lease_id: str) -> TransactionLease:
-        return self._leases.find(caller, lease_id, OpenedId).lease
+        """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
+        opened = self._leases.find(caller, lease_id, OpenedId)
+        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, opened.transactional_id)
+        return opened.lease
 
     async def begin(self, caller: Caller, lease_id: str) -> TransactionLease:
         lease = self._find(caller, lease_id)
@@ -67,6 +71,8 @@ class TransactionHandler:
     ) -> TransactionLease:
         lease = self._find(caller, lease_id)
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
+        for topic in {place.topic for place in offsets}:
+            self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
         await self._blocking.run(lease.send_offsets, group, offsets, member)
         return lease
 
@@ -95,7 +101,10 @@ class TransactionHandler:
     async def list(self, caller: Caller) -> list[TransactionSummary]:
         found = await self._blocking.run(self._engine.list_transactions)
         return [
-            one
+            one._replace(places=tuple(place for place in one.places if self._sees(caller, place)))
             for one in found
             if self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TRANSACTION, one.transactional_id)
         ]
+
+    def _sees(self, caller: Caller, place: TopicPartition) -> bool:
+        return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, place.topic)

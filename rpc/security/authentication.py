@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from rpc.errors import AuthenticationError
 from rpc.handlers.caller import ANONYMOUS
+from rpc.security.audit import AuditLog
 from rpc.security.principals import principal_of_certificate
 from rpc.security.settings import COMMON_NAME
 
@@ -47,7 +48,9 @@ class Authentication:
         required: bool = False,
         principal_from: str = COMMON_NAME,
         schemes: Mapping[str, Credentials] | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
+        self._audit = audit or AuditLog()
         self._mutual = mutual
         self._required = required
         self._attribute = _ATTRIBUTES.get(principal_from, _ALTERNATIVE)
@@ -55,6 +58,13 @@ class Authentication:
 
     def __call__(self, context: CallFacts, metadata: Sequence[tuple[str, str | bytes]]) -> str:
         """The principal. AuthenticationError, SessionExpiredError."""
+        try:
+            return self._principal(context, metadata)
+        except AuthenticationError as error:
+            self._audit.refused(context.peer(), error.message)
+            raise
+
+    def _principal(self, context: CallFacts, metadata: Sequence[tuple[str, str | bytes]]) -> str:
         shown = [value for key, value in metadata if key == AUTHORIZATION]
         if shown:
             return self._by_credential(context, shown)

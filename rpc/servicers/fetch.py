@@ -66,6 +66,7 @@ class FetchService(Service):
                 if not await reader.first_of(waiting):
                     continue  # the reader asked for something else, or is gone
                 results = waiting.result()
+                self._handler.authorize(caller, wanted)  # the wait may have outlived the right
                 answer = reader.take(number, results)
                 if answer:
                     yield fetch_response(answer, number)

@@ -35,9 +35,9 @@ class Served:
     ``security``: instead of what the settings say."""
 
     def __init__(self, root: Path | str, *, security: Security | None = None, **settings: Any) -> None:
-        self.store = logstore.open(root)
         given = BrokerSettings(data=str(root), listen="127.0.0.1:0", **settings)
-        self.security = security or open_security(given)
+        self.security = security or open_security(given, None if str(root) == ":memory:" else str(root))
+        self.store = logstore.open(root)
         self.broker = Broker(
             self.store.backend, given, cluster_id="tests", version="0", security=self.security
         )

@@ -21,6 +21,7 @@ from rpc.pb import (
     produce_pb2,
     producers_pb2,
     records_pb2,
+    security_pb2,
     topics_pb2,
     transactions_pb2,
 )
@@ -35,6 +36,7 @@ FILES = (
     produce_pb2,
     producers_pb2,
     records_pb2,
+    security_pb2,
     topics_pb2,
     transactions_pb2,
 )

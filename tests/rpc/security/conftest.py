@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.rpc.security.authority import Authority, Pair
+from tests.rpc.security.secured import Secured
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +24,9 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def pair(authority: Authority) -> Pair:
     """The broker's."""
     return authority.issue_for_broker()
+
+
+@pytest.fixture
+def secured(tmp_path: Path, pair: Pair, authority: Authority) -> Iterator[Secured]:
+    with Secured(tmp_path / "store", pair, authority) as served:
+        yield served

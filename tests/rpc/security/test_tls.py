@@ -42,7 +42,7 @@ class Noting(AllowAll):
 
 def serve(**settings: Any) -> tuple[Served, Noting]:
     noting = Noting()
-    opened = open_security(BrokerSettings(data="x", **settings))
+    opened = open_security(BrokerSettings(data="x", **settings), None)
     security = Security(identify=opened.identify, authorizer=noting, credentials=opened.credentials)
     return Served(":memory:", security=security, **settings), noting
 
