@@ -127,7 +127,6 @@ class LogStore(StoreClient):
             refuse_network_file_system(self.root)
             fs = OsFileSystem(self._file_access(mode_bits))
         self.fs: FileSystem = fs
-        self._committer = Committer(self._clock, threads=threads)
         self._parts = parts = StoreParts()
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)
         self._broker = self._prepare_directory(others)
@@ -143,8 +142,9 @@ class LogStore(StoreClient):
             broker=self._broker,
             longest_lock_wait_s=lock_timeout_s,
             recovery_threads=_RECOVERY_THREADS if threads else 1,
-            committer=self._committer,
+            committer=Committer(self._clock, threads=threads),
             note_dirty=self._housekeeper.note_dirty,
+            longest_dirty=self._housekeeper.longest_dirty,
             note_owned=self._housekeeper.note_owned,
             reserve=Reserve(self.fs, self.root, reserve_size(reserve_bytes, on_disk=locks is None)),
             threads=threads,
@@ -379,7 +379,7 @@ class LogStore(StoreClient):
             "logstore_tail_cache_bytes": self._context.tails.used_bytes,
             "logstore_recovered_partitions": len(self._context.recovered),
             "logstore_clock_jump_ms": self._retention_task.clock_jump_ms,
-            "logstore_group_commits_total": self._committer.groups,
+            "logstore_group_commits_total": self._context.committer.groups,
             "logstore_syncs_total": sum(log.syncs for log in logs),
             **self._cleaning.cleaner.metrics(),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,12 @@ LEFT_BEHIND = re.compile(
 )
 
 
+@lru_cache(maxsize=2_000)
+def _tree(text: str) -> ast.Module:
+    """Each file is parsed once for all rules."""
+    return ast.parse(text)
+
+
 def python_files(*folders: str) -> list[Path]:
     """Every Python file under these folders of the tree, generated code left out."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
@@ -42,7 +49,7 @@ def too_long(text: str, limit: int) -> Iterator[str]:
 
 
 def long_functions(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = (node.end_lineno or node.lineno) - node.lineno + 1
             if size > FUNCTION_LINES:
@@ -51,7 +58,7 @@ def long_functions(text: str) -> Iterator[str]:
 
 def bare_asserts(text: str) -> Iterator[str]:
     """``assert`` disappears under -O: product code uses ``invariant`` or a named error."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Assert):
             yield f"{node.lineno}: assert in product code: use invariant() or a named error"
 
@@ -74,7 +81,7 @@ def _speaks(handler: ast.ExceptHandler) -> bool:
 def quiet_excepts(text: str) -> Iterator[str]:
     """No bare except; a broad one raises or uses the error; a handler that does nothing says why."""
     lines = text.split("\n")
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if not isinstance(node, ast.ExceptHandler):
             continue
         if node.type is None:
@@ -88,7 +95,7 @@ def quiet_excepts(text: str) -> Iterator[str]:
 
 
 def prints(text: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{node.lineno}: print outside the command, the examples and the benches"
 
@@ -100,21 +107,21 @@ def unfinished(text: str) -> Iterator[str]:
 
 
 def no_docstring(text: str) -> Iterator[str]:
-    tree = ast.parse(text)
+    tree = _tree(text)
     if tree.body and ast.get_docstring(tree) is None:
         yield "1: a module says in its docstring what it is"
 
 
 def skipped_tests(text: str) -> Iterator[str]:
     """A test that does not run shows nothing."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Attribute) and node.attr in {"skip", "skipif", "xfail", "importorskip"}:
             yield f"{node.lineno}: {node.attr}: a test runs or is not there"
 
 
 def sleeps(text: str) -> Iterator[str]:
     """Naked ``time.sleep`` in a test of more than a polling step waits for luck."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(_tree(text)):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)

@@ -237,6 +237,15 @@ class GroupManager:
         topic = self._need_topic()
         return topic.look(lambda machine: is_settled(machine.describe(group), member_id))
 
+    def awaited(self, members: Collection[GroupMember]) -> dict[str, dict[str, list[TopicPartition]]]:
+        """By member id what each waits for, as ``GroupCoordinator.awaited``."""
+        topic = self._topic(False)
+        if topic is None:
+            return {}
+        return topic.look(
+            lambda machine: {one.member_id: machine.awaited(one.group, one.member_id) for one in members}
+        )
+
     def expire_dead(self, groups: Collection[str]) -> bool:
         """Decide the end of every member of these groups that is dead. Whether there was one."""
         topic = self._topic(False)

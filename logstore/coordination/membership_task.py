@@ -13,6 +13,7 @@ from typing import Final
 
 from logstore.coordination.group_manager import GroupManager
 from logstore.coordination.group_member import GroupMember
+from logstore.coordination.rebalance_watch import RebalanceWatch
 from logstore.errors import LogStoreError, StoreClosedError, UnknownMemberError
 from logstore.seams.step_thread import Complaints, StepThread
 
@@ -36,6 +37,7 @@ class MembershipTask:
         self._look_s = _FIRST_LOOK_S
         self._next_judge_s = 0.0
         self._next_expiry_s: float | None = None
+        self._rebalances = RebalanceWatch(lambda members: self._manager().awaited(members))
         self._thread = StepThread("logstore-groups", lambda: self.step(), enabled=threads)
         self._complaints = Complaints(logger, "looking after")
 
@@ -54,6 +56,7 @@ class MembershipTask:
         now_s = manager.clock.monotonic_s()
         for member in members:
             self._guarded(member.group, lambda member=member: self._look_after(manager, member, now_s))  # type: ignore[misc]
+        self._guarded("rebalances", lambda: self._rebalances.look(members, now_s))
         if now_s >= self._next_judge_s:
             groups = {member.group for member in members}
             self._guarded("dead members", lambda: manager.expire_dead(groups))

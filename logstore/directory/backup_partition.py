@@ -8,7 +8,6 @@ of its own: appending to either store leaves the other alone.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
@@ -49,7 +48,7 @@ from logstore.log.segments import offset_index, time_index
 from logstore.log.segments.listing import Listing
 from logstore.log.segments.segment_writer import SegmentWriter, write_texts
 from logstore.machine import Change
-from logstore.seams.fs import FileIdentity, FileSystem, exists, read_file, replace_file, write_all
+from logstore.seams.fs import NO_LINKS, FileIdentity, FileSystem, exists, read_file, replace_file, write_all
 from logstore.types import Buffer
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,6 @@ logger = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
 _TRIES = 5  # a partition is copied anew when its segments were retired or replaced meanwhile
 _SUFFIXES = (LOG_SUFFIX, offset_index.SUFFIX, time_index.SUFFIX, transaction_index.SUFFIX)
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK)
 _CHANGES_A_BATCH = 500
 
 
@@ -236,7 +234,7 @@ class PartitionCopy:
         try:
             self._fs.link(source_path, target_path)
         except OSError as error:
-            if error.errno in _NO_LINKS:
+            if error.errno in NO_LINKS:
                 return False
             raise
         size = self._fs.stat(target_path).size

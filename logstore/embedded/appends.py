@@ -11,7 +11,7 @@ from logstore.arguments import whole
 from logstore.errors import LogStoreError, TopicLockedError
 from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.context import StoreContext
-from logstore.partition.fan_out import MANY
+from logstore.partition.fan_out import MANY, fan_out
 from logstore.partition.partition import PendingAppend, wait_all
 from logstore.partition.partition_log import check_acks
 from logstore.partition.topic_registry import TopicRegistry
@@ -94,21 +94,30 @@ class Appends:
     def _open_ahead(self, items: Sequence[ProduceItem], until_s: float) -> None:
         """Partitions written for the first time are made side by side: their syncs share journal commits."""
         wanted: dict[str, dict[int, None]] = {}
-        for item in items:
-            wanted.setdefault(item.topic, {})[item.partition] = None
-        for name, partitions in wanted.items():
+        for topic, partition in dict.fromkeys(item[:2] for item in items):
+            if not self._is_open(topic, partition):
+                wanted.setdefault(topic, {})[partition] = None
+        if sum(map(len, wanted.values())) < MANY:
+            return
+
+        def open_all(name: str) -> None:
+            topic = self._registry.get(name)
+            topic.enter(until_s)
             try:
-                topic = self._registry.get(name)
-                fresh = [partition for partition in partitions if topic.owned_log(partition) is None]
-                if len(fresh) < MANY:
-                    continue
-                topic.enter(until_s)
-                try:
-                    topic.open_many(fresh)
-                finally:
-                    topic.leave()
-            except LogStoreError:
-                continue  # the append that comes next meets the same, and its result tells
+                topic.open_many(wanted[name])
+            finally:
+                topic.leave()
+
+        try:
+            fan_out(open_all, list(wanted), self._context.recovery_threads)
+        except LogStoreError:
+            return  # the append that comes next meets the same, and its result tells
+
+    def _is_open(self, topic: str, partition: int) -> bool:
+        try:
+            return self._registry.get(topic).owned_log(partition) is not None
+        except LogStoreError:
+            return True  # ... as will the append
 
     def _append_all(
         self, items: Sequence[ProduceItem], acks: Acks, until_s: float, failed: _Failed

@@ -81,13 +81,15 @@ class EmbeddedGroups:
     def topic(self, *, create: bool) -> GroupTopic | None:
         """`__consumer_offsets` and its machine; None if it is not there and is not to be made."""
         with self._guard:
-            if self._topic is not None:
+            if self._topic is None:
+                self._topic = self._coordinators.existing(OFFSETS_TOPIC, GroupCoordinator)
+            if self._topic is not None or not create:
                 return self._topic
-            found = self._coordinators.existing(OFFSETS_TOPIC, GroupCoordinator)
-            if found is None and create:
-                found = self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
-            self._topic = found
-            return found
+        # Making the topic may wait for the catalogue's lock: calls that only look must not wait behind that.
+        made = self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
+        with self._guard:
+            self._topic = self._topic or made
+            return self._topic
 
     def _partition_counts(self) -> Mapping[str, int]:
         return {name: entry.partitions for name, entry in self._registry.catalogue.topics.items()}

@@ -28,7 +28,7 @@ from logstore.groups.group import NOTHING, Group
 from logstore.groups.group_records import LIVENESS_BYTES, Current, Member
 from logstore.groups.offset_values import TopicIds
 from logstore.groups.offsets import OFFSET_KIND, OffsetStore
-from logstore.groups.views import GroupDescription, MemberSession, describe_group, member_view
+from logstore.groups.views import GroupDescription, MemberSession, awaited, describe_group, member_view
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -200,6 +200,11 @@ class GroupCoordinator:
         """What the member has now. None: it is no member (any more): gone, expired or fenced."""
         found = self._groups.get(group)
         return None if found is None else member_view(found, member_id)
+
+    def awaited(self, group: str, member_id: str) -> dict[str, list[TopicPartition]]:
+        """What the member is to get and another one has yet to give up, by the other one's id and client."""
+        found = self._groups.get(group)
+        return {} if found is None else awaited(found, member_id)
 
     def check_member(self, group: str, member_id: str, epoch: int | None = None) -> MemberView:
         """UnknownMemberError or MemberFencedError unless it is one; StaleGenerationError for an ``epoch`` that is

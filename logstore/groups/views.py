@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from logstore.api.groups import GroupState, MemberDescription, MemberView
 from logstore.groups.group import NOTHING, Group
+from logstore.types import TopicPartition
 
 
 class GroupDescription(NamedTuple):
@@ -47,6 +48,21 @@ def member_view(group: Group, member_id: str) -> MemberView | None:
         revoking=frozenset(current.revoking),
         initial={topic: group.topics[topic].initial for topic in member.topics if topic in group.topics},
     )
+
+
+def awaited(group: Group, member_id: str) -> dict[str, list[TopicPartition]]:
+    """See ``GroupCoordinator.awaited``; quick where the member has all."""
+    mine = group.current.get(member_id, NOTHING).assigned
+    missing = group.targets.get(member_id, frozenset()) - mine.keys()
+    held: dict[str, list[TopicPartition]] = {}
+    if not missing:
+        return held
+    for name, current in group.current.items():
+        places = [place for place in (*current.assigned, *current.revoking) if place in missing]
+        if places and name != member_id:
+            member = group.members.get(name)
+            held[f"{name} ({'gone' if member is None else member.client})"] = places
+    return held
 
 
 def describe_group(name: str, group: Group) -> GroupDescription:

@@ -11,7 +11,8 @@ the log knows a newer one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from logstore.errors import (
     FencedLeaderEpochError,
@@ -40,9 +41,10 @@ from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_files import create_segment, put_in_place
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.synced_log import SyncedLog
-from logstore.seams.fs import replace_file, write_all
+from logstore.seams.fs import FileSystem, put_file, replace_file, write_all
 from logstore.types import Buffer
 
+PutFile: TypeAlias = Callable[[FileSystem, str, bytes], None]
 _COPIED_BYTES = 2048  # a batch up to this is written as one buffer
 LONE_TERM: Final = -1
 """No term: the log's own epoch, of a node that leads because it is alone."""
@@ -178,14 +180,28 @@ class OwnedLog(SyncedLog):
                 newest_term=newest,
             )
 
-    def prepare(self) -> None:
-        """Have durably what the first append needs: an epoch, and a segment to append to. Errors as ``append``."""
+    def prepare(self, twin: str | None = None) -> None:
+        """Have what the first append needs: an epoch, and a segment to append to. Their names are in the folder, and
+        the caller makes that durable before the append. Errors as ``append``. ``twin``: the folder of a log whose
+        epochs are those of a new one: their file may be shared (``put_file``)."""
         with self._lock:
             self._check_usable()
-            self._writing_epoch(LONE_TERM)
-            segment = self.segments.active
-            if segment is None or segment.closed:
-                self._roll(segment)
+            if self.epochs.latest < 0:
+                self._assign_epoch(
+                    0, put_file if twin is None else partial(put_file, twin=f"{twin}/{EPOCHS_FILE}")
+                )
+            if self.segments.active is None and not self._installing:
+                try:
+                    segment = create_segment(
+                        self._pool,
+                        self.directory,
+                        self.log_end_offset,
+                        self.config.index_interval_bytes,
+                        sync=False,
+                    )
+                except OSError as error:
+                    raise from_os_error(error, "make a segment of", self.directory) from error
+                self.segments = self.segments.with_active(segment)
 
     def _writing_epoch(self, term: int) -> int:
         """The epoch for the next batches; a new one is durable before them."""
@@ -194,13 +210,13 @@ class OwnedLog(SyncedLog):
             self._assign_epoch(epoch)
         return epoch
 
-    def _assign_epoch(self, epoch: int) -> None:
+    def _assign_epoch(self, epoch: int, put: PutFile = replace_file) -> None:
         """Durable before the first record of the epoch: a reader's position must never outlive its epoch."""
         before = self.epochs.entries
         if self.epochs.assign(epoch, self.log_end_offset):
             path = f"{self.directory}/{EPOCHS_FILE}"
             try:
-                replace_file(self._pool.fs, path, encode_pairs(self.epochs.entries))
+                put(self._pool.fs, path, encode_pairs(self.epochs.entries))
             except OSError as error:
                 self.epochs = Epochs(before)
                 raise from_os_error(error, "write", path) from error

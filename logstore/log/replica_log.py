@@ -99,14 +99,26 @@ class ReplicaLog(OwnedLog):
                 start = self._batch_start(offset)
             except OSError as error:
                 raise from_os_error(error, "truncate", self.directory) from error
-            if self.recovery_point > start:
-                self.recovery_point = start
-                self._before_roll(self)
+            self._lower_recovery_point(start)
             try:
                 self._truncate(start)
             except OSError as error:
                 self._poison(from_os_error(error, "truncate", self.directory))
                 raise from_os_error(error, "truncate", self.directory) from error
+            except BaseException as interrupt:
+                self._poison(self._cut_short("a truncation", interrupt))
+                raise
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Durably, or not at all: the next truncation must not take for durable what a failed write left here."""
+        before = self.recovery_point
+        if before > offset:
+            self.recovery_point = offset
+            try:
+                self._before_roll(self)
+            except BaseException:
+                self.recovery_point = before
+                raise
 
     def _truncate(self, offset: int) -> None:
         """``offset`` is a batch's first."""
@@ -170,6 +182,9 @@ class ReplicaLog(OwnedLog):
                 failure = from_os_error(error, "install a snapshot in", self.directory)
                 self._poison(failure)
                 raise failure from error
+            except BaseException as interrupt:
+                self._poison(self._cut_short("a snapshot's installation", interrupt))
+                raise
 
     def _install(self, snapshot: LogSnapshot) -> None:
         start = snapshot.start_offset

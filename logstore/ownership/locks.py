@@ -29,7 +29,8 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from logstore.errors import (
@@ -113,8 +114,9 @@ class FileLocks:
             )
 
     def try_acquire(self, slot: int) -> bool:
-        mechanism = self._usable()
+        self._usable()  # a forked child must not wait for the guard
         with self._guard:
+            mechanism = self._usable()
             if slot in self._held:
                 return False
             try:
@@ -164,8 +166,9 @@ class FileLocks:
             if now_s < self._checked_until_s and not self._lost:
                 return
             self._checked_until_s = now_s + CHECKED_FOR_S
-        if self._lost or not self._usable().is_in_place():
-            raise self._lost_error()
+        with self._using("look at") as mechanism:
+            if self._lost or not mechanism.is_in_place():
+                raise self._lost_error()
 
     def _lost_error(self) -> LockLostError:
         self._lost = not self._disposable  # a file of its own is made again; what is known of topics is stale
@@ -175,84 +178,58 @@ class FileLocks:
         )
 
     def wanted(self, slot: int) -> bool:
-        try:
-            return self._usable().turn_taken(slot)
-        except OSError as error:
-            raise from_os_error(error, f"look at the turn of lock slot {slot} of", self.path) from error
+        with self._using(f"look at the turn of lock slot {slot} of") as mechanism:
+            return mechanism.turn_taken(slot)
 
     def any_wanted(self) -> bool:
-        try:
-            return self._usable().any_turn_taken()
-        except OSError as error:
-            raise from_os_error(error, "look at the turns of", self.path) from error
+        with self._using("look at the turns of") as mechanism:
+            return mechanism.any_turn_taken()
 
     def acquire(self, slot: int, timeout_s: float, what: str) -> None:
         wait(self, slot, timeout_s, what, self._clock, self._sleep)
 
     def acquire_in_turn(self, slot: int, timeout_s: float, what: str, pauses: TurnPauses = MOMENTS) -> None:
-        mechanism = self._usable()
-        try:
-            free = not mechanism.turn_taken(slot)
-        except OSError as error:
-            raise from_os_error(error, f"look at the turn of lock slot {slot} of", self.path) from error
-        if free and self.try_acquire(slot):
+        if not self.wanted(slot) and self.try_acquire(slot):
             return
         wait_in_turn(self, slot, timeout_s, what, self._clock, self._sleep, pauses)
 
     def try_turn(self, slot: int) -> bool:
-        mechanism = self._usable()
-        with self._guard:
+        with self._using(f"take the turn of lock slot {slot} of") as mechanism:
             if slot in self._turns:
                 return False
-            try:
-                taken = mechanism.lock_turn(slot)
-            except OSError as error:
-                raise from_os_error(error, f"take the turn of lock slot {slot} of", self.path) from error
+            taken = mechanism.lock_turn(slot)
             if taken:
                 self._turns.add(slot)
             return taken
 
     def end_turn(self, slot: int) -> None:
-        mechanism = self._mechanism
-        with self._guard:
-            self._turns.discard(slot)
-            if mechanism is None:
-                return  # closed meanwhile, which frees it
-            try:
+        try:
+            with self._using(f"end the turn of lock slot {slot} of") as mechanism:
+                self._turns.discard(slot)
                 mechanism.unlock_turn(slot)
-            except OSError as error:
-                raise from_os_error(error, f"end the turn of lock slot {slot} of", self.path) from error
+        except StoreClosedError:
+            pass  # closed meanwhile, which frees it
 
     def release(self, slot: int) -> None:
-        mechanism = self._mechanism or self._usable()
-        with self._guard:
+        with self._using(f"unlock slot {slot} of") as mechanism:
             invariant(self._held.pop(slot, None) is not None, f"lock slot {slot} is released by its holder")
-            try:
-                if self._disposable and mechanism.is_in_place():
-                    mechanism.remove(slot)
-                mechanism.unlock(slot)
-            except OSError as error:
-                raise from_os_error(error, f"unlock slot {slot} of", self.path) from error
+            if self._disposable and mechanism.is_in_place():
+                mechanism.remove(slot)
+            mechanism.unlock(slot)
 
     def held(self, slot: int) -> bool:
         return slot in self._held
 
     def holder(self, slot: int) -> LockHolder | None:
-        mechanism = self._usable()
-        since_ms = self._held.get(slot)
-        if since_ms is not None:
-            return self._me._replace(since_ms=since_ms)
-        try:
-            return decode_holder(mechanism.read_record(slot)) if self.taken(slot) else None
-        except OSError as error:
-            raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
+        with self._using(f"look at lock slot {slot} of") as mechanism:
+            since_ms = self._held.get(slot)
+            if since_ms is not None:
+                return self._me._replace(since_ms=since_ms)
+            return decode_holder(mechanism.read_record(slot)) if mechanism.locked_by_other(slot) else None
 
     def taken(self, slot: int) -> bool:
-        mechanism = self._usable()
-        try:
+        with self._using(f"look at lock slot {slot} of") as mechanism:
             return slot in self._held or mechanism.locked_by_other(slot)
-        except OSError as error:
-            raise from_os_error(error, f"look at lock slot {slot} of", self.path) from error
 
     def close(self) -> None:
         """Give up all slots. Unlocked before the descriptor is closed: in a child that C code forked the
@@ -287,6 +264,17 @@ class FileLocks:
     def abandon(self) -> None:
         self._disposable = False  # a killed process removes nothing
         self.close()
+
+    @contextmanager
+    def _using(self, doing: str) -> Iterator[LockMechanism]:
+        """The mechanism, which no other thread closes in the block: its descriptor's number may be another file's
+        soon. StoreClosedError, ForkedStoreError; an ``OSError`` of the block becomes a StorageError."""
+        self._usable()
+        with self._guard:
+            try:
+                yield self._usable()
+            except OSError as error:
+                raise from_os_error(error, doing, self.path) from error
 
     def _usable(self) -> LockMechanism:
         if os.getpid() != self._pid:

@@ -49,6 +49,11 @@ class Unshared:
 class CleaningUnderWay(Protocol):
     """Work on an owned topic that goes on between two visits: a cleaning. It is told before the topic goes."""
 
+    def keeps_topic(self) -> bool:
+        """Whether processes that wait for the topic shall wait on: for a bounded time, and only where the work was
+        ended early again and again."""
+        ...
+
     def end_early(self) -> None:
         """The topic is about to be given up or deleted: end what is under way. Raises nothing."""
         ...

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logstore.directory.reserve import Reserve
-from logstore.errors import ForkedStoreError, ReadOnlyStoreError, StoreClosedError
+from logstore.errors import ForkedStoreError, LogStoreError, ReadOnlyStoreError, StoreClosedError
 from logstore.kafka_directory.directory import BrokerDirectory
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import RecoveredPartition
@@ -32,8 +32,9 @@ class StoreContext:
     """``recovery_threads``: how many partitions are recovered at a time (their syncs share journal commits);
     ``longest_lock_wait_s``: for a lock of another process, as the store was opened;
     ``commit``: make logs durable up to their ends, sharing syncs;
-    ``note_dirty``: a log has unsynced records from now on; ``note_owned``: some topic was taken (the housekeeper has
-    work); ``reserve``: room for what frees more of it on a full disk."""
+    ``note_dirty``: a log has unsynced records from now on; ``longest_dirty``: up to so many that have;
+    ``note_owned``: some topic was taken (the housekeeper has work); ``reserve``: room for what frees more of it on a
+    full disk."""
 
     root: str
     fs: FileSystem
@@ -47,6 +48,7 @@ class StoreContext:
     recovery_threads: int
     committer: Committer
     note_dirty: Callable[[OwnedLog], None]
+    longest_dirty: Callable[[int], list[OwnedLog]]
     note_owned: Callable[[], None]
     reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
@@ -65,6 +67,17 @@ class StoreContext:
         self.commit = self.committer.commit
         self.wait_limit = WaitLimit(self.clock)
         self.watch = LiveWatch(lambda: self.live, enabled=self.threads)
+
+    def make_room(self) -> None:
+        """Unsynced logs keep their files open. Where those take most places of the pool, sync half of them side by
+        side: a log each time, by the append that finds the pool so, would let no two syncs share anything."""
+        if not self.pool.crowded:
+            return
+        logs = self.longest_dirty(self.pool.capacity // 2)
+        try:
+            self.commit([(log, log.log_end_offset) for log in logs])
+        except LogStoreError as error:  # its log is poisoned, and tells its own writers
+            logger.warning("a log could not be synced to make room for open files: %s", error)
 
     @property
     def lock_timeout_s(self) -> float:

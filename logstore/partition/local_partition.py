@@ -40,6 +40,7 @@ class TopicLease(Protocol):
     def leave(self) -> None: ...
     def leave_later(self) -> Callable[[], None]: ...
     def log(self, partition: int) -> OwnedLog: ...
+    def log_to_append(self, partition: int) -> OwnedLog: ...
     def owned_log(self, partition: int) -> OwnedLog | None: ...
     def reader(self, partition: int, *, looked: bool = False) -> LogReader: ...
     def live_slot(self, partition: int) -> int: ...
@@ -153,7 +154,7 @@ class LocalPartition:
         topic, context = self._topic, self._context
         topic.enter(until_s)
         try:
-            log = topic.log(self.partition)
+            log = topic.log_to_append(self.partition)
             config = topic.config
             if now_ms is None:
                 now_ms = context.clock.wall_ms()
@@ -166,6 +167,8 @@ class LocalPartition:
         except BaseException:
             topic.leave()
             raise
+        if context.pool.crowded:
+            context.make_room()
         promised = acks == "all"
         return LocalAppend(
             context,
@@ -173,7 +176,7 @@ class LocalPartition:
             log,
             appended,
             now_ms if config.timestamp_type == "LogAppendTime" else -1,
-            promised or context.pool.crowded or log.unsynced_records >= config.flush_messages,
+            promised or log.unsynced_records >= config.flush_messages,
             promised,
         )
 

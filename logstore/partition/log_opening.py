@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from logstore.config import TopicConfig
 from logstore.directory.catalogue import TopicEntry
-from logstore.directory.partition_folder import ensure_folder, ensure_folders, folder_is_anothers
+from logstore.directory.partition_folder import ensure_folder, folder_is_anothers, make_folder, sync_folders
 from logstore.directory.topic_state import PartitionState
 from logstore.errors import DamagedStoreError, from_os_error
 from logstore.log.owned_log import OwnedLog
-from logstore.log.recovery.recovery import Loaded, LoadRules, load
+from logstore.log.recovery.recovery import Loaded, LoadRules, load, load_new
 from logstore.log.segments.tail_cache import TailCache
 from logstore.partition.context import StoreContext
-from logstore.partition.fan_out import fan_out
+from logstore.partition.fan_out import MANY, fan_out
 
+Folder: TypeAlias = Literal["unseen", "seen", "new"]  # what was done about a folder that may not be there
 NEW_ROW: Final = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
-def make_folders(context: StoreContext, entry: TopicEntry, partitions: Sequence[int]) -> None:
-    """The folders of partitions that hold nothing yet, durably, side by side. Errors as ``ensure_folder``."""
-    folders = [context.partition_directory(entry.name, partition) for partition in partitions]
-    side_by_side = partial(fan_out, threads=context.recovery_threads)
-    ensure_folders(context.fs, context.root, folders, entry.topic_id, side_by_side)
+FIRST_EPOCH: Final = (
+    (0, 0),
+)  # the epochs of a log from its first append on, until a stop that was not in order
+
+
+def twin_folder(log: OwnedLog | None) -> str | None:
+    """The log's folder if a new partition may share its small files."""
+    return log.directory if log is not None and log.epochs.entries == FIRST_EPOCH else None
+
+
+def see_to_folder(
+    context: StoreContext, entry: TopicEntry, partition: int, row: PartitionState, twin: str | None
+) -> Folder:
+    """Make the folder of a partition that may have none yet: see ``make_folder``. ``UnknownPartitionError``."""
+    entry.live_slot(partition)  # refuses a partition that the topic does not have
+    if row.recovery_point > 0:
+        return "unseen"
+    directory = context.partition_directory(entry.name, partition)
+    new = make_folder(context.fs, context.root, directory, entry.topic_id, twin)
+    return "new" if new else "seen"
+
+
+def make_durable(context: StoreContext, logs: Collection[OwnedLog]) -> None:
+    """The names in the logs' folders, and those of the folders: before their first records. ``StorageError``."""
+    if not logs:
+        return
+    side_by_side = partial(fan_out, threads=context.recovery_threads if len(logs) >= MANY else 1)
+    sync_folders(context.fs, context.root, [log.directory for log in logs], side_by_side)
 
 
 def open_log(
@@ -35,7 +59,7 @@ def open_log(
     partition: int,
     row: PartitionState,
     *,
-    made: bool,
+    folder: Folder,
     known: bool,
     clean: bool,
     same_boot: bool,
@@ -45,8 +69,8 @@ def open_log(
     """The log of one partition, recovered where it was not closed in order.
 
     ``row``: what the topic's state says of the partition; ``known``: there is a state at all; ``clean``: the state
-    says that the log was closed in order; ``same_boot``: its last owner ran since this boot; ``made``: its folder
-    was just seen to. ``UnknownPartitionError``, ``DamagedStoreError``, ``StorageError``.
+    says that the log was closed in order; ``same_boot``: its last owner ran since this boot; ``folder``: what was
+    just done about it. ``UnknownPartitionError``, ``DamagedStoreError``, ``StorageError``.
     """
     entry.live_slot(partition)  # refuses a partition that the topic does not have
     directory = context.partition_directory(entry.name, partition)
@@ -62,11 +86,15 @@ def open_log(
     )
     try:
         if row.recovery_point == 0:
-            if not made:
+            if folder == "unseen":
                 ensure_folder(context.fs, context.root, directory, entry.topic_id)
         elif folder_is_anothers(context.fs, directory, entry.topic_id):
             raise DamagedStoreError(f"{directory} holds another topic's records", path=directory)
-        loaded = load(context.pool, directory, entry.name, partition, rules)
+        loaded = (
+            load_new(entry.name, partition)
+            if folder == "new" and row == NEW_ROW
+            else load(context.pool, directory, entry.name, partition, rules)
+        )
     except OSError as error:
         raise from_os_error(error, "open", directory) from error
     if not clean and loaded.log_end_offset > 0:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory import topic_state
 from logstore.directory.catalogue import TopicEntry
-from logstore.directory.partition_folder import folder_is_anothers, folder_is_mine
+from logstore.directory.partition_folder import folder_is_mine
 from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.errors import (
     LockLostError,
@@ -29,12 +29,12 @@ from logstore.ownership.lock import TURNS
 from logstore.ownership.lock_turns import acquire_in_process
 from logstore.ownership.topic_turn import DRAIN_S, TopicTurn
 from logstore.ownership.topic_use import CleaningUnderWay, Unshared, Using, inside
-from logstore.partition.broker_logs import broker_log
+from logstore.partition import log_opening
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
 from logstore.partition.local_partition import LocalPartition
-from logstore.partition.log_opening import NEW_ROW, make_folders, open_log
 from logstore.partition.partition import Partition
+from logstore.partition.read_only_logs import ReadOnlyLogs
 from logstore.partition.state_rows import refuse_lost, row_of
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class Topic(Unshared):
         self._deleted = False
         self.cleaning: CleaningUnderWay | None = None
         self._logs: dict[int, OwnedLog] = {}
-        self._observed: dict[int, ReadOnlyLog] = {}
+        self._twin: OwnedLog | None = None  # whose small files a new partition may share
+        self._observed = ReadOnlyLogs(context, lambda: self.entry)
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
         self._saved: TopicState | None = None  # as this process last wrote it
@@ -324,8 +325,7 @@ class Topic(Unshared):
     def forget_files(self) -> None:
         """The topic was deleted: a later one may have files of the same names."""
         self._deleted = True
-        with self._lock:
-            self._observed.clear()
+        self._observed.clear()
         for partition in range(self.entry.partitions):
             self._context.pool.forget(self._context.partition_directory(self.name, partition))
 
@@ -340,7 +340,7 @@ class Topic(Unshared):
         for log in self._logs.values():
             log.close(why)
         self._logs.clear()
-        self._saved = None
+        self._twin = self._saved = None
 
     def idle_release(self, idle_s: float) -> bool:
         """Release if nobody used the topic for ``idle_s`` and it is not pinned; True if it was released."""
@@ -356,11 +356,13 @@ class Topic(Unshared):
     def pass_on(self) -> bool:
         """Give the topic up to a process that waits for it, once this one's turn is over and those inside have
         left; a pinned topic stays, and so does one under work that takes long. True if it was given up."""
-        context = self._context
+        context, cleaning = self._context, self.cleaning
         now_s = context.clock.monotonic_s()
         if not self.owned or self.pinned or not self._turn.is_over(now_s, self.last_used_s):
             return False
-        if not context.locks.wanted(self.entry.lock_slot):
+        if not context.locks.wanted(self.entry.lock_slot) or (
+            cleaning is not None and cleaning.keeps_topic()
+        ):
             return False
 
         def drained() -> bool:
@@ -459,19 +461,39 @@ class Topic(Unshared):
                 log = self._open(partition)
             return log
 
+    def log_to_append(self, partition: int) -> OwnedLog:
+        """``log``, with what its first append needs made in one go."""
+        if partition not in self._logs:
+            self.open_many((partition,))
+        return self._logs[partition]
+
     def open_many(self, partitions: Collection[int]) -> None:
-        """What ``log`` does, for many partitions at a time, each made ready for its first append."""
-        context = self._context
+        """``log_to_append`` for many, whose names become durable together; the first failure is raised at the end."""
+        failures: list[LogStoreError] = []
         with self._opening:
-            fresh = [partition for partition in partitions if partition not in self._logs]
-            new = [partition for partition in fresh if self._rows.get(partition, NEW_ROW).recovery_point == 0]
-            make_folders(context, self.entry, new)
-            made = frozenset(new)
-            fan_out(
-                lambda partition: self._open(partition, made=partition in made).prepare(),
-                fresh,
-                context.recovery_threads,
-            )
+            self._newest_entry()
+            opened: dict[int, OwnedLog] = {}
+            for partition in [one for one in partitions if one not in self._logs]:
+                try:
+                    opened[partition] = self._opened_to_append(partition)
+                except LogStoreError as error:
+                    failures.append(error)
+            log_opening.make_durable(self._context, opened.values())
+            self._logs.update(opened)
+        if failures:
+            raise failures[0]
+
+    def _opened_to_append(self, partition: int) -> OwnedLog:
+        """The log with its names not durable yet."""
+        twin = log_opening.twin_folder(self._twin)
+        folder = log_opening.see_to_folder(self._context, self.entry, partition, self._row(partition), twin)
+        log = self._opened(partition, folder=folder)
+        log.prepare(twin if folder == "new" else None)
+        self._twin = self._twin or log
+        return log
+
+    def _row(self, partition: int) -> PartitionState:
+        return self._rows.get(partition, log_opening.NEW_ROW)
 
     def open_logs(self) -> list[OwnedLog]:
         """The partitions open for writing in this process."""
@@ -487,55 +509,37 @@ class Topic(Unshared):
             return log
         if not looked:
             self._newest_entry()
-        with self._lock:
-            observed = self._observed.get(partition)
-            if observed is None:
-                directory = self._context.partition_directory(self.name, partition)
-                observed = self._observed[partition] = broker_log(
-                    self._context, self.name, partition
-                ) or ReadOnlyLog(
-                    where=f"{self.name}-{partition}",
-                    directory=directory,
-                    pool=self._context.pool,
-                    live=self._context.live,
-                    live_slot=self.entry.live_slot(partition),
-                    state=lambda: self._row_of(partition),
-                    is_anothers=lambda: folder_is_anothers(self._context.fs, directory, self.entry.topic_id),
-                )
-            return observed
-
-    def _row_of(self, partition: int) -> PartitionState | None:
-        state = topic_state.load(self._context.fs, self._context.root, self.name)
-        if state is None or state.topic_id != self.entry.topic_id:
-            return None
-        return state.partitions.get(partition)
+        return self._observed.log(partition)
 
     def _open(
+        self, partition: int, *, clean: bool = True, same_boot: bool = True, known: bool = True
+    ) -> OwnedLog:
+        log = self._logs[partition] = self._opened(partition, clean=clean, same_boot=same_boot, known=known)
+        return log
+
+    def _opened(
         self,
         partition: int,
         *,
         clean: bool = True,
         same_boot: bool = True,
         known: bool = True,
-        made: bool = False,
+        folder: log_opening.Folder = "unseen",
     ) -> OwnedLog:
-        """``made``: its folder was just seen to."""
-        row = self._rows.get(partition, NEW_ROW)
         found = self._found
-        log = open_log(
+        log = log_opening.open_log(
             self._context,
             self.entry,
             self.config,
             partition,
-            row,
-            made=made,
+            self._row(partition),
+            folder=folder,
             known=known,
             clean=clean and found is not None and found.is_clean(partition) and partition in self._rows,
             same_boot=same_boot,
             before_roll=lambda _: self.save_state(clean=False),
             on_poison=lambda _: self._note_poisoned(),
         )
-        self._logs[partition] = log
         log.configure(self.config)  # the settings may have changed since it was made
         return log
 
@@ -543,8 +547,7 @@ class Topic(Unshared):
         """Before which offset each partition is clean, as far as this process knows, else as its owner last
         made durable."""
         if not self.owned:
-            state = topic_state.load(self._context.fs, self._context.root, self.name)
-            known = state is not None and state.topic_id == self.entry.topic_id
-            return {at: row.cleaner_point for at, row in state.partitions.items()} if known and state else {}
+            state = self._observed.state()
+            return {} if state is None else {at: row.cleaner_point for at, row in state.partitions.items()}
         points = {at: row.cleaner_point for at, row in self._rows.items()}
         return points | {at: log.cleaner_point for at, log in tuple(self._logs.items())}

@@ -31,6 +31,7 @@ from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLogs
 from logstore.partition.coordinator_log_cleaning import SharedCleaning
+from logstore.partition.fan_out import fan_out
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -391,18 +392,13 @@ class TopicRegistry:
 
     def close(self) -> None:
         """Release every topic; the first failure is raised when all had their chance."""
-        failures: list[LogStoreError] = []
         for shared in list(self._shared.values()):
             shared.close()
         self.coordinator_logs.close()
-        for topic in self.opened():
-            try:
-                topic.release()
-            except LogStoreError as error:
-                failures.append(error)
-        self._file.close()
-        if failures:
-            raise failures[0]
+        try:
+            fan_out(Topic.release, self.opened(), self._context.recovery_threads)
+        finally:
+            self._file.close()
 
     def abandon(self) -> None:
         for topic in self.opened():

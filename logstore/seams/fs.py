@@ -31,6 +31,12 @@ _Result = TypeVar("_Result")
 OpenMode = Literal["r", "rw", "create"]  # read only; read-write, must exist; read-write, must not exist
 
 _IOV_MAX = 1024
+NO_LINKS: Final = (
+    errno.EXDEV,
+    errno.EPERM,
+    errno.ENOTSUP,
+    errno.EMLINK,
+)  # how a file system refuses a hard link
 _CAN_ADVISE = sys.platform == "linux"
 # The largest file that is read at a stroke has some megabytes; one far beyond that is garbage, not memory's due.
 _LARGEST_WHOLE_BYTES = 256 << 20
@@ -231,6 +237,18 @@ def read_whole(file: File) -> bytes:
 
 def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
     """Put ``content`` at ``path`` durably and atomically: write ``.tmp``, sync, rename, sync directory."""
+    put_file(fs, path, content)
+    fs.sync_dir(os.path.dirname(path))
+
+
+def put_file(fs: FileSystem, path: str, content: bytes, twin: str | None = None) -> None:
+    """As ``replace_file``, but for the directory: the name at ``path`` is durable once the caller has synced that.
+
+    ``twin``: a file of the same content, which is durable under whatever name: ``path``, where there is none yet,
+    becomes another one of it if the file system has hard links, and nothing is written or synced.
+    """
+    if twin is not None and _linked(fs, twin, path):
+        return
     temporary = path + ".tmp"
     try:
         fs.remove(temporary)
@@ -244,7 +262,19 @@ def replace_file(fs: FileSystem, path: str, content: bytes) -> None:
     finally:
         file.close()
     fs.rename(temporary, path)
-    fs.sync_dir(os.path.dirname(path))
+
+
+def _linked(fs: FileSystem, source: str, target: str) -> bool:
+    """False where the file system has no link to give, or ``source`` is gone."""
+    try:
+        fs.link(source, target)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        return False
+    return True
 
 
 def open_regular(path: str, flags: int, mode_bits: int = 0o600) -> int:

@@ -40,6 +40,8 @@ DEFAULT_DUTY: Final = 0.1
 CHECK_S: Final = 15.0  # Kafka's log.cleaner.backoff.ms
 # A topic that was taken just to be cleaned keeps other processes out meanwhile: that is to be over soon.
 BORROWED_DUTY: Final = 0.5
+# Processes wait for a topic that is kept for its cleaning: no pauses, and slices as long as an append may wait there.
+KEEPING_SLICE_S: Final = 0.005
 # Not the partition's fault: it is looked at again at the next check.
 _PASSING = (SegmentVanishedError, StoreClosedError, TopicLockedError, UnknownTopicError)
 
@@ -98,11 +100,14 @@ class Cleaner:
         now_s = clock.monotonic_s()
         if now_s < self._next_slice_s:
             return self._next_slice_s - now_s
-        flush_s = self._slice_s if flush_in_s is None else flush_in_s
-        if self._slice(run, max(min(self._slice_s, flush_s), SHORTEST_SLICE_S)):
+        keeps = run.keeps_topic()
+        slice_s = max(self._slice_s, KEEPING_SLICE_S) if keeps else self._slice_s
+        flush_s = slice_s if flush_in_s is None else flush_in_s
+        if self._slice(run, max(min(slice_s, flush_s), SHORTEST_SLICE_S)):
             self._next_check_s = clock.monotonic_s()  # there may be more to do
         worked_s = max(clock.monotonic_s() - now_s, SLICE_S)
         duty = self._duty if self._borrowed_at_s is None else max(self._duty, BORROWED_DUTY)
+        duty = 1.0 if keeps else duty
         if run.ended:
             self._give_back(run.topic)
         pause_s = worked_s * (1 - duty) / duty

@@ -19,6 +19,11 @@ from logstore.types import LastCleaning
 FIRST_RETRY_S = 60.0
 LONGEST_RETRY_S = 3600.0
 SHORTEST_HORIZON_MS = 60_000
+# A topic that is passed on all the time: from so many cleanings ended early in a row on it is kept for one, each time
+# for twice as long.
+STARVED_AT = 3
+FIRST_HOLD_S = 1.0
+LONGEST_HOLD_S = 8.0
 
 Place = tuple[str, int]  # topic id, partition: a topic made anew under the same name starts anew
 
@@ -50,6 +55,7 @@ class CleaningLedger:
     _last: dict[Place, LastCleaning] = field(default_factory=dict)
     _horizons: dict[Place, tuple[int, int]] = field(default_factory=dict)  # cleaner point, horizon
     _troubles: dict[Place, Trouble] = field(default_factory=dict)
+    _ended_early: dict[Place, int] = field(default_factory=dict)  # in a row
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def finished(self, place: Place, result: CleanResult, *, finished_ms: int, took_s: float) -> int:
@@ -62,6 +68,7 @@ class CleaningLedger:
             totals.records_read += result.records_before
             totals.records_kept += result.records_after
             self._troubles.pop(place, None)
+            self._ended_early.pop(place, None)
             horizon_ms = result.next_horizon_ms
             # Whatever it says: cleaning for a horizon never follows on the heels of a cleaning.
             if horizon_ms != NEVER:
@@ -89,9 +96,16 @@ class CleaningLedger:
             self._troubles[place] = trouble
             return trouble
 
-    def cancelled(self) -> None:
+    def cancelled(self, place: Place) -> None:
+        """A cleaning was ended early."""
         with self._lock:
             self.totals.cancelled += 1
+            self._ended_early[place] = self._ended_early.get(place, 0) + 1
+
+    def hold_s(self, place: Place) -> float:
+        """How long the next cleaning may keep the topic from processes that wait for it; mostly 0."""
+        times = self._ended_early.get(place, 0) - STARVED_AT
+        return 0.0 if times < 0 else min(FIRST_HOLD_S * 2.0 ** min(times, 30), LONGEST_HOLD_S)
 
     def forgive(self, place: Place) -> None:
         """Somebody asks for the partition by hand: the wait is over."""
@@ -128,7 +142,7 @@ class CleaningLedger:
     def forget(self, topic_id: str) -> None:
         """The topic is gone."""
         with self._lock:
-            for table in (self._last, self._horizons, self._troubles):
+            for table in (self._last, self._horizons, self._troubles, self._ended_early):
                 for place in [place for place in table if place[0] == topic_id]:
                     table.pop(place, None)
 

@@ -137,11 +137,16 @@ class CleaningRun:
         self._request = request
         self._lock = threading.Lock()  # a slice, or the end: never both
         self._started_s = context.clock.monotonic_s()
+        self._hold_s = self._kit.ledger.hold_s(self.place)
         self._cleaning: Cleaning | None = None  # made by the first slice: until then there is nothing to end
 
     @property
     def where(self) -> str:
         return self._log.where
+
+    def keeps_topic(self) -> bool:
+        """Whether cleanings of this partition are starved, and this one has time left."""
+        return not self.ended and self._kit.context.clock.monotonic_s() - self._started_s < self._hold_s
 
     @property
     def progress(self) -> CleaningProgress:
@@ -225,7 +230,7 @@ class CleaningRun:
         with self._lock:
             if not self.ended:
                 self._end(cancel=True)
-                self._kit.ledger.cancelled()
+                self._kit.ledger.cancelled(self.place)
 
     def _end(self, *, cancel: bool) -> None:
         """The lock is held."""

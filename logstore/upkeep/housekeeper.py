@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Protocol
 
 from logstore.errors import LogStoreError, StoreClosedError, UnknownTopicError
@@ -94,6 +95,11 @@ class Housekeeper:
         if log.dirty_since_s + log.config.flush_ms / 1000 < self._next_pass_s:
             self._asked = True
             self._thread.wake()
+
+    def longest_dirty(self, count: int) -> list[OwnedLog]:
+        """Up to ``count`` logs with unsynced records, those that have had them longest first."""
+        with self._dirty_lock:
+            return list(islice((log for log in self._dirty if log.dirty and not log.poisoned), count))
 
     def note_owned(self) -> None:
         """A topic was taken: from now on there is something to look after."""

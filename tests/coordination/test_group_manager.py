@@ -79,3 +79,37 @@ def test_a_dead_member_makes_way_and_offsets_expire_with_their_group() -> None:
     second.manager.expire_offsets()
     topic = second.manager._need_topic()
     assert topic.look(lambda machine: machine.groups()) == []
+
+
+def test_a_wait_of_more_than_a_second_for_a_partition_names_the_member_that_has_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second, _ = two()
+    one = first.manager.join("g", REQUEST)
+    other = second.manager.join("g", REQUEST)
+    second.task.step()
+    second.store.clock.advance(900)
+    second.task.step()
+    assert not _warnings(caplog), "not yet a second"
+    second.store.clock.advance(1_100)
+    second.task.step()
+    (told,) = _warnings(caplog)
+    assert told.startswith(f"group 'g': member {other.member_id} has waited 2.0 s for t-")
+    assert f"which member {one.member_id} (a process in memory) has yet to give up" in told
+    for _ in range(3):
+        second.store.clock.advance(2_000)
+        second.task.step()
+    assert len(_warnings(caplog)) == 1, "told once for a generation"
+    first.task.step()
+    view = one.view()
+    assert view is not None
+    one.sync(view.assigned, view.epoch)
+    caplog.clear()
+    for process in (first, second, first, second):
+        process.store.clock.advance(2_000)
+        process.task.step()
+    assert not _warnings(caplog), "all have their share"
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]

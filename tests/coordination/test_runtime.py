@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -126,6 +127,35 @@ def test_a_busy_lock_is_a_named_error() -> None:
     assert get(second) == {}  # looking needs no lock
     store._context.locks.release(slot)
     put(second, b"k", b"1")
+
+
+def test_a_wait_in_line_of_more_than_a_second_names_the_holder(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    store, shared = world.process()
+    store._context.longest_lock_wait_s = 30.0
+    put(shared, b"k", b"1")
+    threads = [threading.Thread(target=put, args=(shared, b"k", b"%d" % number)) for number in range(2)]
+    deadline_s = time.monotonic() + 20
+
+    def told() -> set[int | None]:
+        """Threads by which a wait for the topic was told."""
+        return {
+            one.thread
+            for one in caplog.records
+            if one.levelname == "WARNING"
+            and "'__shared'" in one.getMessage()
+            and "held by pid" in one.getMessage()
+        }
+
+    with shared._log.held(0):
+        for thread in threads:
+            thread.start()
+        while len(told()) < 2 and time.monotonic() < deadline_s:
+            threads[0].join(0.05)
+    for thread in threads:
+        thread.join(20)
+    assert told() == {thread.ident for thread in threads}, "the first waits for the topic, the second in line"
+    assert get(shared)[b"k"] in (b"0", b"1")
 
 
 def test_a_close_leaves_a_recovery_point() -> None:

@@ -62,7 +62,7 @@ def _compact(root: str, wanted: dict[bytes, bytes]) -> tuple[int, int]:
 
 @pytest.mark.parametrize("retention_ms", ["0", _DAY_MS])
 @pytest.mark.parametrize(
-    "count", [20_000, pytest.param(None, marks=[pytest.mark.long, pytest.mark.timeout(900)], id="all")]
+    "count", [8_000, pytest.param(None, marks=[pytest.mark.long, pytest.mark.timeout(900)], id="all")]
 )
 def test_the_last_state_of_each_aircraft(
     tmp_path: Path,

@@ -372,7 +372,7 @@ CALM = settings(
     derandomize=True,
     deadline=None,
     database=None,
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 import pytest
 
 from logstore.errors import (
@@ -10,6 +13,7 @@ from logstore.errors import (
     InvalidRecordError,
     InvariantError,
     LogStoreError,
+    PartitionPoisonedError,
 )
 from logstore.format.batch import encode_batch, iter_headers
 from logstore.format.control import decode_control_batch
@@ -17,7 +21,7 @@ from logstore.log.log_offsets import TermEnd
 from logstore.log.producers.producer_state import Marker, ProducerEntry
 from logstore.log.producers.row_counts import read_counts
 from logstore.log.replica_log import ReplicaLog
-from logstore.seams.faults import FaultKind, SimulatedCrash
+from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
 from logstore.seams.fs import exists
 from logstore.seams.memory_crash import KeepAll, KeepNothing
 from tests.log.logs import FOLDER, NOW_MS, append, batch, checked, values
@@ -448,3 +452,49 @@ def test_an_installation_that_the_disk_refuses_poisons_the_log() -> None:
         log.install_snapshot(5, [], [])
     assert log.poisoned
     assert ReplicaDesk(desk.fs.process_crash()).start().bounds() == (5, 5, 5, 5, -1)
+
+
+@pytest.mark.parametrize("what", ["truncation", "installation"])
+def test_an_interrupt_at_any_call_leaves_a_log_as_it_was_or_one_that_accepts_nothing_more(what: str) -> None:
+    def act(log: ReplicaLog) -> None:
+        if what == "truncation":
+            log.truncate_to(3)
+        else:
+            log.install_snapshot(100, [PRODUCER], EPOCHS)
+
+    number = poisoned = 0
+    while True:
+        number += 1
+        desk = ReplicaDesk(segment_bytes=160, index_interval_bytes=0)
+        log = desk.start()
+        followed(log, *LEADER_1, *LEADER_1)
+        log.advance_high_watermark(3)
+        log.checkpoint()
+        desk.save()
+        calls = count()
+
+        def interrupt(_: Operation, calls: Iterator[int] = calls, at: int = number) -> None:
+            if next(calls) == at:
+                raise KeyboardInterrupt
+
+        desk.fs.faults.observer = interrupt
+        try:
+            act(log)
+        except KeyboardInterrupt:
+            desk.fs.faults.observer = None
+        else:
+            break
+        if log.poisoned:
+            poisoned += 1
+            with pytest.raises(PartitionPoisonedError, match=f"{what} of .* was cut short by Keyb"):
+                followed(log, b"no")
+        else:
+            assert values(log) == [*LEADER_1, *LEADER_1]
+            act(log)
+        again = ReplicaDesk(desk.fs.process_crash()).start()
+        assert again.high_watermark in (3, 100)
+        act(again)
+        followed(again, b"new", term=9)
+        assert values(again, again.log_end_offset - 1) == [b"new"]
+    assert number > 10
+    assert poisoned > 5

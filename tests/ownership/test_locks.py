@@ -539,3 +539,36 @@ def test_the_mechanism_is_the_platforms_own(monkeypatch: pytest.MonkeyPatch, pat
     best.close()
     monkeypatch.setattr(sys, "platform", "darwin")
     assert type(lock_mechanism.choose_mechanism(path, PRIVATE)) is WholeFileLocks
+
+
+def test_a_close_in_the_middle_of_another_threads_call_is_a_named_error(tmp_path: Path) -> None:
+    """Never a look at a descriptor that is closed, or another file's by now."""
+    errors: set[type[BaseException]] = set()
+
+    def use(locks: FileLocks, calls: list[Callable[[], object]], started: threading.Event) -> None:
+        try:
+            while True:
+                for call in calls:
+                    call()
+                    started.set()
+        except (LogStoreError, OSError) as error:
+            errors.add(type(error))
+
+    for number in range(60):
+        locks = FileLocks(str(tmp_path / f"locks-{number}"))
+        calls = [
+            lambda locks=locks: locks.check(now=True),
+            lambda locks=locks: locks.wanted(3),
+            locks.any_wanted,
+            lambda locks=locks: locks.holder(3),
+            lambda locks=locks: locks.taken(3),
+            lambda locks=locks: locks.try_acquire(3) and locks.release(3),
+            lambda locks=locks: locks.try_turn(3) and locks.end_turn(3),
+        ]
+        started = threading.Event()
+        thread = threading.Thread(target=use, args=(locks, calls, started))
+        thread.start()
+        started.wait()
+        locks.close()
+        thread.join()
+    assert errors == {StoreClosedError}

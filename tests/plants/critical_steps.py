@@ -164,13 +164,16 @@ def _(patch: Patch) -> None:
 )
 def _(patch: Patch) -> None:
     patch.setattr(deletion, "free_names", lambda *arguments: None)
-    patch.setattr(log_opening, "ensure_folder", _ensure_any_folder)
+    patch.setattr(log_opening, "ensure_folder", _make_any_folder)
+    patch.setattr(log_opening, "make_folder", _make_any_folder)
 
 
-def _ensure_any_folder(fs: Any, root: str, directory: str, topic_id: str) -> None:
-    if not exists(fs, directory):
-        fs.mkdir(directory)
-        fs.sync_dir(root)
+def _make_any_folder(fs: Any, root: str, directory: str, topic_id: str, twin: str | None = None) -> bool:
+    if exists(fs, directory):
+        return False
+    fs.mkdir(directory)
+    fs.sync_dir(root)
+    return True
 
 
 @plant(

@@ -349,14 +349,17 @@ def _(patch: Patch) -> None:
         deletion._remove_state(fs, root, topic, topic_id)
         fs.remove(deletion_note_path(root, topic_id))
 
-    def ensure(fs: FileSystem, root: str, directory: str, topic_id: str) -> None:
-        if not fs_module.exists(fs, directory):
+    def make(fs: FileSystem, root: str, directory: str, topic_id: str, twin: str | None = None) -> bool:
+        new = not fs_module.exists(fs, directory)
+        if new:
             fs.mkdir(directory)
         fs_module.replace_file(fs, f"{directory}/{METADATA_FILE}", encode_metadata(topic_id))
         fs.sync_dir(root)
+        return new
 
     patch.setattr(deletion, "finish", finish)
-    patch.setattr(log_opening, "ensure_folder", ensure)
+    patch.setattr(log_opening, "ensure_folder", make)
+    patch.setattr(log_opening, "make_folder", make)
 
 
 @plant("erasure leaves cut-off ends", "what recovery set aside is not looked into", "torn tails")

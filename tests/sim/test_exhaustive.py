@@ -8,7 +8,7 @@ import pytest
 from tests.sim.exhaustive import Explorer, boundaries, workloads
 from tests.sim.workload import ALPHABET, Append
 
-CHUNKS, SHARE = 4, 8  # of the workloads of three calls, one of so many
+CHUNKS, SHARE = 4, 32  # of the workloads of three calls, one of so many
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

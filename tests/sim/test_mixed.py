@@ -38,12 +38,13 @@ def test_seeds_that_found_something(seed: int) -> None:
 
 def test_single_calls_and_the_critical_ones() -> None:
     chosen = [*workloads(1, ALPHABET), *CRITICAL]
-    counts = mixed_explorer(limit=10, recrash_every=150).explore(chosen)
+    counts = mixed_explorer(limit=6, recrash_every=150).explore(chosen)
     assert counts.workloads == len(chosen)
     assert counts.distinct > 500
     assert counts.crashed_recoveries > 100
 
 
+@pytest.mark.slow
 def test_up_to_three_calls_about_an_aborted_transaction() -> None:
     counts = mixed_explorer(limit=5, recrash_every=1_000).explore(workloads(3, SHORT))
     assert counts.workloads == 1 + 3 + 9 + 27

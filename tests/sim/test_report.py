@@ -21,6 +21,7 @@ from tests.sim.workload import ALPHABET
 SMALL = ("--mixed-seeds", "10", "--mixed-longest", "0", "--share", "9001")
 
 
+@pytest.mark.slow
 def test_a_small_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

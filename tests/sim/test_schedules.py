@@ -1,4 +1,4 @@
-"""Two thousand seeded schedules, of the ten thousand of CI's own step; a run is a function of its seed; a million by
+"""A thousand seeded schedules, of the ten thousand of CI's own step; a run is a function of its seed; a million by
 hand."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from tests.house import ROOT
 from tests.sim.schedules import Totals, run_schedule, run_schedules
 
-SEEDS, CHUNK = 2_000, 125
+SEEDS, CHUNK = 1_000, 125
 WHOLE = 10_000  # what the report of CI runs
 # Seeds that once found a bug; schedules change with the simulator, so that what they do now may differ.
 FOUND = {

@@ -19,7 +19,7 @@ from spark_connector.examples.scene import Scene
 from tests.house import ROOT
 from tests.spark.example_logs import flights, partitions, values
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 
 
 @pytest.mark.timeout(600)  # Spark sessions one after the other

@@ -14,7 +14,7 @@ from spark_connector.examples import change_capture, latest_table
 from spark_connector.examples.scene import Scene
 from tests.spark.example_logs import flights, partitions
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 FLIGHTS = 1_500
 
 

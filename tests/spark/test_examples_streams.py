@@ -22,7 +22,7 @@ from spark_connector.examples.flights import (
 )
 from spark_connector.examples.scene import Scene, run
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 HOUR_MS = 3_600_000
 Row = dict[str, str]
 Counted = dict[tuple[str, int, int], int]

@@ -13,7 +13,7 @@ import logstore
 import spark_connector
 from tests.spark.test_session import until
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
 README = Path(spark_connector.__file__).with_name("README.md")
 FOLDERS = ("data", "ckpt", "counting-ckpt")
 

@@ -183,6 +183,7 @@ def test_a_failing_partition_is_left_alone_longer_and_longer(caplog: pytest.LogC
     with desk.open() as store:
         desk.fill(store, "t")
         desk.fill(store, "u")
+        store.pin_all()
         desk.diary.error = CorruptBatchError("bad", path="/s/t-0/x.log", position=7)
         with caplog.at_level(logging.ERROR, "logstore.upkeep.cleaner"):
             desk.run(store, 1000)
@@ -281,6 +282,51 @@ def test_a_cleaning_keeps_an_idle_topic_until_it_is_done_and_no_longer() -> None
         assert store.metrics()["logstore_owned_topics"] == 0
 
 
+@pytest.mark.parametrize(("work_ms", "ended_early"), [(500, 3), (3_000, 5)])
+def test_a_topic_that_is_passed_on_all_the_time_is_kept_for_a_cleaning_that_starves(
+    work_ms: int, ended_early: int
+) -> None:
+    desk = Desk()
+    desk.diary.steps, desk.diary.work_ms = work_ms // 20, 20
+    with desk.filled() as store, desk.open() as other:
+        entry = store._registry.get("t").entry
+        longest_wait_s = 0.0
+        for _ in range(ended_early + 1):
+            while compaction(store).running is None:
+                store.partition("t", 0).append([(b"k", b"v")])  # it owns the topic
+                desk.run(store, 1_000)
+                assert store.metrics()["logstore_cleanings_total"] == 0
+            desk.table.turns[entry.lock_slot] = other._context.locks  # type: ignore[assignment]
+            since_s = desk.clock.monotonic_s()
+            while store.metrics()["logstore_owned_topics"]:
+                desk.run(store, 10)
+            longest_wait_s = max(longest_wait_s, desk.clock.monotonic_s() - since_s)
+            del desk.table.turns[entry.lock_slot]
+        assert store.metrics()["logstore_cleanings_total"] == 1
+        assert store.metrics()["logstore_cleanings_cancelled_total"] == desk.diary.cancelled == ended_early
+        assert longest_wait_s < work_ms / 1000 + 0.2, "no longer than the cleaning takes, without pauses"
+        assert store._cleaning.kit.ledger.hold_s((entry.topic_id, 0)) == 0, "the next one has no need"
+
+
+def test_a_topic_is_kept_for_a_cleaning_for_seconds_at_the_most() -> None:
+    desk = Desk()
+    desk.diary.steps, desk.diary.work_ms = 10**6, 20
+    with desk.filled() as store, desk.open() as other:
+        entry = store._registry.get("t").entry
+        waits_s = []
+        for _ in range(9):
+            while compaction(store).running is None:
+                store.partition("t", 0).append([(b"k", b"v")])
+                desk.run(store, 1_000)
+            desk.table.turns[entry.lock_slot] = other._context.locks  # type: ignore[assignment]
+            since_s = desk.clock.monotonic_s()
+            while store.metrics()["logstore_owned_topics"]:
+                desk.run(store, 10)
+            waits_s.append(round(desk.clock.monotonic_s() - since_s))
+            del desk.table.turns[entry.lock_slot]
+        assert waits_s == [0, 0, 0, 1, 2, 4, 8, 8, 8]
+
+
 def test_a_topic_that_nobody_owns_is_cleaned_by_whoever_is_there() -> None:
     desk = Desk()
     desk.filled(maintenance_s=0).close()
@@ -320,6 +366,7 @@ def test_an_idle_active_segment_is_rolled_and_cleaned() -> None:
 def test_a_horizon_is_waited_for_by_the_clock() -> None:
     desk = Desk()
     with desk.filled() as store:
+        store.pin("t")
         desk.diary.fields = {"next_horizon_ms": desk.clock.wall_ms() + 600_000}
         desk.run(store, 590_000)
         assert len(desk.diary.made) == 1

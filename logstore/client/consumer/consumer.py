@@ -169,7 +169,14 @@ class Consumer(Positions, Generic[K, V]):
         self._membership: Membership | None = None
         if group is not None and self._assignment.shared:
             self._membership = Membership(
-                backend, group, self._assignment, settings, self._commits, self._hooks, self._fetcher.wakeup
+                backend,
+                group,
+                self._assignment,
+                settings,
+                self._commits,
+                self._hooks,
+                self._fetcher.wakeup,
+                self._clock,
             )
         self._following = self._membership or Following(self._assignment, self._hooks)
         self._following.start()

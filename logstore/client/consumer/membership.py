@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import warnings
 import weakref
+from math import inf
 
 from logstore.api.backend import Backend
 from logstore.api.cancellation import CancelHandle
@@ -16,9 +17,12 @@ from logstore.client.consumer.offset_commits import OffsetCommits
 from logstore.client.consumer.settings import ConsumerSettings
 from logstore.client.consumer.wakeup import Wakeup
 from logstore.errors import ClientClosedError, MemberFencedError, StaleGenerationError, UnknownMemberError
+from logstore.seams.clock import Clock
 from logstore.types import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+_TELL_AFTER_S = 1.0
 
 NOT_A_MEMBER = (UnknownMemberError, MemberFencedError, StaleGenerationError)
 
@@ -40,8 +44,10 @@ class Membership(Following):
         commits: OffsetCommits,
         hooks: Hooks,
         wakeup: Wakeup,
+        clock: Clock,
     ) -> None:
         super().__init__(assignment, hooks)
+        self._clock = clock
         self._backend = backend
         self._group = group
         self._settings = settings
@@ -51,6 +57,7 @@ class Membership(Following):
         self._seen: MemberView | None = None
         self._wanted = assignment.wanted
         self._unsettled = False  # some partition's offset is in an open transaction
+        self._unsettled_since_s: float | None = None  # inf: told
         self._dropped: weakref.finalize[[GroupMembership, str], Membership] | None = None
 
     @property
@@ -170,6 +177,7 @@ class Membership(Following):
             return []
         unstable = set(self._backend.unstable_offsets(self._group)).intersection(new)
         self._unsettled = bool(unstable)
+        self._tell_unsettled(unstable)
         new = [where for where in new if where not in unstable]
         begun = self._assignment.take(new, view.initial)
         try:
@@ -186,6 +194,23 @@ class Membership(Following):
             self._assignment.drop(new)
             raise
         return new
+
+    def _tell_unsettled(self, unstable: set[TopicPartition]) -> None:
+        """At WARNING, once, what has been waited for for more than a second."""
+        now_s = self._clock.monotonic_s()
+        if not unstable:
+            self._unsettled_since_s = None
+        elif self._unsettled_since_s is None:
+            self._unsettled_since_s = now_s
+        elif now_s - self._unsettled_since_s > _TELL_AFTER_S:
+            self._unsettled_since_s = inf
+            logger.warning(
+                "group %r: %d partitions, %s-%d among them, wait for open transactions that hold their committed "
+                "offsets: `logstore transaction list` names the transactions",
+                self._group,
+                len(unstable),
+                *min(unstable),
+            )
 
     def _lose(self) -> None:
         lost = list(self._assignment.states)

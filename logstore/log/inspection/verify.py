@@ -215,9 +215,9 @@ class _PartitionCheck:
         try:
             topic_id = checkpoints.decode_metadata(read_small(self._fs, path), path)
         except FileNotFoundError:
-            if self._bases:
+            if any(self._fs.stat(segment_path(self._folder.path, base)).size for base in self._bases):
                 yield Fault(path, -1, "metadata", "missing; it holds the topic's id")
-            else:  # it is durable before the first segment is made
+            else:  # it is durable before the first record
                 text = "missing: the folder's creation was cut short; the first record's writer makes it"
                 yield Fault(path, -1, "metadata", text, warning=True)
         except LogStoreError as error:

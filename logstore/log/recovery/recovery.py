@@ -116,6 +116,23 @@ def load(pool: FilePool, directory: str, topic: str, partition: int, rules: Load
     return _Recovery(pool, directory, topic, partition, rules).run()
 
 
+def load_new(topic: str, partition: int) -> Loaded:
+    """What ``load`` finds in a folder that was just made: nothing."""
+    report = RecoveredPartition(
+        topic=topic,
+        partition=partition,
+        scanned_bytes=0,
+        end_offset=0,
+        cut_bytes=0,
+        cut_files=(),
+        cut_reason=None,
+        leader_epoch=-1,
+        indexes_rebuilt=0,
+    )
+    producers = RecoveredProducers(ProducerStates(), 0, frozenset())
+    return Loaded(SegmentList([]), 0, 0, 0, Epochs(), report, producers)
+
+
 class _Recovery:
     """One run; its fields are the report in the making."""
 

@@ -17,8 +17,11 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.seams.fs import exists, replace_file
 
 
-def create_segment(pool: FilePool, directory: str, base_offset: int, interval_bytes: int) -> Segment:
-    """Three empty files, their names durable, ready for appends. Raises ``OSError``.
+def create_segment(
+    pool: FilePool, directory: str, base_offset: int, interval_bytes: int, *, sync: bool = True
+) -> Segment:
+    """Three empty files, their names durable, ready for appends. Raises ``OSError``. ``sync=False``: the caller makes
+    the names durable before it appends.
 
     Files of that base were left by a crash between their creation and the first append: emptied.
     """
@@ -34,7 +37,8 @@ def create_segment(pool: FilePool, directory: str, base_offset: int, interval_by
             file = fs.open(segment.path(suffix), "rw")
             file.truncate(0)
         file.close()
-    fs.sync_dir(directory)
+    if sync:
+        fs.sync_dir(directory)
     segment.activate(
         OffsetIndex(base_offset, GrowingTable(offset_index.ROW)),
         TimeIndex(base_offset, GrowingTable(time_index.ROW)),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from logstore.client.consumer.consumer import Consumer
 from logstore.errors import StaleGenerationError
-from logstore.types import Record
+from logstore.types import Record, TopicPartition
 from tests.client.conftest import AnyStore
 
 
@@ -88,3 +89,30 @@ def test_offsets_sent_as_a_partition_goes_count(store: AnyStore) -> None:
         second.close()
         first.close()
     assert copied(store) == EXPECTED
+
+
+def test_a_wait_for_an_open_transaction_that_holds_the_offsets_is_told(
+    store: AnyStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    with store.producer(transactional_id="one") as one:
+        tx = one.transaction()
+        tx.begin()
+        tx.commit_offsets("g", {TopicPartition("in", 0): 2, TopicPartition("in", 1): 2})
+        with store.consumer("in", group="g") as consumer:
+            deadline_s = time.monotonic() + 20
+            while not (told := _waits_told(caplog)) and time.monotonic() < deadline_s:
+                consumer.poll(timeout_s=0.1)
+            assert told == [
+                "group 'g': 2 partitions, in-0 among them, wait for open transactions that hold their committed "
+                "offsets: `logstore transaction list` names the transactions"
+            ]
+            assert len(consumer.assignment()) == 2
+            tx.commit()
+            while len(consumer.assignment()) < 4 and time.monotonic() < deadline_s:
+                consumer.poll(timeout_s=0.1)
+            assert {place.partition for place in consumer.assignment()} == {0, 1, 2, 3}
+    assert len(_waits_told(caplog)) == 1
+
+
+def _waits_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "wait for open transactions" in one.getMessage()]
