@@ -14,11 +14,9 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from logstore.errors import LogStoreError
 from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
-from rpc.handlers.caller import Caller
 from rpc.handlers.engine import Engine
 from rpc.handlers.fetch import FetchHandler
 from rpc.handlers.groups import GroupHandler
@@ -31,6 +29,7 @@ from rpc.handlers.security import SecurityHandler
 from rpc.handlers.topics import TopicHandler
 from rpc.handlers.transactions import TransactionHandler
 from rpc.handlers.waits import Waits
+from rpc.observability.meter import Meter
 from rpc.security.security import Security
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
 from rpc.servicers.fetch import FetchService
@@ -50,11 +49,6 @@ logger = logging.getLogger(__name__)
 _HEADROOM = 1 << 20  # what a message of the largest records has beside them
 
 
-def unobserved(method: str, caller: Caller, took_s: float, error: LogStoreError | None) -> None:
-    """No metrics."""
-    del method, caller, took_s, error
-
-
 class Broker:
     """Of one event loop. ``engine``: what is served; it is the caller's to close, after ``stop``."""
 
@@ -66,12 +60,11 @@ class Broker:
         cluster_id: str,
         version: str,
         security: Security | None = None,
-        observe: Observer = unobserved,
     ) -> None:
         self.settings = settings
         self._engine = engine
         self._security = security or Security()
-        self._observe = observe
+        self.meter = Meter()
         self._facts = BrokerFacts(
             version=version,
             cluster_id=cluster_id,
@@ -82,6 +75,7 @@ class Broker:
         )
         self._blocking = Blocking("broker", settings.threads)
         self._waits = Waits()
+        self._budgets: dict[str, ByteBudget] = {}
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -136,10 +130,11 @@ class Broker:
             self._security.authorizer,
             self.settings,
         )
-        identify, observe, longest_s = self._security.identify, self._observe, settings.max_wait_s
+        identify, observe, longest_s = self._security.identify, self.meter, settings.max_wait_s
         waits = self._waits
         produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
         fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
+        self._budgets = {"produce": produced, "fetch": fetched}
         self._leases = Leases(blocking, waits, settings.lease_timeout_s)
         self._groups = GroupHandler(engine, blocking, authorizer, waits)
         self._topics = TopicHandler(engine, blocking, authorizer, waits)
@@ -169,6 +164,14 @@ class Broker:
         if security.logins is not None:
             services.append(LoginService(security.logins, observe))
         return services
+
+    def held_bytes(self) -> dict[str, int]:
+        """Bytes of requests and answers under way, by budget."""
+        return {name: budget.taken_bytes for name, budget in self._budgets.items()}
+
+    def refusals(self) -> dict[str, int]:
+        """Calls answered "busy" since the start, by reason."""
+        return {f"{name}-budget": budget.refused for name, budget in self._budgets.items()}
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Take no new calls, answer those that wait, let those at work end for at most ``drain_s`` (None: the setting),

@@ -12,8 +12,9 @@ from typing import Any, Final, NoReturn
 import logstore
 from logstore.cli.failures import EXIT_INTERRUPTED
 from rpc.broker import Broker
+from rpc.observability.metrics import serve_metrics
 from rpc.security.security import Security, open_security
-from rpc.settings import BrokerSettings
+from rpc.settings import BrokerSettings, host_and_port
 from rpc.supervisor import notify
 
 logger = logging.getLogger(__name__)
@@ -60,8 +61,13 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         for number, code in _SIGNALS.items():
             loop.add_signal_handler(number, self._stop, stopping, code)
+        metrics = None
         try:
             port = await broker.start()
+            metrics = serve_metrics(settings, store, broker)
+            if metrics is not None:
+                address = _address(host_and_port(settings.metrics_listen, "metrics_listen")[0], metrics.port)
+                logger.info("metrics at http://%s/metrics", address)
             self._say(_address(settings.address[0], port))
             notify("READY=1")
             await stopping.wait()
@@ -69,6 +75,8 @@ class BrokerProcess:
             logger.info("stopping: calls under way may go on for %g s", settings.drain_s)
         finally:
             await broker.stop()
+            if metrics is not None:
+                await asyncio.to_thread(metrics.close)
 
     def _stop(self, stopping: asyncio.Event, exit_code: int) -> None:
         """The first signal. The next one finds the system's own handling, which no lock or sync can hold up."""

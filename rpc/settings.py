@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from rpc.errors import BrokerConfigError
-from rpc.security.settings import SecuritySettings, check_security
+from rpc.security.settings import SecuritySettings, check_security, is_loopback
 
 _MIB = 1 << 20
 _KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
@@ -52,6 +52,13 @@ class BrokerSettings(SecuritySettings):
     """How long calls under way may go on once the broker is asked to stop."""
     slow_request_s: float = 1.0
     """Calls that took longer are logged, but for waits."""
+    metrics_listen: str = ""
+    """HOST:PORT of GET /metrics for Prometheus; port 0: any free one; "": none. Needs the extra `metrics`."""
+    metrics_partitions: int = 1000
+    """Of how many partitions, topics and groups there are series; the rest is counted as left out."""
+    insecure_metrics_beyond_loopback: bool = False
+    """Let /metrics, which has no TLS, be read from other machines: anybody there then knows the names of topics and
+    groups."""
 
     def __post_init__(self) -> None:
         """BrokerConfigError names the setting."""
@@ -59,10 +66,9 @@ class BrokerSettings(SecuritySettings):
             _check_kind(field.name, getattr(self, field.name), str(field.type))
         if not self.data or "\0" in self.data:
             raise BrokerConfigError(f"data={self.data!r} is no directory's path")
-        host, port = self.address
-        if not 0 <= port <= 65535:
-            raise BrokerConfigError(f"listen={self.listen!r}: a port is 0 to 65535")
+        host, _ = self.address
         check_security(self, self.listen, host)
+        self._check_metrics()
         for name in (
             "threads",
             "max_message_bytes",
@@ -80,13 +86,32 @@ class BrokerSettings(SecuritySettings):
             if not getattr(self, name) > 0:
                 raise BrokerConfigError(f"{name}={getattr(self, name)}: it is more than 0")
 
+    def _check_metrics(self) -> None:
+        if self.metrics_partitions < 0:
+            raise BrokerConfigError(f"metrics_partitions={self.metrics_partitions}: it is at least 0")
+        if not self.metrics_listen:
+            return
+        host, _ = host_and_port(self.metrics_listen, "metrics_listen")
+        if not is_loopback(host) and not self.insecure_metrics_beyond_loopback:
+            raise BrokerConfigError(
+                f"metrics_listen={self.metrics_listen!r} can be reached from other machines, and it has no TLS",
+                hint="listen on 127.0.0.1, or set insecure_metrics_beyond_loopback",
+            )
+
     @property
     def address(self) -> tuple[str, int]:
         """(host, port) of ``listen``. BrokerConfigError."""
-        host, colon, port = self.listen.rpartition(":")
-        if not colon or not host or not port.isascii() or not port.isdigit():
-            raise BrokerConfigError(f"listen={self.listen!r} is not HOST:PORT")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        return host_and_port(self.listen, "listen")
+
+
+def host_and_port(text: str, name: str) -> tuple[str, int]:
+    """Of the setting ``name``. BrokerConfigError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit():
+        raise BrokerConfigError(f"{name}={text!r} is not HOST:PORT")
+    if int(port) > 65535:
+        raise BrokerConfigError(f"{name}={text!r}: a port is 0 to 65535")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _check_kind(name: str, value: object, kind: str) -> None:

@@ -30,6 +30,7 @@ ALLOWED = {
     "cramjam": "logstore/format/compression.py",
     "pyarrow": "logstore/",
     "numpy": "logstore/format/",
+    "prometheus_client": "logstore/metrics/",
     "pytest": "logstore/testing/",
     "typing_extensions": "logstore/",  # type checkers bring it; never at run time
 }

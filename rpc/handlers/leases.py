@@ -83,7 +83,7 @@ class Leases:
             left_s = deadline_s - loop.time()
             if ended or left_s <= 0 or self._waits.over:
                 return ended
-            await asyncio.sleep(min(left_s, _LOOK_S))
+            await self._waits.pause(min(left_s, _LOOK_S))
 
     def _hear(self, caller: Caller, lease_id: str) -> LogStoreError | None:
         held = self._held.get(lease_id)

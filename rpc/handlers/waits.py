@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
+from rpc.handlers.call import current_call
+
 
 class Waits:
-    """Of the event loop alone. ``over``: the broker stops, and what is asked now is answered with what there is."""
+    """Of the event loop alone. ``over``: the broker stops, and what is asked now is answered with what there is. The
+    time of a wait is noted in the call that waits."""
 
     def __init__(self) -> None:
         self.over = False
@@ -17,12 +20,19 @@ class Waits:
     @asynccontextmanager
     async def limit(self, wait_s: float | None) -> AsyncIterator[None]:
         """TimeoutError when the time is over (None: it never is), or the broker stops."""
-        async with asyncio.timeout(0 if self.over else wait_s) as timeout:
-            self._under_way.add(timeout)
-            try:
-                yield
-            finally:
-                self._under_way.discard(timeout)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(0 if self.over else wait_s) as timeout:
+                self._under_way.add(timeout)
+                try:
+                    yield
+                finally:
+                    self._under_way.discard(timeout)
+        finally:
+            call = current_call()
+            if call is not None:
+                call.waited_s += loop.time() - began_s
 
     async def wait(self, news: Awaitable[object], wait_s: float | None) -> bool:
         """Whether ``news`` came in time."""
@@ -32,6 +42,11 @@ class Waits:
         except TimeoutError:
             return False
         return True
+
+    async def pause(self, wait_s: float) -> bool:
+        """Wait for so long; whether the broker goes on."""
+        await self.wait(asyncio.Event().wait(), wait_s)
+        return not self.over
 
     def end(self) -> None:
         """The broker stops: every wait is over."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ class FetchService(Service):
         with self._budget.hold(caller.connection, sum(len(result.batches) for result in results)):
             return fetch_response(results, message.correlation_id)
 
-    async def _fetch_stream(self, caller: Caller, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _fetch_stream(self, caller: Caller, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         reader = _StreamReader()
         listening = asyncio.create_task(reader.listen(requests))
         try:

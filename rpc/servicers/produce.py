@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ class ProduceService(Service):
         results = await self._handler.produce(caller, items, acks, head.timeout_ms / 1000, len(data))
         return produce_response(results, head.correlation_id)
 
-    async def _produce_stream(self, caller: Caller, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _produce_stream(self, caller: Caller, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         """Requests are appended one after the other, by a task that reads them; answers go out in the same order."""
         flights: asyncio.Queue[_Flight | None] = asyncio.Queue(_MOST_IN_FLIGHT)
         reading = asyncio.create_task(self._read_stream(caller, requests, flights))

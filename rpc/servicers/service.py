@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -16,6 +17,7 @@ from google.protobuf.message import Message
 from logstore.errors import InvariantError, LogStoreError
 from rpc.errors import AuthenticationError
 from rpc.framing import parse
+from rpc.handlers.call import Call, begin
 from rpc.handlers.caller import Caller
 from rpc.wire.errors import TRAILER, status_of, to_wire
 
@@ -26,20 +28,25 @@ REQUEST_ID: Final = "logstore-request-id"
 _MAX_ID: Final = 200
 
 Request = TypeVar("Request", bound=Message)
-Unary = Callable[[bytes, Any], Awaitable[bytes]]
-Stream = Callable[[AsyncIterator[bytes], Any], AsyncIterator[bytes]]
+Metadata = Sequence[tuple[str, str | bytes]]
 
 
 class Identify(Protocol):
     """The principal of a call, by the channel's credentials alone. AuthenticationError, SessionExpiredError."""
 
-    def __call__(self, context: Any, metadata: Sequence[tuple[str, str | bytes]]) -> str: ...
+    def __call__(self, context: Any, metadata: Metadata) -> str: ...
 
 
 class Observer(Protocol):
-    """Told of every call that has ended: for metrics and the log of slow requests."""
+    """Told of calls, in the event loop, by whose task works for them: for metrics, logs and traces."""
 
-    def __call__(self, method: str, caller: Caller, took_s: float, error: LogStoreError | None) -> None: ...
+    def began(self, call: Call, metadata: Metadata) -> None:
+        """The caller is known, or the error by which it was refused."""
+        ...
+
+    def received(self, call: Call, size: int) -> None: ...
+    def sent(self, call: Call, size: int) -> None: ...
+    def ended(self, call: Call) -> None: ...
 
 
 class Service:
@@ -70,50 +77,82 @@ class Service:
         """A method that parses and serializes for itself."""
 
         async def call(data: bytes, context: Any) -> bytes:
-            began_s = time.perf_counter()
-            caller, error = Caller(""), None
+            under_way = self._call_begins(method, context, stream=False)
             try:
-                caller = self._caller(context)
-                return await serve(caller, data, context)
-            except LogStoreError as refusal:
-                error = refusal
-            except Exception:
-                logger.exception("%s/%s failed with an error that is not the store's", self.name, method)
-                error = InvariantError(f"{self.name}/{method} failed; the broker's log says how")
+                self._refuse_unknown(under_way)
+                self._observe.received(under_way, len(data))
+                answer = await serve(under_way.caller, data, context)
+                self._observe.sent(under_way, len(answer))
+                return answer
+            except BaseException as error:  # noqa: BLE001 - it is raised again, or answered by its name
+                under_way.error = self._named(under_way, error)
             finally:
-                self._observe(f"{self.name}/{method}", caller, time.perf_counter() - began_s, error)
-            await refuse(context, error)
+                self._call_ends(under_way)
+            await refuse(context, under_way.error)
             raise AssertionError("unreachable: the call was aborted")
 
         self._methods[method] = grpc.unary_unary_rpc_method_handler(call)
 
     def stream(
-        self, method: str, serve: Callable[[Caller, AsyncIterator[bytes]], AsyncIterator[bytes]]
+        self, method: str, serve: Callable[[Caller, AsyncIterator[bytes]], AsyncGenerator[bytes]]
     ) -> None:
         """A method with streams both ways."""
 
         async def call(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+            under_way = self._call_begins(method, context, stream=True)
             try:
-                caller = self._caller(context)
-                async for answer in serve(caller, self._checked(caller, requests, context)):
-                    self._check_still(caller, context)
-                    yield answer
+                self._refuse_unknown(under_way)
+                caller = under_way.caller
+                async with aclosing(serve(caller, self._checked(under_way, requests, context))) as answers:
+                    async for answer in answers:
+                        self._check_still(caller, context)
+                        self._observe.sent(under_way, len(answer))
+                        yield answer
                 return
-            except LogStoreError as refusal:
-                error: LogStoreError = refusal
-            except Exception:
-                logger.exception("%s/%s failed with an error that is not the store's", self.name, method)
-                error = InvariantError(f"{self.name}/{method} failed; the broker's log says how")
-            await refuse(context, error)
+            except BaseException as error:  # noqa: BLE001 - it is raised again, or answered by its name
+                under_way.error = self._named(under_way, error)
+            finally:
+                self._call_ends(under_way)
+            await refuse(context, under_way.error)
 
         self._methods[method] = grpc.stream_stream_rpc_method_handler(call)
 
+    def _call_begins(self, method: str, context: Any, *, stream: bool) -> Call:
+        under_way = Call(f"{self.name}/{method}", time.perf_counter(), stream)
+        begin(under_way)
+        try:
+            under_way.caller = self._caller(context)
+        except Exception as error:  # noqa: BLE001 - it is answered by its name
+            under_way.error = self._named(under_way, error)
+        self._observe.began(under_way, context.invocation_metadata() or ())
+        return under_way
+
+    def _refuse_unknown(self, call: Call) -> None:
+        if call.error is not None:
+            raise call.error
+
+    def _call_ends(self, call: Call) -> None:
+        call.took_s = time.perf_counter() - call.began_s
+        self._observe.ended(call)
+        call.ended = True
+
+    def _named(self, call: Call, error: BaseException) -> LogStoreError:
+        """The error that is answered. What ends the task (a cancellation) is raised again."""
+        if isinstance(error, LogStoreError):
+            return error
+        if not isinstance(error, Exception):
+            call.cancelled = True
+            raise error
+        logger.error("%s failed with an error that is not the store's", call.method, exc_info=error)
+        return InvariantError(f"{call.method} failed; the broker's log says how")
+
     async def _checked(
-        self, caller: Caller, requests: AsyncIterator[bytes], context: Any
+        self, call: Call, requests: AsyncIterator[bytes], context: Any
     ) -> AsyncIterator[bytes]:
         """The requests of a stream, as long as its caller is known."""
         async for request in requests:
-            self._check_still(caller, context)
+            self._check_still(call.caller, context)
+            self._observe.received(call, len(request))
             yield request
 
     def _check_still(self, caller: Caller, context: Any) -> None:
