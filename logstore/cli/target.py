@@ -5,6 +5,7 @@ The options stand on every command, before or after its name; the later one coun
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class Target:
     as_json: bool = False
     lock_timeout_s: float | None = None
     mode_bits: int | None = None
+    client_config: str | None = None
     partial: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def directory(self) -> str:
@@ -77,7 +79,7 @@ class Target:
         """The store or a connection to its brokers, for a ``with``; see ``open``. For commands that need no more than
         the verbs which both have."""
         if self.path is None and self.bootstrap_server is not None:
-            return _connect(self.bootstrap_server)
+            return _connect(self.bootstrap_server, self.client_config)
         return self.open(write=write, create=create)
 
     def open(self, *, write: bool = False, create: bool = False, **settings: Any) -> LogStore:
@@ -105,19 +107,20 @@ class Target:
         return logstore.open(path if len(paths) == 1 else paths, mode=mode, **settings)
 
 
-def _connect(address: str) -> AbstractContextManager[StoreClient]:
+def _connect(address: str, config: str | None) -> AbstractContextManager[StoreClient]:
     """A connection. A broker that has just been started is waited for."""
     import logstore
     from logstore.cli.output import note
     from logstore.errors import RetriableError
 
     made: AbstractContextManager[StoreClient]
+    settings = {"client_id": _CLIENT_ID, "config": config, "environment": os.environ}
     first_s, more_s = _CONNECT_S
     try:
-        made = logstore.connect(address, client_id=_CLIENT_ID, connect_timeout_s=first_s)
+        made = logstore.connect(address, connect_timeout_s=first_s, **settings)
     except RetriableError:
         note(f"no broker answers at {address} yet: trying for {more_s:g} s more")
-        made = logstore.connect(address, client_id=_CLIENT_ID, connect_timeout_s=more_s)
+        made = logstore.connect(address, connect_timeout_s=more_s, **settings)
     return made
 
 
@@ -160,7 +163,8 @@ def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def _set_once(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """--lock-timeout or --mode-bits: what the command line says counts, the environment where it says nothing."""
+    """--lock-timeout, --mode-bits or --client-config: what the command line says counts, the environment where it
+    says nothing."""
     target, name = ctx.ensure_object(Target), param.name or ""
     explicit = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     if value is not None and (explicit or getattr(target, name) is None):
@@ -206,6 +210,16 @@ def target_options(command: _Command) -> _Command:
         ),
         click.option(
             "--json", is_flag=True, expose_value=False, callback=_set_json, help="Answer in JSON on stdout."
+        ),
+        click.option(
+            "--client-config",
+            metavar="FILE",
+            envvar="LOGSTORE_CLIENT_CONFIG",
+            type=click.Path(),
+            expose_value=False,
+            callback=_set_once,
+            help="TLS and credentials for brokers, as TOML (also LOGSTORE_CLIENT_CONFIG; single settings: "
+            "LOGSTORE_CLIENT_TLS_CA, LOGSTORE_CLIENT_TOKEN_FILE, ...).",
         ),
         click.option(
             "--bootstrap-server",

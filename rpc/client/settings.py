@@ -31,7 +31,7 @@ class ConnectionSettings:
     tls_server_name: str | None = None
     """The name that the broker's certificate must have, where it is not the host that is connected to."""
     token: str | None = field(default=None, repr=False)
-    """A token (`logstore user create --token`); over TLS alone."""
+    """A token (`logstore user add-token`); over TLS alone."""
     token_file: str | None = None
     """File of one line with the token, instead of ``token``."""
     user: str | None = None

@@ -9,6 +9,7 @@ from logstore.client.store_client import StoreClient
 from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
+from rpc.client.configuration import configure
 from rpc.client.connection import Connection
 from rpc.client.data import RemoteData
 from rpc.client.security import RemoteSecurity
@@ -108,9 +109,16 @@ class RemoteStore(StoreClient):
         self.close()
 
 
-def connect(target: str, **settings: str | float | int | None) -> RemoteStore:
-    """See ``logstore.connect``."""
+def connect(
+    target: str,
+    *,
+    config: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    **settings: str | float | int | None,
+) -> RemoteStore:
+    """See ``logstore.connect``. ``config``: a TOML file of settings; ``environment``: variables, LOGSTORE_CLIENT_TLS_CA
+    among them; what is given here counts before both."""
     from logstore.arguments import refuse_unknown
 
     refuse_unknown(settings, ConnectionSettings.__dataclass_fields__, "connect()")
-    return RemoteStore(target, ConnectionSettings(**settings))  # type: ignore[arg-type]  # checked by the class
+    return RemoteStore(target, configure(config, environment or {}, settings))

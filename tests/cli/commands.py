@@ -23,11 +23,15 @@ VALUES = {
     "transactional_id": "x",
     "key": "k1",
     "keys": "k1",
+    "principal": "User:alice",
+    "token_id": "0123456789abcdef",
 }
-NAMES = {"group": "g", "producer": "p", "topic": "t", "log": "c"}
+NAMES = {"group": "g", "producer": "p", "topic": "t", "log": "c", "user": "alice"}
 """What an argument ``name`` or ``names`` means in each group of commands."""
 TOPIC = {"create": "made", "delete": "d", "get": "c", "erase-key": "c"}  # topics of their own
 MORE = {
+    "acl add": ("-o", "read", "--topic", "t"),
+    "acl remove": ("-o", "read", "--topic", "t"),
     "broker start": ("--data", "{tmp}/made", "--print-config"),
     "consume": ("-e",),
     "demo": ("--dir", "{tmp}/made"),
@@ -40,6 +44,7 @@ MORE = {
     "topic delete": ("--yes",),
     "topic erase-key": ("--yes",),
     "topic trim": ("--before-offset", "1"),
+    "user set-password": ("--password-file", "{tmp}/password"),
 }
 
 

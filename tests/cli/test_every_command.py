@@ -10,6 +10,8 @@ from click.testing import Result
 
 import logstore
 from logstore.cli.main import cli
+from rpc.security.access import AccessFiles
+from rpc.security.users import Token
 from tests.cli.commands import (
     COMMANDS,
     good_call,
@@ -41,7 +43,15 @@ def stocked(filled: Shell) -> Shell:
         with store.consumer("t", group="g", until_end=True) as consumer:
             consumer.poll(timeout_s=5)
             consumer.commit()
+    stock_users(filled.store.parent, filled.store)
     return filled
+
+
+def stock_users(tmp: Path, store: Path) -> None:
+    """A user with a token, and a file with a password."""
+    AccessFiles(str(store)).add_token("alice", Token("0123456789abcdef", bytes(32), 0))
+    (tmp / "password").write_text("word\n")
+    (tmp / "password").chmod(0o600)
 
 
 @every_command

@@ -35,7 +35,7 @@ from logstore.seams.fs import FileSystem, exists
 logger = logging.getLogger(__name__)
 
 _ROOT_NAMES = re.compile(
-    r"topics\.json(\.tmp)?|\.state|\.(live|heartbeats)(\.tmp)?|\.reserve|\.locks.*|lost\+found"
+    r"topics\.json(\.tmp)?|\.state|\.security|\.(live|heartbeats)(\.tmp)?|\.reserve|\.locks.*|lost\+found"
     r"|\.cache|\.staging"  # what layers above keep beside the logs: may go at any time, is no part of a backup
 )
 _LOOKS = 3  # at what seems wrong while somebody is at work
