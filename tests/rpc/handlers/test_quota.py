@@ -96,9 +96,8 @@ def test_each_client_id_of_each_principal_has_its_own_account() -> None:
 def test_the_most_exact_rule_counts_and_a_principal_clients_share_its_quota() -> None:
     rules = "User:alice produce=50; User:alice/free produce=0; */slow produce=10 fetch=1; User:bob fetch=1"
     tried = quota(100, rules)
-    assert (
-        not takes(tried, Caller("User:alice", "x"), 60) or takes(tried, Caller("User:alice", "y"), 1) is False
-    )
+    assert takes(tried, Caller("User:alice", "x"), 50)
+    assert not takes(tried, Caller("User:alice", "y"), 1)
     assert takes(tried, Caller("User:alice", "free"), 10**9)
     assert takes(tried, Caller("User:carol", "slow"), 10)
     assert not takes(tried, Caller("User:carol", "slow"), 1)
