@@ -61,7 +61,7 @@ class FetchService(Service):
                 self._handler.authorize(caller, wanted)
                 waiting = asyncio.create_task(
                     self._handler.wait(
-                        wanted, isolation, 1, reader.answer_bytes(self._handler.most_bytes), None
+                        caller, wanted, isolation, 1, reader.answer_bytes(self._handler.most_bytes), None
                     )
                 )
                 if not await reader.first_of(waiting):

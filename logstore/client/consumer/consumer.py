@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Generic
@@ -219,7 +219,7 @@ class Consumer(Positions, Generic[K, V]):
         Ends under until_end at the end, else never."""
         while True:
             records = self.poll(max_records, timeout_s)
-            if not records and self._is_finished():
+            if not records and self.is_finished():
                 return
             yield records
 
@@ -229,17 +229,34 @@ class Consumer(Positions, Generic[K, V]):
         The record that the loop's body has in hand counts as handed out, the one after it does not, so
         ``commit`` in the body covers what the loop has seen. Breaking off loses nothing.
         """
+        while (records := self.lend()) is not None:
+            yield from records
+
+    def lend(self, timeout_s: float | None = None) -> Iterator[Record[K, V]] | None:
+        """The next records of one partition, for a loop: each counts as handed out once it is taken, and the next call
+        takes back what was not. None: the end under until_end, or ``timeout_s`` is over. Errors as ``poll``."""
         while True:
             self._begin()
-            if self._await_records(None):
-                state = self._fetcher.next_ready()
-                if state is None:
-                    continue
-                self._loan = Loan(state, self._decoder.decode(state, _LOAN_RECORDS, raising=True))
+            if not self._await_records(timeout_s):
+                return None
+            state = self._fetcher.next_ready()
+            if state is not None:
+                loan = self._loan = Loan(state, self._decoder.decode(state, _LOAN_RECORDS, raising=True))
                 self._fetcher.ready.rotate(-1)
-                yield from self._loan.records
-            else:
-                return
+                records: Iterator[Record[K, V]] = loan.records
+                return records
+
+    def take_back(self, records: Sequence[Record[K, V]]) -> None:
+        """As if the last ``poll`` had not handed these out: the next one brings them again. For a caller that could not
+        take them. A ``wakeup`` that came meanwhile is forgotten."""
+        self._enter()
+        self._settle()
+        for where, span in spans(records).items():
+            state = self._assignment.states.get(where)
+            if state is not None:
+                state.seek(span.first)
+        self._handed_out -= len(records)
+        self._fetcher.wakeup.take()
 
     def _begin(self) -> None:
         self._enter()
@@ -262,7 +279,7 @@ class Consumer(Positions, Generic[K, V]):
             if fetcher.next_ready() is not None:
                 fetcher.refetch_others(now_s)
                 return True
-            if self._is_finished():
+            if self.is_finished():
                 return False
             wait_s = self._longest_wait_s()
             if end_s is not None:
@@ -290,7 +307,7 @@ class Consumer(Positions, Generic[K, V]):
             wait_s = min(wait_s, _UNSETTLED_S) if membership.unsettled() else wait_s
         return wait_s
 
-    def _is_finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Under until_end: everything not paused was handed out."""
         return (
             self._settings.until_end

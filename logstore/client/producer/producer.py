@@ -246,6 +246,28 @@ class Producer(Transactional[K, V], Generic[K, V]):
                 self._release()
         return self._send_slowly(topic, value, key, headers, timestamp_ms, partition)
 
+    def send_now(self, topic: str, value: V | None = None, *, key: K | None = None) -> Delivery | None:
+        """``send`` for a caller that must not wait. None, with nothing queued, where ``send`` might: at a full buffer,
+        for a topic not met before, with serializers."""
+        content: Any = value
+        name: Any = key
+        if content.__class__ is not bytes or not (name is None or name.__class__ is bytes):
+            return None
+        if topic.__class__ is not str:
+            return None
+        size = len(content) + (0 if name is None else len(name))
+        with self._lock:
+            route = self._quick_routes.get(topic)
+            if route is None or (name is None and route.compacts):
+                return None
+            queue = route.sticky if name is None else route.queues[route.choose(name)]
+            batch = queue.open
+            if batch is not None and batch.size + size + RECORD_OVERHEAD <= batch.room:
+                batch.rows.append((name, content))
+                batch.size += size + RECORD_OVERHEAD
+                return Delivery(batch, len(batch.rows) - 1)
+            return self._open_quickly(route, queue, (name, content), size)
+
     def _open_quickly(self, route: TopicRoute, queue: PartitionQueue, row: Any, size: int) -> Delivery | None:
         """A plain row that needs a new batch or more of the buffer (lock held). None: the slow path's."""
         if size + _ALONE_MOST_BYTES > route.max_message_bytes:

@@ -306,6 +306,10 @@ class Transaction(Generic[K, V]):
             )
         return control
 
+    def check_open(self, call: str) -> None:
+        """TransactionStateError unless something may go in."""
+        self._current(call)
+
     # --- what goes in ---
 
     def send(

@@ -227,10 +227,10 @@ def test_until_end_waits_for_its_share(backend: Backend, join: Join) -> None:
     one = join()
     two = join(until_end=True)
     assert two.poll(timeout_s=0) == []
-    assert not two._is_finished()
+    assert not two.is_finished()
     one.poll(timeout_s=0)
     assert len(list(two)) == 10
-    assert two._is_finished()
+    assert two.is_finished()
 
 
 def test_polling_inside_a_hook_is_refused(join: Join) -> None:
@@ -368,7 +368,7 @@ def test_an_open_transaction_is_waited_for(fake: FakeBackend) -> None:
     with Consumer(fake, "flights", group="g", until_end=True) as two:
         first = drain(two)
         assert {record.partition for record in first} == {0, 2, 3}
-        assert not two._is_finished()
+        assert not two.is_finished()
         fake.machine.replay_marker(7, 0, True)
         assert [(record.partition, record.offset) for record in two] == [(1, 3), (1, 4)]
 
