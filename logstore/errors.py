@@ -40,9 +40,10 @@ def _rebuild(kind: type[LogStoreError], message: str, advice: str, state: dict[s
 
 
 class RetriableError(LogStoreError):
-    """The same call may succeed later, unchanged."""
+    """The same call may succeed later, unchanged. ``retry_after_ms``: not before; 0: whenever the caller sees fit."""
 
     retriable = True
+    retry_after_ms: int = 0
 
 
 class FatalError(LogStoreError):

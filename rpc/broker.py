@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import grpc
 import grpc.aio
@@ -24,12 +25,14 @@ from rpc.handlers.leases import Leases
 from rpc.handlers.offsets import OffsetHandler
 from rpc.handlers.produce import ProduceHandler
 from rpc.handlers.producers import ProducerHandler
+from rpc.handlers.quota import Quota
 from rpc.handlers.records import RecordHandler
 from rpc.handlers.security import SecurityHandler
 from rpc.handlers.topics import TopicHandler
 from rpc.handlers.transactions import TransactionHandler
 from rpc.handlers.waits import Waits
 from rpc.observability.meter import Meter
+from rpc.quota_rules import DIRECTIONS, Direction
 from rpc.security.security import Security
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
 from rpc.servicers.fetch import FetchService
@@ -76,6 +79,7 @@ class Broker:
         self._blocking = Blocking("broker", settings.threads)
         self._waits = Waits()
         self._budgets: dict[str, ByteBudget] = {}
+        self._quotas: dict[Direction, Quota] = {}
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self.port = 0
@@ -134,13 +138,26 @@ class Broker:
         waits = self._waits
         produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
         fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
+        self._quotas = {
+            name: Quota(
+                name,
+                settings.quota_rules,
+                settings.quota_burst_s,
+                settings.quota_callers,
+                waits,
+                time.monotonic,
+            )
+            for name in DIRECTIONS
+        }
         self._budgets = {"produce": produced, "fetch": fetched}
         self._leases = Leases(blocking, waits, settings.lease_timeout_s)
         self._groups = GroupHandler(engine, blocking, authorizer, waits)
         self._topics = TopicHandler(engine, blocking, authorizer, waits)
         self._records = RecordHandler(engine, blocking, authorizer, waits, longest_s)
-        produce = ProduceHandler(engine, blocking, authorizer, produced, longest_s)
-        fetch = FetchHandler(engine, blocking, authorizer, waits, longest_s, settings.fetch_answer_bytes)
+        produce = ProduceHandler(engine, blocking, authorizer, produced, self._quotas["produce"], longest_s)
+        fetch = FetchHandler(
+            engine, blocking, authorizer, waits, self._quotas["fetch"], longest_s, settings.fetch_answer_bytes
+        )
         producers = ProducerHandler(engine, blocking, authorizer, self._leases)
         transactions = TransactionHandler(engine, blocking, authorizer, self._leases)
         return [
@@ -170,8 +187,11 @@ class Broker:
         return {name: budget.taken_bytes for name, budget in self._budgets.items()}
 
     def refusals(self) -> dict[str, int]:
-        """Calls answered "busy" since the start, by reason."""
-        return {f"{name}-budget": budget.refused for name, budget in self._budgets.items()}
+        """Calls answered "busy" since the start, or held back by a quota, by reason."""
+        return {
+            **{f"{name}-budget": budget.refused for name, budget in self._budgets.items()},
+            **{f"{name}-quota": quota.held_back for name, quota in self._quotas.items()},
+        }
 
     async def stop(self, drain_s: float | None = None) -> None:
         """Take no new calls, answer those that wait, let those at work end for at most ``drain_s`` (None: the setting),

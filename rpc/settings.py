@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Final
 
 from rpc.errors import BrokerConfigError
+from rpc.quota_rules import Direction, QuotaRules, parse_overrides
 from rpc.security.settings import SecuritySettings, check_security, is_loopback
 
 _MIB = 1 << 20
@@ -52,6 +54,17 @@ class BrokerSettings(SecuritySettings):
     """How long calls under way may go on once the broker is asked to stop."""
     slow_request_s: float = 1.0
     """Calls that took longer are logged, but for waits."""
+    produce_quota_bytes_s: int = 0
+    """Bytes a second that each client id of each principal may produce; 0: no limit."""
+    fetch_quota_bytes_s: int = 0
+    """The same for records that are fetched."""
+    quota_overrides: str = ""
+    """Other quotas, 0 for none: User:etl/loader produce=1048576 fetch=0; User:bob fetch=65536; */dashboard fetch=65536.
+    Without a client id: for all that the principal's clients do together."""
+    quota_burst_s: float = 1.0
+    """How many seconds of a quota may pass at once."""
+    quota_callers: int = 10_000
+    """Callers with a quota whose use is remembered; beyond them callers share one."""
     metrics_listen: str = ""
     """HOST:PORT of GET /metrics for Prometheus; port 0: any free one; "": none. Needs the extra `metrics`."""
     metrics_partitions: int = 1000
@@ -69,6 +82,7 @@ class BrokerSettings(SecuritySettings):
         host, _ = self.address
         check_security(self, self.listen, host)
         self._check_metrics()
+        self._check_quotas()
         for name in (
             "threads",
             "max_message_bytes",
@@ -79,10 +93,18 @@ class BrokerSettings(SecuritySettings):
             "fetch_answer_bytes",
             "max_calls",
             "max_handshakes",
+            "quota_callers",
         ):
             if getattr(self, name) < 1:
                 raise BrokerConfigError(f"{name}={getattr(self, name)}: it is at least 1")
-        for name in ("max_wait_s", "lease_timeout_s", "drain_s", "slow_request_s", "session_s"):
+        for name in (
+            "max_wait_s",
+            "lease_timeout_s",
+            "drain_s",
+            "slow_request_s",
+            "session_s",
+            "quota_burst_s",
+        ):
             if not getattr(self, name) > 0:
                 raise BrokerConfigError(f"{name}={getattr(self, name)}: it is more than 0")
 
@@ -97,6 +119,22 @@ class BrokerSettings(SecuritySettings):
                 f"metrics_listen={self.metrics_listen!r} can be reached from other machines, and it has no TLS",
                 hint="listen on 127.0.0.1, or set insecure_metrics_beyond_loopback",
             )
+
+    def _check_quotas(self) -> None:
+        for name in ("produce_quota_bytes_s", "fetch_quota_bytes_s"):
+            if getattr(self, name) < 0:
+                raise BrokerConfigError(f"{name}={getattr(self, name)}: it is at least 0")
+        if not math.isfinite(self.quota_burst_s):
+            raise BrokerConfigError(f"quota_burst_s={self.quota_burst_s}: it is a number of seconds")
+        parse_overrides(self.quota_overrides)
+
+    @property
+    def quota_rules(self) -> QuotaRules:
+        defaults: dict[Direction, int] = {
+            "produce": self.produce_quota_bytes_s,
+            "fetch": self.fetch_quota_bytes_s,
+        }
+        return QuotaRules(defaults, parse_overrides(self.quota_overrides))
 
     @property
     def address(self) -> tuple[str, int]:

@@ -209,6 +209,11 @@ class Connection:
                 self._pause(until_s, pause_s, error)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
+    def wait_out(self, error: BrokerBusyError, until_s: float) -> None:
+        """Wait as the broker said, for a second at most: what the wait is for may be cancelled meanwhile. Raises the
+        error when the time (of ``time.monotonic``) is over."""
+        self._pause(until_s, min(max(error.retry_after_ms / 1000, _FIRST_PAUSE_S), _LONGEST_PAUSE_S), error)
+
     def _pause(self, until_s: float, pause_s: float, error: LogStoreError) -> None:
         """Wait a little, spread by chance; raises the error when the time is over."""
         pause_s *= random.uniform(0.5, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
@@ -29,7 +30,7 @@ from rpc.client.membership import RemoteMembership
 from rpc.client.metadata import Metadata
 from rpc.client.producers import RemoteNamedLease, RemoteUnnamedLease
 from rpc.client.transactions import RemoteTransactionLease
-from rpc.errors import BrokerTimeoutError, BrokerUnavailableError
+from rpc.errors import BrokerBusyError, BrokerTimeoutError, BrokerUnavailableError
 from rpc.framing import parse
 from rpc.pb import offsets_pb2, produce_pb2
 from rpc.wire.enums import isolation_to_wire, set_spec
@@ -99,12 +100,24 @@ class RemoteData:
             message.SerializeToString(),
             max_wait_s + self._connection.settings.request_timeout_s,
         )
+        until_s = time.monotonic() + timeout_s
+        while cancel is None or not cancel.cancelled:
+            left_s = max(until_s - time.monotonic(), 0.001)
+            try:
+                answer = self._send_fetch(data, left_s, cancel)
+            except BrokerBusyError as error:
+                self._connection.wait_out(error, until_s)
+                continue
+            if answer is None:
+                break
+            return read_fetch_response(answer)[1]
+        return [_nothing(request) for request in requests]
+
+    def _send_fetch(self, data: bytes, timeout_s: float, cancel: CancelHandle | None) -> bytes | None:
+        """None: it was cancelled."""
         if cancel is None:
-            return read_fetch_response(self._connection.send("FetchService/Fetch", data, timeout_s))[1]
-        answer = self._connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
-        if answer is None:
-            return [_nothing(request) for request in requests]
-        return read_fetch_response(answer)[1]
+            return self._connection.send("FetchService/Fetch", data, timeout_s)
+        return self._connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation

@@ -12,6 +12,7 @@ from rpc.errors import BrokerUnavailableError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.quota import Quota
 from rpc.handlers.waits import Waits
 
 
@@ -24,6 +25,7 @@ class FetchHandler:
         blocking: Blocking,
         authorizer: Authorizer,
         waits: Waits,
+        quota: Quota,
         longest_wait_s: float,
         most_bytes: int,
     ) -> None:
@@ -31,6 +33,7 @@ class FetchHandler:
         self._blocking = blocking
         self._authorizer = authorizer
         self._waits = waits
+        self._quota = quota
         self._longest_wait_s = longest_wait_s
         self.most_bytes = most_bytes
 
@@ -52,13 +55,16 @@ class FetchHandler:
         """As ``DataPlane.fetch``; ends at once when the task is cancelled."""
         self.authorize(caller, requests)
         most = min(max_bytes, self.most_bytes) if max_bytes > 0 else self.most_bytes
-        results = await self.wait(requests, isolation, min_bytes, most, min(max_wait_s, self._longest_wait_s))
+        results = await self.wait(
+            caller, requests, isolation, min_bytes, most, min(max_wait_s, self._longest_wait_s)
+        )
         if max_wait_s > 0:
             self.authorize(caller, requests)  # the wait may have outlived the right
         return results
 
     async def wait(
         self,
+        caller: Caller,
         requests: Sequence[FetchRequest],
         isolation: Isolation,
         min_bytes: int,
@@ -68,7 +74,7 @@ class FetchHandler:
         """What is worth an answer, or what there is when the time is over. ``max_wait_s=None``: it never is, but
         BrokerUnavailableError once the broker stops."""
         loop = asyncio.get_running_loop()
-        results, enough = await self._look(requests, isolation, min_bytes, max_bytes)
+        results, enough = await self._look(caller, requests, isolation, min_bytes, max_bytes)
         if enough or max_wait_s == 0:
             return results
         deadline_s = None if max_wait_s is None else loop.time() + max_wait_s
@@ -78,7 +84,7 @@ class FetchHandler:
             # The wait begins before the look: what comes between the two is told.
             forget = self._engine.when_more(places, lambda more=more: _tell(loop, more))  # type: ignore[misc]
             try:
-                results, enough = await self._look(requests, isolation, min_bytes, max_bytes)
+                results, enough = await self._look(caller, requests, isolation, min_bytes, max_bytes)
                 if enough:
                     return results
                 left_s = None if deadline_s is None else max(deadline_s - loop.time(), 0.0)
@@ -90,9 +96,23 @@ class FetchHandler:
                 forget()
 
     async def _look(
-        self, requests: Sequence[FetchRequest], isolation: Isolation, min_bytes: int, max_bytes: int
+        self,
+        caller: Caller,
+        requests: Sequence[FetchRequest],
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
     ) -> tuple[list[FetchResult], bool]:
-        return await self._blocking.run(self._engine.collect, requests, isolation, min_bytes, max_bytes)
+        """What there is now. A caller with a quota waits for it here, with nothing read yet."""
+        bucket = self._quota.bucket(caller)
+        if bucket is None:
+            return await self._blocking.run(self._engine.collect, requests, isolation, min_bytes, max_bytes)
+        async with self._quota.reading(bucket, max_bytes) as most:
+            results, enough = await self._blocking.run(
+                self._engine.collect, requests, isolation, min(min_bytes, most), most
+            )
+            bucket.charge(sum(len(result.batches) for result in results))
+        return results, enough
 
 
 def _tell(loop: asyncio.AbstractEventLoop, more: asyncio.Event) -> None:

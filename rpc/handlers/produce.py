@@ -11,6 +11,7 @@ from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
+from rpc.handlers.quota import Quota
 
 
 class ProduceHandler:
@@ -22,12 +23,14 @@ class ProduceHandler:
         blocking: Blocking,
         authorizer: Authorizer,
         budget: ByteBudget,
+        quota: Quota,
         longest_wait_s: float,
     ) -> None:
         self._engine = engine
         self._blocking = blocking
         self._authorizer = authorizer
         self._budget = budget
+        self._quota = quota
         self._longest_wait_s = longest_wait_s
 
     async def produce(
@@ -37,6 +40,7 @@ class ProduceHandler:
         AccessDeniedError."""
         with self._budget.hold(caller.connection, size):
             self._authorize(caller, items)
+            self._quota.take(caller, size)
             loop = asyncio.get_running_loop()
             decided: asyncio.Future[list[ProduceResult]] = loop.create_future()
 
@@ -51,10 +55,12 @@ class ProduceHandler:
             return await decided
 
     async def begin(
-        self, caller: Caller, items: Sequence[ProduceItem], acks: Acks, timeout_s: float
+        self, caller: Caller, items: Sequence[ProduceItem], acks: Acks, timeout_s: float, size: int
     ) -> Awaitable[list[ProduceResult]]:
-        """Append, and return when the batches are written; what is returned waits until they are decided."""
+        """Append once the caller's quota allows it, and return when the batches are written; what is returned waits
+        until they are decided."""
         self._authorize(caller, items)
+        await self._quota.wait_to_take(caller, size)
         loop = asyncio.get_running_loop()
         decided: asyncio.Future[list[ProduceResult]] = loop.create_future()
         wait_s, tell = self._wait_s(timeout_s), _teller(loop, decided)

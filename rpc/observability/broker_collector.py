@@ -18,7 +18,8 @@ _PACKAGE: Final = "logstore.v1."
 
 
 class BrokerCollector(Collector):
-    """``held_bytes``: what is under way, by budget; ``refusals``: calls answered "busy" since the start, by reason."""
+    """``held_bytes``: what is under way, by budget; ``refusals``: calls answered "busy", or
+    held back, since the start, by reason."""
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class BrokerCollector(Collector):
         for name, size in self._held_bytes().items():
             held.add_metric([name], size)
         refused = CounterMetricFamily(
-            "logstore_broker_refusals", "Calls that were answered as busy, by reason.", labels=["reason"]
+            "logstore_broker_refusals",
+            "Calls that were answered as busy, or held back by a quota.",
+            labels=["reason"],
         )
         for name, count in self._refusals().items():
             refused.add_metric([name], count)

@@ -65,7 +65,7 @@ class ProduceService(Service):
                     await self._room(caller, len(data))
                     held.enter_context(self._budget.hold(caller.connection, len(data)))
                     decided = await self._handler.begin(
-                        caller, items, acks_from_wire(head.acks), head.timeout_ms / 1000
+                        caller, items, acks_from_wire(head.acks), head.timeout_ms / 1000, len(data)
                     )
                     await flights.put((head.correlation_id, asyncio.ensure_future(decided), held.pop_all()))
         finally:

@@ -28,6 +28,7 @@ from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
     RecordTooLargeError,
+    RetriableError,
 )
 from logstore.format.batch import BatchHeader
 from logstore.invariants import invariant
@@ -337,7 +338,7 @@ class Accumulator:
             elif error.retriable and self.stopped is None and now_s < self._gives_up_s(batch, error, now_s):
                 self.counters.retries += 1
                 batch.refusal = error
-                queue.retry_at_s = now_s + min(RETRY_MOST_S, RETRY_FIRST_S * 2 ** min(batch.attempts - 1, 10))
+                queue.retry_at_s = now_s + _pause_s(batch.attempts, error)
                 again.append(batch)
                 held_up = True
             else:
@@ -510,3 +511,10 @@ class Accumulator:
 def _takes(batch: PendingBatch, size: int, timestamped: bool) -> bool:
     """Whether rows of another batch of ``size`` bytes fit into this one."""
     return batch.timestamped == timestamped and batch.size + size <= batch.cap
+
+
+def _pause_s(attempts: int, error: LogStoreError) -> float:
+    """Seconds until a refused batch is tried again: longer each time, and no shorter than the error says."""
+    told_ms = error.retry_after_ms if isinstance(error, RetriableError) else 0
+    backoff_s: float = RETRY_FIRST_S * 2 ** min(attempts - 1, 10)
+    return max(min(RETRY_MOST_S, backoff_s), told_ms / 1000)

@@ -12,6 +12,7 @@ from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
 from rpc.handlers.caller import AllowAll, Caller
 from rpc.handlers.produce import ProduceHandler
+from tests.rpc.handlers.quotas import unlimited
 
 
 class _Refusing:
@@ -27,11 +28,11 @@ def test_an_error_of_the_engine_reaches_the_caller(error: Exception) -> None:
     async def produce() -> None:
         engine: Any = _Refusing(error)
         blocking, budget = Blocking("test", 1), ByteBudget("produce", 100, 100)
-        handler = ProduceHandler(engine, blocking, AllowAll(), budget, 60.0)
+        handler = ProduceHandler(engine, blocking, AllowAll(), budget, unlimited(), 60.0)
         try:
             for append in (
                 handler.produce(Caller("me"), [], 1, 5.0, 70),
-                handler.begin(Caller("me"), [], 1, 5.0),
+                handler.begin(Caller("me"), [], 1, 5.0, 70),
             ):
                 with pytest.raises(type(error)) as caught:
                     await append
