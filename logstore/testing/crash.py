@@ -46,9 +46,9 @@ def crash_test(
     seeds: Iterable[int] = range(200),
 ) -> CrashReport:
     """Run ``work(store, notes)`` once for each seed, crash it at a call of the file system that the seed draws, open
-    what is left, and run ``check(store, notes)``. ``work`` appends to ``notes`` what it was promised (as the offset that
-    a delivery's ``result()`` gave), and what it was about to do; ``check`` raises, as by ``assert``, where a promise is
-    broken. Both run first without a crash. CrashTestError names the seed."""
+    what is left, and run ``check(store, notes)``. ``work`` appends to ``notes`` what it was promised (as the offset
+    that a delivery's ``result()`` gave), and what it was about to do; ``check`` raises, as by ``assert``, where a
+    promise is broken. Both run first without a crash. CrashTestError names the seed."""
     notes: Notes = []
     disk = MemoryFileSystem()
     with _opened(disk) as store:
