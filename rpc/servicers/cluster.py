@@ -21,6 +21,8 @@ FEATURES: Final = (
     "transactions",
     "named-producers",
     "records-administration",
+    "log-in-by-password",
+    "security-administration",
 )
 """What this version can do; a name is never taken back within the contract's version."""
 

@@ -33,7 +33,6 @@ class FetchService(Service):
         self.stream("FetchStream", self._fetch_stream)
 
     async def _fetch(self, caller: Caller, data: bytes, context: Any) -> bytes:
-        del context
         message = parse(data, pb.FetchRequest)
         results = await self._handler.fetch(
             caller,
@@ -43,6 +42,8 @@ class FetchService(Service):
             max_bytes=message.max_bytes,
             max_wait_s=max(message.max_wait_ms, 0) / 1000,
         )
+        if message.max_wait_ms > 0:
+            self.check_still(caller, context)
         # Of the copy for the wire alone. What reads hold is bounded by the engine's threads times an answer's limit,
         # and what waits in the connection by gRPC's window.
         with self._budget.hold(caller.connection, sum(len(result.batches) for result in results)):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from rpc.errors import AuthenticationError, BrokerBusyError
 from rpc.handlers.caller import ANONYMOUS, Caller
 from rpc.handlers.logins import LoginHandler
 from rpc.handlers.security import SecurityHandler
@@ -13,6 +15,11 @@ from rpc.pb import security_pb2 as pb
 from rpc.security.users import Token
 from rpc.servicers.service import Identify, Observer, Service
 from rpc.wire.security import rule_from_wire, rule_to_wire, user_to_wire, verifiers_from_wire
+
+MOST_READ: Final = 32
+"""Messages of log-ins that are read at once: memory that strangers take."""
+READ_S: Final = 5.0
+_MAX_BYTES: Final = 16 << 10
 
 
 def _not_yet(context: Any, metadata: Sequence[tuple[str, str | bytes]]) -> str:
@@ -25,8 +32,26 @@ class LoginService(Service):
     def __init__(self, handler: LoginHandler, observe: Observer) -> None:
         super().__init__("LoginService", _not_yet, observe)
         self._handler = handler
+        self._reading = 0
         self.unary("StartLogin", pb.StartLoginRequest, self._start)
         self.unary("FinishLogin", pb.FinishLoginRequest, self._finish)
+
+    async def read_request(self, context: Any) -> bytes:
+        """As of other services, but of strangers: of few at once, and not for long. BrokerBusyError,
+        AuthenticationError."""
+        if self._reading >= MOST_READ:
+            raise BrokerBusyError("too many log-ins are read", retry_after_ms=200)
+        self._reading += 1
+        try:
+            async with asyncio.timeout(READ_S):
+                data = await super().read_request(context)
+        except TimeoutError as error:
+            raise AuthenticationError(f"the log-in's message did not come within {READ_S:g} s") from error
+        finally:
+            self._reading -= 1
+        if len(data) > _MAX_BYTES:
+            raise AuthenticationError("the log-in's message is too long")
+        return data
 
     async def _start(self, caller: Caller, request: pb.StartLoginRequest) -> pb.StartLoginResponse:
         login_id, challenge = self._handler.start(caller.connection, request.mechanism, request.client_first)

@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import Message
 
 from logstore.errors import InvariantError, LogStoreError
-from rpc.errors import AuthenticationError
+from rpc.errors import AuthenticationError, MalformedRequestError
 from rpc.framing import parse
 from rpc.handlers.call import Call, begin
 from rpc.handlers.caller import Caller
@@ -78,10 +78,12 @@ class Service:
     def raw(self, method: str, serve: Callable[[Caller, bytes, Any], Awaitable[bytes]]) -> None:
         """A method that parses and serializes for itself."""
 
-        async def call(data: bytes, context: Any) -> bytes:
+        async def call(requests: AsyncIterator[bytes], context: Any) -> bytes:
+            del requests  # the one request is read below
             under_way = self._call_begins(method, context, stream=False)
             try:
                 self._refuse_unknown(under_way)
+                data = await self.read_request(context)
                 self._observe.received(under_way, len(data))
                 answer = await serve(under_way.caller, data, context)
                 self._observe.sent(under_way, len(answer))
@@ -93,7 +95,8 @@ class Service:
             await refuse(context, under_way)
             raise AssertionError("unreachable: the call was aborted")
 
-        self._methods[method] = grpc.unary_unary_rpc_method_handler(call)
+        # On the wire the same as a method with one request. gRPC would read that one before it asks who calls.
+        self._methods[method] = grpc.stream_unary_rpc_method_handler(call)
 
     def stream(
         self, method: str, serve: Callable[[Caller, AsyncIterator[bytes]], AsyncGenerator[bytes]]
@@ -107,7 +110,7 @@ class Service:
                 caller = under_way.caller
                 async with aclosing(serve(caller, self._checked(under_way, requests, context))) as answers:
                     async for answer in answers:
-                        self._check_still(caller, context)
+                        self.check_still(caller, context)
                         self._observe.sent(under_way, len(answer))
                         yield answer
                 return
@@ -118,6 +121,15 @@ class Service:
             await refuse(context, under_way)
 
         self._methods[method] = grpc.stream_stream_rpc_method_handler(call)
+
+    async def read_request(self, context: Any) -> bytes:
+        """The request of a call whose caller is known: what a stranger sends is not taken into memory.
+        MalformedRequestError."""
+        found: Any = await context.read()
+        if found is grpc.aio.EOF:
+            raise MalformedRequestError("the call has no request")
+        data: bytes = found
+        return data
 
     def _call_begins(self, method: str, context: Any, *, stream: bool) -> Call:
         metadata: Metadata = context.invocation_metadata() or ()
@@ -156,11 +168,11 @@ class Service:
     ) -> AsyncIterator[bytes]:
         """The requests of a stream, as long as its caller is known."""
         async for request in requests:
-            self._check_still(call.caller, context)
+            self.check_still(call.caller, context)
             self._observe.received(call, len(request))
             yield request
 
-    def _check_still(self, caller: Caller, context: Any) -> None:
+    def check_still(self, caller: Caller, context: Any) -> None:
         """A stream outlives what it began with: users are removed, sessions end. AuthenticationError,
         SessionExpiredError."""
         if self._identify(context, context.invocation_metadata() or ()) != caller.principal:
