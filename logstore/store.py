@@ -120,12 +120,12 @@ class LogStore(StoreClient):
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self._clock = clock or SystemClock()
         self.root = "/store" if path == MEMORY else os.path.realpath(path)
-        if path == MEMORY or fs is not None:
+        if path == MEMORY or not (fs is None or isinstance(fs, OsFileSystem)):
             locks = locks or MemoryLocks(clock=self._clock)
             fs, live = fs or MemoryFileSystem(), live or MemoryLive()
         else:
             refuse_network_file_system(self.root)
-            fs = OsFileSystem(self._file_access(mode_bits))
+            fs = fs or OsFileSystem(self._file_access(mode_bits))
         self.fs: FileSystem = fs
         self._parts = parts = StoreParts()
         self._housekeeper = self._make_housekeeper(threads, lock_idle_release_s, retention_check_s)

@@ -100,6 +100,10 @@ class RemoteStore(StoreClient):
         if failures:
             raise failures[0]
 
+    def abandon(self) -> None:
+        """Drop the connection without a word to the brokers: what was not answered yet is not waited for."""
+        self._connection.close()
+
     def __enter__(self) -> RemoteStore:
         return self
 

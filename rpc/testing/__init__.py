@@ -1,0 +1,1 @@
+"""A broker for tests: a process of its own, with faults."""
