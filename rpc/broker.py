@@ -94,6 +94,7 @@ class Broker:
                 ("grpc.max_receive_message_length", settings.max_message_bytes + _HEADROOM),
                 ("grpc.max_send_message_length", settings.max_message_bytes + _HEADROOM),
                 ("grpc.max_metadata_size", 16 << 10),
+                ("grpc.max_concurrent_streams", settings.max_connection_calls),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_time_ms", 20_000),
                 ("grpc.keepalive_timeout_ms", 10_000),

@@ -48,6 +48,8 @@ class BrokerSettings(SecuritySettings):
     """Records in one answer; a first batch that is larger is sent whole."""
     max_calls: int = 20_000
     """Calls under way at once, those that wait among them; what comes beyond is refused."""
+    max_connection_calls: int = 2_000
+    """The same for one connection, whose client waits with more."""
     lease_timeout_s: float = 30.0
     """After how long without a word a client's names and transactional ids are released."""
     drain_s: float = 10.0
@@ -96,6 +98,7 @@ class BrokerSettings(SecuritySettings):
             "fetch_connection_bytes",
             "fetch_answer_bytes",
             "max_calls",
+            "max_connection_calls",
             "max_handshakes",
             "quota_callers",
         ):

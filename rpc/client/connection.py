@@ -258,8 +258,8 @@ class Connection:
         return BrokerUnavailableError(where, unreached="failed to connect" in details.lower())
 
 
-_HANDSHAKE: Final = ("handshake", "verification check failed", "certificate")
-"""Words of gRPC's about a connection that was reached and is not secure."""
+_HANDSHAKE: Final = ("handshake failed", "verification check failed", "security handshaker")
+"""Words of gRPC's about a connection that was reached and is not secure; one that breaks has others."""
 
 _BY_CODE: Final[dict[grpc.StatusCode, Callable[[str], LogStoreError]]] = {
     grpc.StatusCode.UNIMPLEMENTED: UnsupportedFeatureError,
