@@ -48,12 +48,16 @@ class BrokerSettings(SecuritySettings):
     """Records in one answer; a first batch that is larger is sent whole."""
     max_calls: int = 20_000
     """Calls under way at once, those that wait among them; what comes beyond is refused."""
+    max_connection_calls: int = 2_000
+    """The same for one connection, whose client waits with more."""
     lease_timeout_s: float = 30.0
     """After how long without a word a client's names and transactional ids are released."""
     drain_s: float = 10.0
     """How long calls under way may go on once the broker is asked to stop."""
     slow_request_s: float = 1.0
     """Calls that took longer are logged, but for waits."""
+    log_format: str = "text"
+    """Of lines on stderr: text, or json (an object a line)."""
     produce_quota_bytes_s: int = 0
     """Bytes a second that each client id of each principal may produce; 0: no limit."""
     fetch_quota_bytes_s: int = 0
@@ -81,6 +85,8 @@ class BrokerSettings(SecuritySettings):
             raise BrokerConfigError(f"data={self.data!r} is no directory's path")
         host, _ = self.address
         check_security(self, self.listen, host)
+        if self.log_format not in ("text", "json"):
+            raise BrokerConfigError(f"log_format={self.log_format!r}: it is text or json")
         self._check_metrics()
         self._check_quotas()
         for name in (
@@ -92,6 +98,7 @@ class BrokerSettings(SecuritySettings):
             "fetch_connection_bytes",
             "fetch_answer_bytes",
             "max_calls",
+            "max_connection_calls",
             "max_handshakes",
             "quota_callers",
         ):

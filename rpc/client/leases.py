@@ -7,6 +7,7 @@ from typing import Final
 
 from logstore.errors import ClientClosedError, LogStoreError
 from rpc.client.connection import Connection
+from rpc.errors import AuthenticationError
 from rpc.framing import parse
 from rpc.pb import cluster_pb2 as pb
 from rpc.wire.errors import from_wire
@@ -64,6 +65,9 @@ class LeaseKeeper:
                 )
             except ClientClosedError:
                 return
+            except AuthenticationError as error:
+                self._end(alive, error)
+                continue
             except LogStoreError:
                 self._closing.wait(_PAUSE_S)  # the next try may be in time; calls tell of the failure
                 continue
@@ -71,6 +75,13 @@ class LeaseKeeper:
                 for ended in parse(data, pb.KeepLeasesResponse).ended:
                     if ended.lease_id in self._leases:
                         self._leases[ended.lease_id] = from_wire(ended.reason)
+
+    def _end(self, lease_ids: list[str], reason: LogStoreError) -> None:
+        """They cannot be kept any more."""
+        with self._lock:
+            for lease_id in lease_ids:
+                if lease_id in self._leases:
+                    self._leases[lease_id] = reason
 
     def close(self) -> None:
         self._closing.set()

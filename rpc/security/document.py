@@ -66,8 +66,11 @@ class Document(Generic[Content]):
         return self._content
 
     def look(self) -> None:
-        """Take what the file holds, if it has changed. What cannot be understood is logged, and nothing changes."""
-        with self._lock:
+        """Take what the file holds, if it has changed. What cannot be understood is logged, and nothing changes. While
+        a change waits for another process nothing is looked at: calls are not held up by it."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
             self._next_look_s = time.monotonic() + _LOOK_S
             stamp = self._stamp_now()
             if stamp == self._stamp:
@@ -80,6 +83,8 @@ class Document(Generic[Content]):
             except (DamagedSecurityError, SecretFileError) as error:
                 self._stamp = stamp
                 logger.error("what was in force stays: %s", error)
+        finally:
+            self._lock.release()
 
     def change(self, decide: Callable[[Content], Content]) -> Content:
         """Replace the content by what ``decide`` makes of the newest one, durably; the new content, which is in force.
@@ -103,6 +108,9 @@ class Document(Generic[Content]):
         self._make_folder(self._folder)
         try:
             fd = open_regular(f"{self.path}.lock", os.O_RDWR | os.O_CREAT)
+            access_like(self.path, self._folder, 0o600).give(
+                fd
+            )  # root's command leaves it to the store's owner
         except OSError as error:
             raise from_os_error(error, "lock", self.path) from error
         try:

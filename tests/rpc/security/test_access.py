@@ -12,7 +12,7 @@ import pytest
 from logstore.errors import InvalidArgumentError, UnknownMemberError, UnknownTopicError
 from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.client.store import RemoteStore
-from rpc.errors import AccessDeniedError, SecurityDisabledError
+from rpc.errors import AccessDeniedError, AuthenticationError, SecurityDisabledError
 from rpc.handlers.caller import CLUSTER, Resource
 from rpc.security.scram import make_verifier
 from rpc.security.users import make_token
@@ -349,6 +349,20 @@ def test_a_transaction_and_a_name_whose_right_is_taken_away(served: Secured, ali
         producer.last_sequence("t", 0)
     transaction.release()
     producer.release()
+
+
+def test_what_a_removed_user_holds_is_over(served: Secured) -> None:
+    served.allow(rule("carol", "write", PRODUCER, "of-carol"))
+    with served.client("carol") as carol:
+        lease = carol.backend.init_producer("of-carol")
+        served.access.remove_user("carol")
+        until(lambda: carol.backend._keeper.ended_by(lease._lease_id) is not None)  # type: ignore[attr-defined]
+        with pytest.raises(AuthenticationError):
+            lease.last_sequence("t", 0)
+        with suppress(
+            AuthenticationError
+        ):  # its name is free when the broker has not heard of it for long enough
+            lease.release()
 
 
 def test_a_fetch_that_waits_gives_nothing_once_the_right_is_taken_away(

@@ -132,6 +132,38 @@ def test_what_was_in_force_stays_when_the_file_is_damaged(
     assert "has changed, and is in force" in caplog.text
 
 
+def test_files_belong_to_the_owner_of_the_store(tmp_path: Path) -> None:
+    if os.geteuid() == 0:  # root makes them for the store's owner; others can make none but their own
+        os.chown(tmp_path, 1234, 1234)
+    made = AccessFiles(str(tmp_path))
+    made.alter_rules([READ], ())
+    folder = tmp_path / ".security"
+    assert {path.stat().st_uid for path in (folder, *folder.iterdir())} == {tmp_path.stat().st_uid}
+
+
+def test_a_change_that_waits_holds_up_no_call(files: AccessFiles, tmp_path: Path) -> None:
+    import fcntl
+
+    entered, leave = threading.Event(), threading.Event()
+    with open(tmp_path / ".security" / "rules.json.lock", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+        def change() -> None:
+            entered.set()
+            files.alter_rules([WRITE], ())
+            leave.set()
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        entered.wait(10)
+        for _ in range(100):
+            files.rules.look()
+            assert files.rules.current().rules == {READ}
+        assert not leave.is_set()
+    changing.join(10)
+    assert files.rules.current().rules == {READ, WRITE}
+
+
 def test_changes_of_many_at_once_are_all_there(files: AccessFiles, tmp_path: Path) -> None:
     def add(number: int) -> None:
         AccessFiles(str(tmp_path)).alter_rules([rule(f"u{number}", "read", Resource.TOPIC, "t")], ())

@@ -68,6 +68,27 @@ def test_log_ins_that_say_nothing_are_few_and_short(strict: Secured, monkeypatch
         assert refused_as(channel, "LoginService/StartLogin", huge) == "AuthenticationError"
 
 
+def test_calls_of_one_connection_are_bounded(tmp_path: Path, pair: Pair, authority: Authority) -> None:
+    from rpc.pb import cluster_pb2
+
+    path, request = "ClusterService/GetCluster", cluster_pb2.GetClusterRequest()
+    with (
+        Secured(tmp_path / "store", pair, authority, max_connection_calls=2) as served,
+        served.channel() as channel,
+        served.channel() as other,
+    ):
+        assert refused_as(channel, path, request) == ""  # the bound has come with the first answer
+        silent = Silent(channel)
+        waiting = [silent.begin(f"/logstore.v1.{path}") for _ in range(2)]
+        call = channel.unary_unary(f"/logstore.v1.{path}")
+        with pytest.raises(grpc.RpcError) as late:
+            call(request.SerializeToString(), timeout=0.5)
+        assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert refused_as(other, path, request) == ""
+        silent.close()
+        assert [name_of(one) for one in waiting] == ["MalformedRequestError"] * 2
+
+
 def test_a_call_without_a_request(secured: Secured) -> None:
     with secured.channel() as channel:
         call = channel.stream_unary("/logstore.v1.ClusterService/GetCluster").future(iter(()), timeout=20)

@@ -249,6 +249,34 @@ def test_bytes_that_are_no_tls_harm_nobody(served: Served, authority: Authority)
         assert client.cluster.cluster_id == "tests"
 
 
+@pytest.mark.parametrize("how", ["at once", "within the handshake"])
+def test_a_connection_that_breaks_may_be_tried_again(how: str) -> None:
+    """Unlike one where the sides do not trust one another."""
+    import socket
+    import threading
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def cut() -> None:
+            while True:
+                try:
+                    accepted, _ = listener.accept()
+                except OSError:
+                    return
+                if how != "at once":
+                    accepted.recv(4096)
+                    accepted.sendall(b"\x16\x03\x03\x00\x7a\x02")
+                accepted.close()
+
+        cutting = threading.Thread(target=cut)
+        cutting.start()
+        with pytest.raises(BrokerUnavailableError) as broken:
+            connect(f"localhost:{listener.getsockname()[1]}", tls=True, **QUICK)
+        assert broken.value.unreached
+        listener.shutdown(socket.SHUT_RDWR)
+    cutting.join(10)
+
+
 def test_health_is_served_over_tls_alone(served: Served, authority: Authority) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
