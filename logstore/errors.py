@@ -15,12 +15,14 @@ from typing import ClassVar
 class LogStoreError(Exception):
     """Root of all errors raised by this project.
 
-    ``code``: Kafka's protocol code or ours (>= 10000); ``hint``: what to change, appended to the message.
+    ``code``: Kafka's protocol code or ours (>= 10000); ``hint``: what to change, appended to the message;
+    ``request_id``: of the call to a broker that failed, as the broker's logs have it.
     """
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
     hint: ClassVar[str] = ""
+    request_id: str = ""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         self.message = message

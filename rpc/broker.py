@@ -31,7 +31,9 @@ from rpc.handlers.security import SecurityHandler
 from rpc.handlers.topics import TopicHandler
 from rpc.handlers.transactions import TransactionHandler
 from rpc.handlers.waits import Waits
+from rpc.observability.logs import RequestLog
 from rpc.observability.meter import Meter
+from rpc.observability.observers import Observers
 from rpc.quota_rules import DIRECTIONS, Direction
 from rpc.security.security import Security
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
@@ -135,7 +137,7 @@ class Broker:
             self._security.authorizer,
             self.settings,
         )
-        identify, observe, longest_s = self._security.identify, self.meter, settings.max_wait_s
+        identify, observe, longest_s = self._security.identify, self._observer(), settings.max_wait_s
         waits = self._waits
         produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
         fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
@@ -174,6 +176,16 @@ class Broker:
             TransactionService(transactions, identify, observe),
             *self._security_services(observe),
         ]
+
+    def _observer(self) -> Observer:
+        observers: list[Observer] = [self.meter, RequestLog(self.settings.slow_request_s)]
+        try:
+            from rpc.observability.tracing import Tracing
+
+            observers.append(Tracing())
+        except ModuleNotFoundError:
+            pass  # without opentelemetry-api there are no spans
+        return Observers(observers)
 
     def _security_services(self, observe: Observer) -> list[Service]:
         security = self._security

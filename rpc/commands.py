@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import click
@@ -71,13 +70,14 @@ def start(
     from logstore.errors import BackendNotInstalledError
 
     try:
+        from rpc.observability.logs import configure_logging
         from rpc.process import BrokerProcess
     except ModuleNotFoundError as error:
         raise BackendNotInstalledError(
             f"a broker needs gRPC, and module {error.name} is not installed",
             hint="pip install 'logstore-engine[grpc]'",
         ) from error
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging(settings.log_format)
     more = {"mode_bits": target.mode_bits, "lock_timeout_s": target.lock_timeout_s}
     process = BrokerProcess(
         settings,

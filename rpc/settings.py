@@ -56,6 +56,8 @@ class BrokerSettings(SecuritySettings):
     """How long calls under way may go on once the broker is asked to stop."""
     slow_request_s: float = 1.0
     """Calls that took longer are logged, but for waits."""
+    log_format: str = "text"
+    """Of lines on stderr: text, or json (an object a line)."""
     produce_quota_bytes_s: int = 0
     """Bytes a second that each client id of each principal may produce; 0: no limit."""
     fetch_quota_bytes_s: int = 0
@@ -83,6 +85,8 @@ class BrokerSettings(SecuritySettings):
             raise BrokerConfigError(f"data={self.data!r} is no directory's path")
         host, _ = self.address
         check_security(self, self.listen, host)
+        if self.log_format not in ("text", "json"):
+            raise BrokerConfigError(f"log_format={self.log_format!r}: it is text or json")
         self._check_metrics()
         self._check_quotas()
         for name in (

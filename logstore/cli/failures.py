@@ -34,6 +34,8 @@ class Failure(click.ClickException):
     def of(cls, error: LogStoreError | OSError, *, as_json: bool) -> Failure:
         if isinstance(error, LogStoreError):
             fields = {"name": type(error).__name__, "code": error.code, "retriable": error.retriable}
+            if error.request_id:
+                fields["request_id"] = error.request_id
             return cls(str(error), fields=fields, as_json=as_json)
         # Files are wrapped where they are used; what names none came from writing out.
         where = error.filename or "cannot write to stdout"

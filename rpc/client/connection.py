@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from rpc.errors import (
 )
 from rpc.framing import parse
 from rpc.pb import common_pb2
-from rpc.servicers.service import CLIENT_ID
+from rpc.servicers.service import CLIENT_ID, REQUEST_ID
 from rpc.wire.errors import TRAILER, from_wire
 
 _FIRST_PAUSE_S: Final = 0.02
@@ -135,7 +136,7 @@ class Connection:
         """As ``send``; None: the wait for the answer was cancelled."""
 
         def try_once(shown: Metadata, left_s: float) -> bytes | None:
-            call = self._begin(path, data, left_s, shown)
+            request_id, call = self._begin(path, data, left_s, shown)
             cancel.on_cancel(call.cancel)
             try:
                 answer: bytes = call.result()
@@ -145,7 +146,7 @@ class Connection:
             except grpc.RpcError as error:
                 if cancel.cancelled and error.code() is grpc.StatusCode.CANCELLED:
                     return None
-                raise self.error_of(error, path) from error
+                raise self._error_of(error, path, request_id) from error
             finally:
                 cancel.on_cancel(None)
 
@@ -168,18 +169,25 @@ class Connection:
         return self._send(path, data, timeout_s, ())
 
     def _send(self, path: str, data: bytes, timeout_s: float, shown: Metadata) -> bytes:
+        request_id, metadata = self._stamped(shown)
         try:
-            answer: bytes = self.method(path)(data, timeout=timeout_s, metadata=(*self._metadata, *shown))
+            answer: bytes = self.method(path)(data, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
-            raise self.error_of(error, path) from error
+            raise self._error_of(error, path, request_id) from error
         except ValueError as error:  # gRPC's word for a channel that another thread has closed
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
         return answer
 
-    def _begin(self, path: str, data: bytes, timeout_s: float, shown: Metadata) -> Any:
-        """The call as a ``grpc.Future``."""
+    def _stamped(self, shown: Metadata) -> tuple[str, Metadata]:
+        """A request id, and the metadata of a call with it."""
+        request_id = secrets.token_hex(8)
+        return request_id, (*self._metadata, (REQUEST_ID, request_id), *shown)
+
+    def _begin(self, path: str, data: bytes, timeout_s: float, shown: Metadata) -> tuple[str, Any]:
+        """The call's request id, and the call as a ``grpc.Future``."""
+        request_id, metadata = self._stamped(shown)
         try:
-            return self.method(path).future(data, timeout=timeout_s, metadata=(*self._metadata, *shown))
+            return request_id, self.method(path).future(data, timeout=timeout_s, metadata=metadata)
         except ValueError as error:
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
 
@@ -221,8 +229,14 @@ class Connection:
             raise error
         self._closing.wait(pause_s)
 
-    def error_of(self, error: grpc.RpcError, path: str) -> LogStoreError:
-        """The named error of a failed call."""
+    def _error_of(self, error: grpc.RpcError, path: str, request_id: str) -> LogStoreError:
+        """The named error of a failed call, with the id that the broker's logs have for it."""
+        named = self._named(error, path)
+        named.request_id = request_id
+        named.add_note(f"request id: {request_id}")
+        return named
+
+    def _named(self, error: grpc.RpcError, path: str) -> LogStoreError:
         for key, value in _trailers(error):
             if key == TRAILER:
                 return from_wire(parse(value, common_pb2.Error))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
@@ -21,14 +22,16 @@ class Blocking:
     async def run(
         self, call: Callable[Given, Answer], /, *args: Given.args, **kwargs: Given.kwargs
     ) -> Answer:
-        """The call's answer, or its error. A caller that is cancelled leaves the call to its end."""
+        """The call's answer, or its error. What it logs belongs to the caller's request. A caller that is cancelled
+        leaves the call to its end."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, lambda: call(*args, **kwargs))
+        context = copy_context()
+        return await loop.run_in_executor(self._pool, lambda: context.run(call, *args, **kwargs))
 
     def start(self, call: Callable[[], None]) -> None:
         """As ``run``, for a call that tells its outcome in its own way, and raises nothing: the loop is not woken up
         for its end."""
-        self._pool.submit(call)
+        self._pool.submit(copy_context().run, call)
 
     def close(self) -> None:
         """Wait for the calls under way; those that have not begun are dropped."""

@@ -6,9 +6,11 @@ Methods take and give bytes (identity serializers), so that those which carry re
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 import grpc
@@ -90,7 +92,7 @@ class Service:
                 under_way.error = self._named(under_way, error)
             finally:
                 self._call_ends(under_way)
-            await refuse(context, under_way.error)
+            await refuse(context, under_way)
             raise AssertionError("unreachable: the call was aborted")
 
         # On the wire the same as a method with one request. gRPC would read that one before it asks who calls.
@@ -116,7 +118,7 @@ class Service:
                 under_way.error = self._named(under_way, error)
             finally:
                 self._call_ends(under_way)
-            await refuse(context, under_way.error)
+            await refuse(context, under_way)
 
         self._methods[method] = grpc.stream_stream_rpc_method_handler(call)
 
@@ -130,13 +132,16 @@ class Service:
         return data
 
     def _call_begins(self, method: str, context: Any, *, stream: bool) -> Call:
-        under_way = Call(f"{self.name}/{method}", time.perf_counter(), stream)
+        metadata: Metadata = context.invocation_metadata() or ()
+        caller = _unknown_caller(context, metadata)
+        under_way = Call(f"{self.name}/{method}", time.perf_counter(), stream, caller)
         begin(under_way)
+        context.set_trailing_metadata(((REQUEST_ID, caller.request_id),))
         try:
-            under_way.caller = self._caller(context)
+            under_way.caller = replace(caller, principal=self._identify(context, metadata))
         except Exception as error:  # noqa: BLE001 - it is answered by its name
             under_way.error = self._named(under_way, error)
-        self._observe.began(under_way, context.invocation_metadata() or ())
+        self._observe.began(under_way, metadata)
         return under_way
 
     def _refuse_unknown(self, call: Call) -> None:
@@ -170,22 +175,25 @@ class Service:
     def check_still(self, caller: Caller, context: Any) -> None:
         """A stream outlives what it began with: users are removed, sessions end. AuthenticationError,
         SessionExpiredError."""
-        if self._caller(context).principal != caller.principal:
+        if self._identify(context, context.invocation_metadata() or ()) != caller.principal:
             raise AuthenticationError("the stream's caller is another one than at its beginning")
 
-    def _caller(self, context: Any) -> Caller:
-        """AuthenticationError, SessionExpiredError."""
-        metadata = context.invocation_metadata() or ()
-        given = {key: value for key, value in metadata if isinstance(value, str)}
-        return Caller(
-            principal=self._identify(context, metadata),
-            client_id=given.get(CLIENT_ID, "")[:_MAX_ID],
-            connection=context.peer(),
-            request_id=given.get(REQUEST_ID, "")[:_MAX_ID],
-        )
+
+def _unknown_caller(context: Any, metadata: Metadata) -> Caller:
+    """What the caller says of itself; the principal is still to be found. A call without a request id is given one."""
+    given = {key: value for key, value in metadata if isinstance(value, str)}
+    return Caller(
+        principal="",
+        client_id=given.get(CLIENT_ID, "")[:_MAX_ID],
+        connection=context.peer(),
+        request_id=given.get(REQUEST_ID, "")[:_MAX_ID] or secrets.token_hex(8),
+    )
 
 
-async def refuse(context: Any, error: LogStoreError) -> None:
-    """End the call with the error."""
-    trailer = ((TRAILER, to_wire(error).SerializeToString()),)
+async def refuse(context: Any, call: Call) -> None:
+    """End the call with its error."""
+    error = call.error
+    if error is None:
+        return
+    trailer = ((TRAILER, to_wire(error).SerializeToString()), (REQUEST_ID, call.caller.request_id))
     await context.abort(status_of(error), error.message[:1000], trailer)

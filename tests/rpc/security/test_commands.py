@@ -92,7 +92,7 @@ def test_users(shell: Shell, secured: Secured, tmp_path: Path) -> None:
     assert "is empty" in shell.run("user", "set-password", "bob", "--password-file", "-", code=1).stderr
     listed = shell.run("user", "list").stdout + shell.run("--json", "user", "list").stdout
     assert told["token_id"] in listed
-    for secret in (token.split("_")[2], told["token"].split("_")[2], "sesame"):
+    for secret in (token.split("_", 2)[2], told["token"].split("_", 2)[2], "sesame"):
         assert secret not in listed
     secured.allow(rule("bob", "describe", Resource.TOPIC, "*"), rule("eve", "describe", Resource.TOPIC, "*"))
     secured.store.create_topic("t")
