@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import logstore
-from logstore.errors import LogStoreError
+from logstore.errors import InvariantError, LogStoreError
 from rpc.client.store import RemoteStore
 from rpc.errors import BrokerUnavailableError
 from rpc.testing.proxy import Proxy
@@ -35,21 +35,23 @@ class Child:
             text=True,
             env={**environment, "NOTIFY_SOCKET": ""},
         )
+        stdin, stdout = self.process.stdin, self.process.stdout
+        if stdin is None or stdout is None:
+            raise InvariantError("pipes were asked for")
+        self._input, self._output = stdin, stdout
 
     def tell(self, message: dict[str, Any]) -> str:
         """A line to the process; its answer."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(message) + "\n")
-        self.process.stdin.flush()
+        self._input.write(json.dumps(message) + "\n")
+        self._input.flush()
         return self.hear()
 
     def hear(self) -> str:
         """A line from the process. BrokerUnavailableError where it has ended, or says nothing."""
-        assert self.process.stdout is not None
         late = threading.Timer(PATIENCE_S, self.process.kill)
         late.start()
         try:
-            line = self.process.stdout.readline().strip()
+            line = self._output.readline().strip()
         finally:
             late.cancel()
         if not line:
@@ -59,9 +61,11 @@ class Child:
         return line
 
     def end(self) -> None:
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
+        self._output.close()
+        try:
+            self._input.close()
+        except BrokenPipeError:
+            pass  # the process has ended, and what was not read of its input goes with it
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(PATIENCE_S)
