@@ -27,7 +27,6 @@ class _Login:
     name: str
     mechanism: str
     verifier: Verifier
-    known: bool
     server: ScramServer
     connection: str
     until_s: float
@@ -72,7 +71,6 @@ class LoginHandler:
             first.name,
             mechanism,
             verifier or decoy,
-            verifier is not None,
             server,
             connection,
             asyncio.get_running_loop().time() + _LASTS_S,
@@ -90,9 +88,7 @@ class LoginHandler:
             )
         self._forget(login_id)
         try:
-            answer = login.server.answer(client_final)
-            if not login.known:
-                raise AuthenticationError("the proof is wrong")
+            answer = login.server.answer(client_final)  # none fits a decoy
         except AuthenticationError as error:
             self._audit.refused(connection, f"log-in as {login.name[:200]!r}: {error.message}")
             await asyncio.sleep(_FAILED_PAUSE_S)

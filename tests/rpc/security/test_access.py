@@ -249,6 +249,16 @@ def test_it_is_refused_and_with_the_right_rules_it_is_not(
     assert is_refused(alice, act)
 
 
+def test_a_producer_id_is_for_those_who_may_write_somewhere(served: Secured, alice: RemoteStore) -> None:
+    with pytest.raises(AccessDeniedError, match="may not write topic"):
+        alice.backend.init_producer(None)
+    served.allow(READ_T)
+    with pytest.raises(AccessDeniedError, match="may not write topic"):
+        alice.backend.init_producer(None)
+    served.allow(rule("alice", "write", TOPIC, "elsewhere", prefix=True))
+    assert alice.backend.init_producer(None).producer_id >= 0
+
+
 def test_a_deny_beats_super_power_of_nobody_but_super_users(served: Secured) -> None:
     served.allow(rule("*", "all", TOPIC, "*", allow=False))
     with served.client("admin") as admin:
@@ -345,8 +355,10 @@ def test_a_transaction_and_a_name_whose_right_is_taken_away(served: Secured, ali
         transaction.add_partitions([PLACE])
     with pytest.raises(AccessDeniedError):
         transaction.end(commit=False)
-    with pytest.raises(AccessDeniedError):
-        producer.last_sequence("t", 0)
+    served.allow(DESCRIBE_T)
+    for use in (lambda: producer.last_sequence("t", 0), lambda: producer.producer_id_of(1)):
+        with pytest.raises(AccessDeniedError, match="may not write producer 'import'"):
+            use()
     transaction.release()
     producer.release()
 

@@ -157,3 +157,21 @@ def test_variables_that_are_refused(variable: str, text: str, told: str) -> None
 
     with pytest.raises(InvalidArgumentError, match=told):
         configure(None, {variable: text}, {})
+
+
+def test_a_directory_needs_no_grpc(tmp_path: Path) -> None:
+    """The extra is for brokers and their clients."""
+    import subprocess
+    import sys
+
+    import logstore
+
+    with logstore.open(str(tmp_path / "store")):
+        pass
+    words = ["--path", str(tmp_path / "store"), "acl", "add", "User:a", "-o", "read", "--topic", "t"]
+    code = (
+        "import sys; sys.modules['grpc'] = None; sys.modules['google.protobuf'] = None\n"
+        f"from logstore.cli.main import cli; cli({words!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "added 1" in done.stderr) == (0, True), done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 
 import pytest
 
@@ -104,6 +106,25 @@ def test_a_first_message_that_is_refused(first: bytes) -> None:
 def test_a_proof_that_is_refused(final: bytes) -> None:
     with pytest.raises(AuthenticationError):
         server().answer(final)
+
+
+def proved(without_proof: str, password: str = "pencil") -> bytes:
+    """A final message whose proof is right for what it says."""
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), SALT, 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    agreed = f"n=user,r={CLIENT_NONCE},{CHALLENGE.decode()},{without_proof}".encode()
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), agreed, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+
+def test_a_right_proof_of_other_words_is_refused() -> None:
+    """By one who knows the password: the nonce and the binding are checked for themselves."""
+    words = FINAL.partition(b",p=")[0].decode()
+    assert server().answer(proved(words)) == ANSWER
+    for other in (words.replace("c=biws", "c=eSws"), words + "x", words.replace("%hv", "%hw")):
+        with pytest.raises(AuthenticationError):
+            server().answer(proved(other))
 
 
 def test_the_proof_of_another_password_or_another_challenge() -> None:
