@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
-from spark_connector.option_table import BROKERS, Option
+from logstore.errors import InvalidArgumentError
+from spark_connector.option_table import Option
+from spark_connector.target import Target
 
 _UNITS_MS: Final = {
     "us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000,
@@ -40,7 +41,6 @@ class OptionNames:
     """All names of one kind of use, in lower case. ``use``: as in "reading from brokers"; ``where``: as in "there is no
     option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read;
     ``elsewhere``: what counts for the other direction, as in a view that is read and written, and changes nothing here.
-    ``brokers``: whether they are served, too.
     """
 
     known: Mapping[str, Option]
@@ -50,7 +50,6 @@ class OptionNames:
     use: str
     give_path: str
     where: str = ""
-    brokers: bool = False
     passed: Collection[str] = field(default_factory=frozenset)
     elsewhere: Collection[str] = field(default_factory=frozenset)
 
@@ -58,7 +57,7 @@ class OptionNames:
         self, given: Mapping[str, str], counts: Callable[[Option, list[str]], bool] | None = None
     ) -> Checked:
         """``counts``: whether a known option does, here; it may add a warning. ``InvalidArgumentError`` for one that is
-        unknown (it names the nearest) or refused; ``NotAvailableYetError`` for brokers."""
+        unknown (it names the nearest) or refused."""
         if not given or _OF_A_TABLE.issubset(given):
             raise InvalidArgumentError(_NO_TABLE, hint=_USE_A_VIEW)
         values: dict[str, str] = {}
@@ -69,11 +68,6 @@ class OptionNames:
                 raise InvalidArgumentError(
                     f"paths={value}: a read is of one store",
                     hint="load each directory on its own and join the rows: one.unionByName(other)",
-                )
-            if key in BROKERS and not self.brokers:
-                raise NotAvailableYetError(
-                    f"{name}={value}: {self.use} brokers comes with a later version",
-                    hint=f"leave it out and give the store's directory: {self.give_path}",
                 )
             if key in self.refused:
                 raise InvalidArgumentError(f"option {name} cannot be set", hint=self.refused[key])
@@ -112,6 +106,23 @@ class OptionNames:
         near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         suggestion = f"did you mean {names[near[0]]}?" if near else "spark_connector/README.md lists them all"
         return InvalidArgumentError(f"there is no option {name}{self.where}", hint=suggestion)
+
+
+def target_of(values: Mapping[str, str], names: OptionNames, what: str) -> Target:
+    """The directory or the brokers. ``InvalidArgumentError`` where there is none of the two, or both."""
+    brokers, config = values.get("bootstrap.servers", "").strip(), values.get("clientconfig", "").strip()
+    if not brokers:
+        if config:
+            raise InvalidArgumentError(
+                "option clientConfig is for brokers", hint="set bootstrap.servers, or leave it out"
+            )
+        return Target(path=names.path(values))
+    if values.get("path"):
+        raise InvalidArgumentError(
+            f"both path={values['path']} and bootstrap.servers={brokers} are given",
+            hint=f"{what} is of one store: give one of the two (without a directory it is of the brokers)",
+        )
+    return Target(brokers=brokers, config=config)
 
 
 def local_folder(text: str) -> str | None:

@@ -249,7 +249,6 @@ REFUSED: Final = {
 }
 """Options that Spark's Kafka source refuses, too, each with what to do."""
 
-BROKERS: Final = frozenset({"kafka.bootstrap.servers", "bootstrap.servers"})
 LATER_FORMATS: Final = frozenset({"avro", "protobuf", "csv", "parquet"})
 
 

@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 from logstore import TopicPartition
 from logstore.errors import InvalidArgumentError, NotAvailableYetError
 from logstore.types import Isolation
-from spark_connector.option_names import Checked, OptionNames, one_of, time_ms
+from spark_connector.option_names import Checked, OptionNames, one_of, target_of, time_ms
 from spark_connector.option_table import BY_NAME, HARMLESS, LATER_FORMATS, MAPPED, REFUSED, Option
 from spark_connector.positions import (
     EARLIEST,
@@ -67,14 +67,13 @@ _NAMES: Final = OptionNames(
     refused=REFUSED,
     use="reading from",
     give_path=".load(DIR) or option path",
-    brokers=True,
     elsewhere=frozenset(option.name.lower() for option in SINK_TABLE) - BY_NAME.keys(),
 )
 
 
 def check_names(given: Mapping[str, str], mode: Mode) -> Checked:
     """Sort the options out by name. ``InvalidArgumentError`` for one that is unknown (it names the nearest) or
-    refused; ``NotAvailableYetError`` for brokers."""
+    refused."""
 
     def counts(option: Option, warnings: list[str]) -> bool:
         if mode == "any" or option.scope in ("both", mode):
@@ -94,7 +93,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """The options of one read, checked. Errors: ``check_names``; ``InvalidArgumentError`` names the option and
     says what it may be; ``NotAvailableYetError`` for value formats that are still to come."""
     values = check_names(given, mode).values
-    target = _target(values)
+    target = target_of(values, _NAMES, "a read")
     least, most = _number(values, "minOffsetsPerTrigger"), _number(values, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
@@ -119,22 +118,6 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         value_schema=_value_schema(values, value_format),
         commit_group=values.get("commit.group") or None,
     )
-
-
-def _target(values: Mapping[str, str]) -> Target:
-    brokers, config = values.get("bootstrap.servers", "").strip(), values.get("clientconfig", "").strip()
-    if not brokers:
-        if config:
-            raise InvalidArgumentError(
-                "option clientConfig is for brokers", hint="set bootstrap.servers, or leave it out"
-            )
-        return Target(path=_NAMES.path(values))
-    if values.get("path"):
-        raise InvalidArgumentError(
-            f"both path={values['path']} and bootstrap.servers={brokers} are given",
-            hint="a read is of one store: give one of the two (.load() without a directory reads from brokers)",
-        )
-    return Target(brokers=brokers, config=config)
 
 
 def _selection(values: Mapping[str, str]) -> Selection:

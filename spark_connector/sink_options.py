@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 from logstore.config import CODECS
-from logstore.errors import InvalidArgumentError
-from spark_connector.option_names import OptionNames, local_folder, one_of, time_ms
+from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from spark_connector.option_names import OptionNames, local_folder, one_of, target_of, time_ms
 from spark_connector.option_table import BY_NAME as SOURCE_NAMES
 from spark_connector.option_table import Option
+from spark_connector.target import Target
 
 Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
 ChangedBatch: TypeAlias = Literal["error", "skip", "append"]
@@ -18,9 +19,22 @@ ChangedBatch: TypeAlias = Literal["error", "skip", "append"]
 SINK_TABLE: Final = (
     Option(
         name="path",
-        default="(required)",
+        default="(this or brokers)",
         values="a directory",
         meaning="The store; `.save(DIR)` and `.start(DIR)` set it. Driver and executors must share its file system.",
+        ours=True,
+    ),
+    Option(
+        name="bootstrap.servers",
+        default="",
+        values="HOST:PORT,...",
+        meaning="Brokers instead of a directory, as `kafka.bootstrap.servers`; under delivery=at_least_once alone.",
+    ),
+    Option(
+        name="clientConfig",
+        default="",
+        values="a file",
+        meaning="Settings of the connection to brokers (TLS, token, user) as TOML; at this path on every machine.",
         ours=True,
     ),
     Option(
@@ -61,7 +75,10 @@ SINK_TABLE: Final = (
 
 _BY_NAME: Final = {option.name.lower(): option for option in SINK_TABLE}
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
-_MAPPED: Final = {"kafka.compression.type": "compression"}
+_MAPPED: Final = {
+    "kafka.compression.type": "compression",
+    "kafka.bootstrap.servers": "bootstrap.servers",
+}
 _LOCAL = "a store in a directory has no such thing"
 _STAGED = "the driver appends what tasks have staged, and waits until it is durable"
 SINK_HARMLESS: Final = {
@@ -110,13 +127,18 @@ class SinkOptions:
     """The options of one write. ``topic`` None: the column says it; ``compression`` None: the topic says it;
     ``checkpoint`` None: the query's is not an option of the write, or no folder of this machine."""
 
-    path: str
+    target: Target
     topic: str | None
     delivery: Delivery
     compression: str | None
     lock_timeout_s: float
     changed_batch: ChangedBatch = "error"
     checkpoint: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The store's directory; "" for brokers."""
+        return self.target.path
 
 
 class ParsedSink(NamedTuple):
@@ -128,17 +150,17 @@ class ParsedSink(NamedTuple):
 
 def parse_sink(given: Mapping[str, str]) -> ParsedSink:
     """``InvalidArgumentError`` names the option and what it may be, or the nearest to an unknown one;
-    ``NotAvailableYetError`` for brokers."""
+    ``NotAvailableYetError`` for brokers under delivery=exactly_once."""
     values, warnings = _NAMES.sort(given)
     lowered = {name.lower(): value for name, value in given.items()}
-    path = _NAMES.path(values)
+    target = target_of(values, _NAMES, "a write")
     topic = values.get("topic")
     if topic is not None and not topic.strip():
         raise InvalidArgumentError(
             "option topic is empty", hint="name a topic, or leave it to the column topic"
         )
     options = SinkOptions(
-        path=path,
+        target=target,
         topic=None if topic is None else topic.strip(),
         delivery=cast(Delivery, one_of(values, "delivery", ("exactly_once", "at_least_once"))),
         compression=one_of(values, "compression", tuple(CODECS)) if "compression" in values else None,
@@ -146,4 +168,9 @@ def parse_sink(given: Mapping[str, str]) -> ParsedSink:
         changed_batch=cast(ChangedBatch, one_of(values, "changedBatch", ("error", "skip", "append"))),
         checkpoint=local_folder(lowered.get("checkpointlocation", "")),
     )
+    if target.brokers and options.delivery == "exactly_once":
+        raise NotAvailableYetError(
+            f"bootstrap.servers={target.brokers}: writing to brokers exactly once comes with a later version",
+            hint='set .option("delivery", "at_least_once"), or write to a directory',
+        )
     return ParsedSink(options, warnings)

@@ -23,7 +23,8 @@ from pyspark.sql.types import StructType
 from logstore import Producer
 from logstore.errors import InvalidArgumentError, InvariantError
 from spark_connector.batch_marks import Content, content_of
-from spark_connector.connection import store_at
+from spark_connector.connection import client_of, store_at
+from spark_connector.direct_sink import DirectSink
 from spark_connector.notices import notice
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import SinkOptions
@@ -90,7 +91,7 @@ def check_sink(options: SinkOptions, schema: StructType) -> None:
     unwritten = check_columns(schema, options.topic)
     if unwritten:
         notice(f"columns that are no field of a record are not written: {', '.join(unwritten)}")
-    backend = store_at(options.path).backend
+    backend = client_of(options.target).backend
     if options.topic is not None and backend.topic(options.topic).internal:
         raise InvalidArgumentError(
             f"topic {options.topic!r} is internal: it is not written by clients", hint="choose another topic"
@@ -114,11 +115,15 @@ class LogStoreWriter(DataSourceArrowWriter):
         self._run = str(uuid.uuid4())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._options.target.brokers:
+            return _sent(self._options, iterator)
         context = _context()
         attempt = Attempt(self._run, 0, context.partitionId(), context.taskAttemptId())
         return self._sink.stage(iterator, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.target.brokers:
+            return
         _, receipts = _receipts(messages)
         staging = self._sink.staging()
         commit = SinkCommit(self._options, staging)
@@ -129,7 +134,8 @@ class LogStoreWriter(DataSourceArrowWriter):
         staging.sweep(self._run, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        self._sink.staging().sweep(self._run, 0)
+        if not self._options.target.brokers:
+            self._sink.staging().sweep(self._run, 0)
 
 
 class LogStoreStreamWriter(DataSourceStreamArrowWriter):
@@ -141,6 +147,8 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
         self._sink = TaskSink(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._options.target.brokers:
+            return _sent(self._options, iterator)
         context = _context()
         query = context.getLocalProperty(QUERY_PROPERTY)
         batch_id = context.getLocalProperty(BATCH_PROPERTY)
@@ -153,6 +161,8 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
         return self._sink.stage(iterator, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        if self._options.target.brokers:
+            return
         runs, receipts = _receipts(messages)
         if not runs:
             logger.info("batch %d had no task: there is nothing to commit", batchId)
@@ -170,8 +180,14 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Without a message nobody knows the query: what its tasks left is swept after its next batch."""
         runs, _ = _receipts(messages)
-        for run in runs:
+        for run in () if self._options.target.brokers else runs:
             self._sink.staging().sweep(run, batchId)
+
+
+def _sent(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> Staged:
+    """A task's rows, at the brokers; there is nothing for the driver to commit."""
+    DirectSink(options).send(batches)
+    return Staged("", None)
 
 
 def _context() -> TaskContext:

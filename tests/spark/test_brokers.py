@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from logstore.errors import UnknownTopicError
 from rpc.errors import BrokerUnavailableError
 from rpc.testing.broker import BrokerForTests
 from spark_connector import connection
+from spark_connector.direct_sink import DirectSink
 from spark_connector.options import parse
 from spark_connector.reader import LogStoreReader
 from spark_connector.schema import spark_schema
+from spark_connector.sink_options import parse_sink
 from spark_connector.stream_reader import LogStoreStreamReader
 from tests.spark.sources import TOPIC, ends_of, places_of, rows
 
@@ -126,3 +130,17 @@ def test_settings_of_the_connection_come_from_a_file(broker: BrokerForTests, tmp
     assert rows(reader, reader.partitions()).num_rows == 3
     (client,) = connection._clients.values()
     assert client.backend._connection.settings.request_timeout_s == 7.5  # type: ignore[attr-defined]
+
+
+def test_rows_are_sent_by_the_tasks_themselves(broker: BrokerForTests) -> None:
+    client = broker.connect()
+    client.create_topic("out", 2)
+    options = parse_sink(
+        {"bootstrap.servers": broker.address, "delivery": "at_least_once", "topic": "out"}
+    ).options
+    sink = pickle.loads(pickle.dumps(DirectSink(options)))
+    sink.send([pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(100)]})])
+    with client.consumer("out", until_end=True) as consumer:
+        assert sorted(int(record.value or b"") for record in consumer) == list(range(100))
+    with pytest.raises(UnknownTopicError):
+        DirectSink(replace(options, topic="none")).send([pa.RecordBatch.from_pydict({"value": [b"x"]})])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.errors import InvalidArgumentError
 from spark_connector.option_names import OptionNames, local_folder, one_of, time_ms
 from spark_connector.option_table import Option
 
@@ -84,7 +84,6 @@ def test_an_option_that_does_not_count_here_is_left_out() -> None:
         ("color", InvalidArgumentError, "there is no option color for paint.*did you mean colour"),
         ("qqq", InvalidArgumentError, "README"),
         ("kafka.shape", InvalidArgumentError, "it has one"),
-        ("bootstrap.servers", NotAvailableYetError, r"painting brokers.*\.paint\(DIR\)"),
     ],
 )
 def test_what_is_refused_says_what_to_do(name: str, error: type[Exception], text: str) -> None:

@@ -254,4 +254,12 @@ def test_batch_and_stream_from_brokers(spark: SparkSession, tmp_path: Path) -> N
         query = start(source, tmp_path / "query", seen, availableNow=True)
         query.awaitTermination(60)
         assert len(seen) == 43
+        served.store.create_topic("copy", partitions=2)
+        to = {"bootstrap.servers": served.address, "topic": "copy"}
+        with pytest.raises(PySparkException, match="exactly once comes with a later version"):
+            read.select("key", "value").write.format("logstore").options(**to).mode("append").save()
+        plain = read.select("key", "value").write.format("logstore").options(**to, delivery="at_least_once")
+        plain.mode("append").save()
+        copied = [record for n in range(2) for record in served.store.partition("copy", n).records(0)]
+        assert len(copied) == 43
         connection.forget_stores()

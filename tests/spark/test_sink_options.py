@@ -12,6 +12,7 @@ from logstore.errors import InvalidArgumentError, NotAvailableYetError
 from spark_connector import sink_options
 from spark_connector.option_table import markdown
 from spark_connector.sink_options import SINK_HARMLESS, SINK_REFUSED, SINK_TABLE, SinkOptions, parse_sink
+from spark_connector.target import Target
 
 REFUSED = "refused"
 CASES: list[tuple[str, dict[str, str], str, Any]] = [
@@ -19,6 +20,8 @@ CASES: list[tuple[str, dict[str, str], str, Any]] = [
     ("path", {"path": ""}, REFUSED, "path is missing"),
     ("path", {"path": "file:/da%20ta"}, "path", "/da ta"),
     ("path", {"path": "hdfs://there/data"}, REFUSED, "no directory of this machine"),
+    ("bootstrap.servers", {"bootstrap.servers": "h:1"}, REFUSED, "both path=/data and"),
+    ("clientConfig", {"clientConfig": "/c"}, REFUSED, "is for brokers"),
     ("topic", {}, "topic", None),
     ("topic", {"topic": " out "}, "topic", "out"),
     ("topic", {"Topic": ""}, REFUSED, "topic is empty"),
@@ -92,9 +95,11 @@ def test_unknown_names_are_refused_with_the_nearest(name: str, hint: str) -> Non
     assert hint in str(error.value)
 
 
-def test_brokers_come_later() -> None:
-    with pytest.raises(NotAvailableYetError, match="brokers comes with a later version"):
-        parsed({"kafka.bootstrap.servers": "localhost:9092"})
+def test_brokers_take_what_comes_at_least_once() -> None:
+    with pytest.raises(NotAvailableYetError, match="exactly once comes with a later version"):
+        parse_sink({"kafka.bootstrap.servers": "h:1"})
+    found = parse_sink({"kafka.bootstrap.servers": "h:1", "delivery": "at_least_once"})
+    assert (found.options.target, found.warnings) == (Target(brokers="h:1"), [])
 
 
 def test_the_readme_has_the_table() -> None:
