@@ -13,7 +13,7 @@ import time
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
@@ -39,6 +39,7 @@ from rpc.security.security import Security
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
 from rpc.servicers.fetch import FetchService
 from rpc.servicers.groups import GroupService
+from rpc.servicers.health import BrokerHealth, BrokerReflection
 from rpc.servicers.offsets import OffsetService
 from rpc.servicers.produce import ProduceService
 from rpc.servicers.producers import ProducerService
@@ -82,7 +83,7 @@ class Broker:
         self._waits = Waits()
         self._budgets: dict[str, ByteBudget] = {}
         self._quotas: dict[Direction, Quota] = {}
-        self._health = health.aio.HealthServicer()
+        self._health = BrokerHealth(self._waits)
         self._server: grpc.aio.Server | None = None
         self.port = 0
 
@@ -108,7 +109,9 @@ class Broker:
             server.add_generic_rpc_handlers((service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [service.name for service in services]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        shown = [*names, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        mirror = BrokerReflection(shown, self._waits)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(mirror, server)  # type: ignore[no-untyped-call]
         self.port = self._listen(server)
         await server.start()
         for name in ("", *names):
@@ -140,7 +143,9 @@ class Broker:
         identify, observe, longest_s = self._security.identify, self._observer(), settings.max_wait_s
         waits = self._waits
         produced = ByteBudget("produce", settings.produce_bytes, settings.produce_connection_bytes)
-        fetched = ByteBudget("fetch", settings.fetch_bytes, settings.fetch_connection_bytes)
+        streams_bytes, one_bytes = settings.fetch_bytes // 2, settings.fetch_connection_bytes
+        fetched = ByteBudget("fetch", settings.fetch_bytes - streams_bytes, one_bytes)
+        streamed = ByteBudget("fetch-stream", streams_bytes, one_bytes)
         self._quotas = {
             name: Quota(
                 name,
@@ -152,7 +157,7 @@ class Broker:
             )
             for name in DIRECTIONS
         }
-        self._budgets = {"produce": produced, "fetch": fetched}
+        self._budgets = {"produce": produced, "fetch": fetched, "fetch-stream": streamed}
         self._leases = Leases(blocking, waits, settings.lease_timeout_s)
         self._groups = GroupHandler(engine, blocking, authorizer, waits)
         self._topics = TopicHandler(engine, blocking, authorizer, waits)
@@ -166,8 +171,8 @@ class Broker:
         return [
             ClusterService(self._facts, identify, observe),
             LeaseService(self._leases, identify, observe),
-            ProduceService(produce, produced, identify, observe),
-            FetchService(fetch, fetched, identify, observe),
+            ProduceService(produce, produced, waits, identify, observe),
+            FetchService(fetch, fetched, streamed, waits, identify, observe),
             TopicService(self._topics, identify, observe, longest_s),
             OffsetService(OffsetHandler(engine, blocking, authorizer), identify, observe),
             RecordService(self._records, identify, observe),

@@ -41,7 +41,7 @@ class BrokerSettings(SecuritySettings):
     produce_connection_bytes: int = 64 * _MIB
     """The same for one connection."""
     fetch_bytes: int = 256 * _MIB
-    """Answers with records that are under way, in all."""
+    """Answers with records that are under way, in all: half of it for streams, whose readers may be slow."""
     fetch_connection_bytes: int = 64 * _MIB
     """The same for one connection."""
     fetch_answer_bytes: int = 8 * _MIB

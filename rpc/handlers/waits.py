@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
+from rpc.errors import BrokerUnavailableError
 from rpc.handlers.call import current_call
+
+Item = TypeVar("Item")
 
 
 class Waits:
@@ -47,6 +51,18 @@ class Waits:
         """Wait for so long; whether the broker goes on."""
         await self.wait(asyncio.Event().wait(), wait_s)
         return not self.over
+
+    async def until_end(self, items: AsyncIterator[Item]) -> AsyncIterator[Item]:
+        """The items as they come. BrokerUnavailableError once the broker stops: it waits for no more of them."""
+        while True:
+            try:
+                async with self.limit(None):
+                    item = await anext(items)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                raise BrokerUnavailableError("the broker stops") from None
+            yield item
 
     def end(self) -> None:
         """The broker stops: every wait is over."""

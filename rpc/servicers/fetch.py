@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from logstore.api.records import FetchRequest, FetchResult
 from logstore.types import Isolation
-from rpc.errors import MalformedRequestError
+from rpc.errors import BrokerUnavailableError, MalformedRequestError
 from rpc.framing import parse
 from rpc.handlers.budget import ByteBudget
 from rpc.handlers.caller import Caller
 from rpc.handlers.fetch import FetchHandler
+from rpc.handlers.waits import Waits
 from rpc.pb import fetch_pb2 as pb
 from rpc.servicers.service import Identify, Observer, Service
 from rpc.wire.enums import isolation_from_wire
@@ -24,13 +25,22 @@ _MOST_CREDIT: Final = 1 << 40
 
 class FetchService(Service):
     def __init__(
-        self, handler: FetchHandler, budget: ByteBudget, identify: Identify, observe: Observer
+        self,
+        handler: FetchHandler,
+        budget: ByteBudget,
+        stream_budget: ByteBudget,
+        waits: Waits,
+        identify: Identify,
+        observe: Observer,
     ) -> None:
+        """``stream_budget``: of answers of streams, which readers may leave untaken: those of calls have their own."""
         super().__init__("FetchService", identify, observe)
         self._handler = handler
         self._budget = budget
+        self._waits = waits
+        self._stream_budget = stream_budget
         self.raw("Fetch", self._fetch)
-        self.stream("FetchStream", self._fetch_stream)
+        self.stream("FetchStream", waits, self._fetch_stream)
 
     async def _fetch(self, caller: Caller, data: bytes, context: Any) -> bytes:
         message = parse(data, pb.FetchRequest)
@@ -50,31 +60,47 @@ class FetchService(Service):
             return fetch_response(results, message.correlation_id)
 
     async def _fetch_stream(self, caller: Caller, requests: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        """One answer at a time is in memory, within the bounds of all answers; the next one is read when gRPC has
+        taken it, which it does as the reader reads."""
         reader = _StreamReader()
         listening = asyncio.create_task(reader.listen(requests))
         try:
             while (await reader.ready()) and not reader.ended:
-                begun = reader.start
-                if begun is None:
-                    continue
-                number, wanted, isolation = begun
-                self._handler.authorize(caller, wanted)
-                waiting = asyncio.create_task(
-                    self._handler.wait(
-                        caller, wanted, isolation, 1, reader.answer_bytes(self._handler.most_bytes), None
-                    )
-                )
-                if not await reader.first_of(waiting):
-                    continue  # the reader asked for something else, or is gone
-                results = waiting.result()
-                self._handler.authorize(caller, wanted)  # the wait may have outlived the right
-                answer = reader.take(number, results)
+                answer, size = await self._next_answer(caller, reader)
                 if answer:
-                    yield fetch_response(answer, number)
+                    with self._stream_budget.hold(caller.connection, size):
+                        yield answer
+                    answer = b""
             if listening.done():
                 listening.result()
         finally:
             listening.cancel()
+
+    async def _next_answer(self, caller: Caller, reader: _StreamReader) -> tuple[bytes, int]:
+        """The answer, and how many bytes of records it has; b"" where there is none yet."""
+        begun = reader.start
+        if begun is None:
+            return b"", 0
+        number, wanted, isolation = begun
+        self._handler.authorize(caller, wanted)
+        most_bytes = reader.answer_bytes(self._handler.most_bytes)
+        waiting = asyncio.create_task(self._handler.wait(caller, wanted, isolation, 1, most_bytes, None))
+        if not await reader.first_of(waiting):
+            return b"", 0  # the reader asked for something else, or is gone
+        results = waiting.result()
+        self._handler.authorize(caller, wanted)  # the wait may have outlived the right
+        size = sum(len(result.batches) for result in results)
+        if not self._stream_budget.has_room(caller.connection, size):
+            del results, waiting  # they are read again when there is room: nothing waits in memory
+            await self._room(caller, size)
+            return b"", 0
+        news = reader.take(number, results)
+        return (fetch_response(news, number), size) if news else (b"", 0)
+
+    async def _room(self, caller: Caller, size: int) -> None:
+        while not self._stream_budget.has_room(caller.connection, size):
+            if not await self._waits.pause(0.02):
+                raise BrokerUnavailableError("the broker stops", unreached=True)
 
 
 @dataclass(slots=True)

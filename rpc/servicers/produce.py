@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from logstore.api.records import ProduceResult
+from rpc.errors import BrokerUnavailableError
 from rpc.handlers.budget import ByteBudget
 from rpc.handlers.caller import Caller
 from rpc.handlers.produce import ProduceHandler
+from rpc.handlers.waits import Waits
 from rpc.servicers.service import Identify, Observer, Service
 from rpc.wire.enums import acks_from_wire
 from rpc.wire.records import produce_response, read_produce_request
@@ -23,13 +25,19 @@ _Flight = tuple[int, asyncio.Future[list[ProduceResult]], ExitStack]
 
 class ProduceService(Service):
     def __init__(
-        self, handler: ProduceHandler, budget: ByteBudget, identify: Identify, observe: Observer
+        self,
+        handler: ProduceHandler,
+        budget: ByteBudget,
+        waits: Waits,
+        identify: Identify,
+        observe: Observer,
     ) -> None:
         super().__init__("ProduceService", identify, observe)
         self._handler = handler
         self._budget = budget
+        self._waits = waits
         self.raw("Produce", self._produce)
-        self.stream("ProduceStream", self._produce_stream)
+        self.stream("ProduceStream", waits, self._produce_stream)
 
     async def _produce(self, caller: Caller, data: bytes, context: Any) -> bytes:
         del context
@@ -72,6 +80,8 @@ class ProduceService(Service):
             await flights.put(None)
 
     async def _room(self, caller: Caller, size: int) -> None:
-        """A stream is not refused: it is read on when there is room again, and its sender waits."""
+        """A stream is not refused: it is read on when there is room again, and its sender waits.
+        BrokerUnavailableError: the broker stops."""
         while not self._budget.has_room(caller.connection, size):
-            await asyncio.sleep(0.005)
+            if not await self._waits.pause(0.005):
+                raise BrokerUnavailableError("the broker stops")

@@ -21,6 +21,7 @@ from rpc.errors import AuthenticationError, MalformedRequestError
 from rpc.framing import parse
 from rpc.handlers.call import Call, begin
 from rpc.handlers.caller import Caller
+from rpc.handlers.waits import Waits
 from rpc.wire.errors import TRAILER, status_of, to_wire
 
 logger = logging.getLogger(__name__)
@@ -99,16 +100,20 @@ class Service:
         self._methods[method] = grpc.stream_unary_rpc_method_handler(call)
 
     def stream(
-        self, method: str, serve: Callable[[Caller, AsyncIterator[bytes]], AsyncGenerator[bytes]]
+        self,
+        method: str,
+        waits: Waits,
+        serve: Callable[[Caller, AsyncIterator[bytes]], AsyncGenerator[bytes]],
     ) -> None:
-        """A method with streams both ways."""
+        """A method with streams both ways. Its requests end with BrokerUnavailableError once the broker stops."""
 
         async def call(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
             under_way = self._call_begins(method, context, stream=True)
             try:
                 self._refuse_unknown(under_way)
                 caller = under_way.caller
-                async with aclosing(serve(caller, self._checked(under_way, requests, context))) as answers:
+                wanted = self._checked(under_way, waits.until_end(aiter(requests)), context)
+                async with aclosing(serve(caller, wanted)) as answers:
                     async for answer in answers:
                         self.check_still(caller, context)
                         self._observe.sent(under_way, len(answer))

@@ -1,0 +1,123 @@
+"""A stop of the broker: streams that wait for something end at once, and are told why; what is under way goes on."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from logstore.api.records import FetchRequest, ProduceItem
+from logstore.format.batch import encode_batch
+from rpc.pb import fetch_pb2
+from rpc.wire.records import fetch_request, produce_request
+from tests.rpc.served import Served, wait
+
+DRAIN_S = 60.0
+AT_ONCE_S = 15.0
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path / "store")
+    served.store.create_topic("t")
+    yield served
+    served.close()
+
+
+class Open:
+    """The requests of a stream: those given, and then nothing, without an end."""
+
+    def __init__(self, *requests: object) -> None:
+        self._requests = requests
+        self.over = threading.Event()
+
+    def __iter__(self) -> Iterator[object]:
+        yield from self._requests
+        self.over.wait(DRAIN_S)
+
+
+def stop(served: Served) -> float:
+    began_s = time.monotonic()
+    wait(served.broker.stop(DRAIN_S), DRAIN_S + 30)
+    return time.monotonic() - began_s
+
+
+def test_a_watch_of_health_is_told_and_ends(served: Served) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=DRAIN_S)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        assert stop(served) < AT_ONCE_S
+        assert [answer.status for answer in watch] == [health_pb2.HealthCheckResponse.NOT_SERVING]
+
+
+def test_a_watch_of_a_service_that_is_not_there_says_so_once(served: Served) -> None:
+    with grpc.insecure_channel(served.address) as channel:
+        request = health_pb2.HealthCheckRequest(service="none")
+        watch = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=DRAIN_S)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        assert stop(served) < AT_ONCE_S
+        assert [answer.status for answer in watch] == [health_pb2.HealthCheckResponse.NOT_SERVING]
+
+
+def test_a_reflection_stream_ends(served: Served) -> None:
+    requests = Open(reflection_pb2.ServerReflectionRequest(list_services=""))
+    with grpc.insecure_channel(served.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        answers = stub.ServerReflectionInfo(iter(requests), timeout=DRAIN_S)
+        names = [one.name for one in next(answers).list_services_response.service]
+        assert "logstore.v1.FetchService" in names
+        assert stop(served) < AT_ONCE_S
+        assert list(answers) == []
+        requests.over.set()
+
+
+def batch(value: bytes) -> bytes:
+    return encode_batch([(None, value)], now_ms=1)
+
+
+def produce_one() -> bytes:
+    return produce_request([ProduceItem("t", 0, batch(b"kept"))], "all", 5_000)
+
+
+def read_from_start() -> bytes:
+    request = fetch_request(
+        [FetchRequest("t", 0, 0, -1, 1 << 20)],
+        isolation="read_committed", min_bytes=1, max_bytes=1 << 20, max_wait_ms=0,
+    )  # fmt: skip
+    return fetch_pb2.FetchStreamRequest(start=request).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "answers"),
+    [
+        ("ProduceService/ProduceStream", produce_one, 1),
+        ("ProduceService/ProduceStream", None, 0),
+        ("FetchService/FetchStream", None, 0),
+        ("FetchService/FetchStream", read_from_start, 0),  # no credit
+    ],
+)
+def test_an_idle_stream_ends_and_says_why(
+    served: Served, path: str, first: Callable[[], bytes] | None, answers: int
+) -> None:
+    requests = Open() if first is None else Open(first())
+    with grpc.insecure_channel(served.address) as channel:
+        call = channel.stream_stream(f"/logstore.v1.{path}")(iter(requests), timeout=DRAIN_S)
+        for _ in range(answers):
+            next(call)
+        until_s = time.monotonic() + 30
+        numbers = served.broker.meter.methods
+        while f"logstore.v1.{path}" not in numbers():
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        assert stop(served) < AT_ONCE_S
+        with pytest.raises(grpc.RpcError) as refused:
+            next(call)
+        requests.over.set()
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "the broker stops" in (refused.value.details() or "")
