@@ -1,4 +1,4 @@
-"""The store as this process sees it: opened lazily, read-only, once per process and directory.
+"""The store as this process sees it: opened lazily, read-only, or connected to, once per process and target.
 
 Spark's Python workers fork, and readers travel pickled: nothing here is held by a reader. A store that was
 opened before a fork is the parent's, so the key has the process id in it. A store whose directory was removed, or
@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import logstore
-from logstore import LogStore, TopicPartition
+from logstore import LogStore, OffsetAndMetadata, TopicPartition
 from logstore.api.backend import Backend
 from logstore.api.records import FetchRequest, FetchResult
 from logstore.api.topics import TopicMetadata
@@ -26,9 +26,21 @@ from logstore.errors import (
 from logstore.types import Isolation
 from spark_connector.options import Selection
 from spark_connector.positions import Place
+from spark_connector.target import Target
+
+
+class Store(Protocol):
+    """What an open store and a connection to brokers have in common here."""
+
+    @property
+    def backend(self) -> Backend: ...
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None: ...
+    def close(self) -> None: ...
+
 
 _MOST_STORES: Final = 16
 _stores: dict[tuple[int, str], LogStore] = {}
+_clients: dict[tuple[int, Target], Store] = {}
 
 
 def store_at(path: str) -> LogStore:
@@ -57,23 +69,42 @@ def _is_there(store: LogStore) -> bool:
     return True
 
 
+def client_of(target: Target) -> Store:
+    """The store, by the verbs that stores and connections share. Errors of opening or of connecting."""
+    if target.path:
+        return store_at(target.path)
+    pid = os.getpid()
+    client = _clients.pop((pid, target), None)
+    if client is None:
+        for key in [key for key in _clients if key[0] != pid]:
+            del _clients[key]  # the parent's
+        while len(_clients) >= _MOST_STORES:
+            _clients.pop(next(iter(_clients))).close()
+        settings = {"config": target.config} if target.config else {}
+        client = logstore.connect(target.brokers, client_id="logstore-spark", **settings)
+    _clients[pid, target] = client
+    return client
+
+
 def forget_stores() -> None:
     """Close what this process has open (tests, and benches that remove directories)."""
     pid = os.getpid()
     for key in [key for key in _stores if key[0] == pid]:
         _stores.pop(key).close()
+    for place in [place for place in _clients if place[0] == pid]:
+        _clients.pop(place).close()
 
 
 class Logs:
-    """What reading needs of a store, by ``Backend`` alone: a remote one will serve as well. Picklable."""
+    """What reading needs of a store, by ``Backend`` alone. Picklable."""
 
-    def __init__(self, path: str, isolation: Isolation) -> None:
-        self.path = path
+    def __init__(self, target: Target, isolation: Isolation) -> None:
+        self.target = target
         self.isolation: Isolation = isolation
 
     @property
     def backend(self) -> Backend:
-        return store_at(self.path).backend
+        return client_of(self.target).backend
 
     def topics(self, selection: Selection) -> dict[str, TopicMetadata]:
         """The topics that are read. ``UnknownTopicError`` for one that was named and is not there."""
@@ -84,7 +115,7 @@ class Logs:
         named = selection.topics or sorted({place.topic for place in selection.assigned})
         for name in named:
             if name not in known:
-                raise UnknownTopicError(f"topic {name!r} is not in the store at {self.path}")
+                raise UnknownTopicError(f"topic {name!r} is not in the store at {self.target}")
         return {name: known[name] for name in named}
 
     def places(self, selection: Selection, topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:

@@ -40,6 +40,7 @@ class OptionNames:
     """All names of one kind of use, in lower case. ``use``: as in "reading from brokers"; ``where``: as in "there is no
     option x for writes"; ``give_path``: how a directory is given; ``passed``: Spark's own, which are not ours to read;
     ``elsewhere``: what counts for the other direction, as in a view that is read and written, and changes nothing here.
+    ``brokers``: whether they are served, too.
     """
 
     known: Mapping[str, Option]
@@ -49,6 +50,7 @@ class OptionNames:
     use: str
     give_path: str
     where: str = ""
+    brokers: bool = False
     passed: Collection[str] = field(default_factory=frozenset)
     elsewhere: Collection[str] = field(default_factory=frozenset)
 
@@ -68,7 +70,7 @@ class OptionNames:
                     f"paths={value}: a read is of one store",
                     hint="load each directory on its own and join the rows: one.unionByName(other)",
                 )
-            if key in BROKERS:
+            if key in BROKERS and not self.brokers:
                 raise NotAvailableYetError(
                     f"{name}={value}: {self.use} brokers comes with a later version",
                     hint=f"leave it out and give the store's directory: {self.give_path}",

@@ -32,9 +32,23 @@ class Option:
 TABLE: Final = (
     Option(
         name="path",
-        default="(required)",
+        default="(this or brokers)",
         values="a directory",
         meaning="The store; `.load(DIR)` sets it. Driver and executors must see the same file system.",
+        ours=True,
+    ),
+    Option(
+        name="bootstrap.servers",
+        default="",
+        values="HOST:PORT,...",
+        meaning="Brokers instead of a directory, as `kafka.bootstrap.servers`. Executors read from them directly.",
+        differs="There Kafka's brokers, here those of `logstore broker start`.",
+    ),
+    Option(
+        name="clientConfig",
+        default="",
+        values="a file",
+        meaning="Settings of the connection to brokers (TLS, token, user) as TOML; at this path on every machine.",
         ours=True,
     ),
     Option(
@@ -192,7 +206,7 @@ TABLE: Final = (
 
 BY_NAME: Final = {option.name.lower(): option for option in TABLE}
 
-MAPPED: Final = {"kafka.isolation.level": "isolation"}
+MAPPED: Final = {"kafka.isolation.level": "isolation", "kafka.bootstrap.servers": "bootstrap.servers"}
 """Options of Kafka's client that mean the same as one of ours."""
 
 _LOCAL = "a store in a directory has no such thing"

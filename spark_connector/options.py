@@ -22,6 +22,7 @@ from spark_connector.positions import (
     partition_table,
 )
 from spark_connector.sink_options import SINK_TABLE
+from spark_connector.target import Target
 
 Mode: TypeAlias = Literal["batch", "stream", "any"]
 """What the options are read for; "any": to learn the schema, when Spark has not said yet."""
@@ -41,7 +42,7 @@ class Selection(NamedTuple):
 class SourceOptions:
     """The options of one read. Limits are None where none was set."""
 
-    path: str
+    target: Target
     selection: Selection
     starting: PositionSpec
     ending: PositionSpec
@@ -66,6 +67,7 @@ _NAMES: Final = OptionNames(
     refused=REFUSED,
     use="reading from",
     give_path=".load(DIR) or option path",
+    brokers=True,
     elsewhere=frozenset(option.name.lower() for option in SINK_TABLE) - BY_NAME.keys(),
 )
 
@@ -92,7 +94,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """The options of one read, checked. Errors: ``check_names``; ``InvalidArgumentError`` names the option and
     says what it may be; ``NotAvailableYetError`` for value formats that are still to come."""
     values = check_names(given, mode).values
-    path = _NAMES.path(values)
+    target = _target(values)
     least, most = _number(values, "minOffsetsPerTrigger"), _number(values, "maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidArgumentError(
@@ -100,7 +102,7 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         )
     value_format = _value_format(values)
     return SourceOptions(
-        path=path,
+        target=target,
         selection=_selection(values),
         starting=_starting(values, mode),
         ending=_ending(values),
@@ -117,6 +119,22 @@ def parse(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         value_schema=_value_schema(values, value_format),
         commit_group=values.get("commit.group") or None,
     )
+
+
+def _target(values: Mapping[str, str]) -> Target:
+    brokers, config = values.get("bootstrap.servers", "").strip(), values.get("clientconfig", "").strip()
+    if not brokers:
+        if config:
+            raise InvalidArgumentError(
+                "option clientConfig is for brokers", hint="set bootstrap.servers, or leave it out"
+            )
+        return Target(path=_NAMES.path(values))
+    if values.get("path"):
+        raise InvalidArgumentError(
+            f"both path={values['path']} and bootstrap.servers={brokers} are given",
+            hint="a read is of one store: give one of the two (.load() without a directory reads from brokers)",
+        )
+    return Target(brokers=brokers, config=config)
 
 
 def _selection(values: Mapping[str, str]) -> Selection:

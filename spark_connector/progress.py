@@ -17,7 +17,9 @@ from typing import Protocol
 import logstore
 from logstore.errors import DamagedStoreError, RetriableError
 from logstore.types import OffsetAndMetadata
+from spark_connector.connection import client_of
 from spark_connector.offsets import StreamOffset
+from spark_connector.target import Target
 
 logger = logging.getLogger("logstore.spark")
 
@@ -60,13 +62,13 @@ def source_metrics(source: SourceOffsets) -> dict[str, str]:
 class Progress:
     """Commits positions that moved to ``group``; None: does nothing."""
 
-    def __init__(self, path: str, group: str | None) -> None:
-        self._path = path
+    def __init__(self, target: Target, group: str | None) -> None:
+        self._target = target
         self._group = group
         self._done = StreamOffset({}, {})
 
     def note(self, done: StreamOffset) -> None:
-        """Everything before ``done`` is finished. The store is opened for writing for this alone: nothing is
+        """Everything before ``done`` is finished. A directory is opened for writing for this alone: nothing is
         locked between calls. What a retry may cure (another process in the way) is logged and tried again with
         the next trigger; other errors are the caller's."""
         if self._group is None:
@@ -79,8 +81,11 @@ class Progress:
         if not moved:
             return
         try:
-            with logstore.open(self._path, lock_timeout_s=_LOCK_TIMEOUT_S, threads=False) as store:
-                store.commit_offsets(self._group, moved)
+            if self._target.path:
+                with logstore.open(self._target.path, lock_timeout_s=_LOCK_TIMEOUT_S, threads=False) as store:
+                    store.commit_offsets(self._group, moved)
+            else:
+                client_of(self._target).commit_offsets(self._group, moved)
         except RetriableError as error:
             logger.warning("progress is not committed to group %r this time: %s", self._group, error)
             return

@@ -39,7 +39,7 @@ class LogStoreReader(DataSourceReader):
         """One task a partition, more where options cut the ranges. Errors: those of the options,
         ``UnknownTopicError``, ``OffsetOutOfRangeError`` for offsets that are not there."""
         options = self._options
-        logs = Logs(options.path, options.isolation)
+        logs = Logs(options.target, options.isolation)
         latest = logs.latest(logs.places(options.selection, logs.topics(options.selection)))
         starts, ends = self._resolved(logs, latest)
         pieces = split(

@@ -90,7 +90,7 @@ class _Held:
 
 def _tables(options: SourceOptions, split: Split) -> Iterator[pa.Table]:
     topic, partition, start, end = split.piece
-    place, logs = TopicPartition(topic, partition), Logs(options.path, options.isolation)
+    place, logs = TopicPartition(topic, partition), Logs(options.target, options.isolation)
     at = Place(start, split.epoch)
     record_bytes = _FIRST_GUESS_BYTES
     while at.offset < end:

@@ -42,9 +42,9 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType, clock: Clock | None = None) -> None:
         self._options = options
         self._schema = schema
-        self._logs = Logs(options.path, options.isolation)
+        self._logs = Logs(options.target, options.isolation)
         self._clock = SystemClock() if clock is None else clock
-        self._progress = Progress(options.path, options.commit_group)
+        self._progress = Progress(options.target, options.commit_group)
         self._pinned: StreamOffset | None = None
         self._last_read_s: float | None = None
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import TracebackType
 
+from logstore.client.partition_client import PartitionClient
 from logstore.client.store_client import StoreClient
+from logstore.client.topic_client import TopicClient
 from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
@@ -86,9 +88,18 @@ class RemoteStore(StoreClient):
         config: Mapping[str, str] | None = None,
         *,
         exist_ok: bool = False,
-    ) -> None:
+    ) -> TopicClient:
         """Make a topic, durably; see ``Admin.create_topic``."""
         self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
+        return self.topic(name)
+
+    def topic(self, name: str) -> TopicClient:
+        """A handle on one topic. ``UnknownTopicError``."""
+        return self._keep_for(TopicClient(self, self._client_clock, name))
+
+    def partition(self, topic: str, partition: int) -> PartitionClient:
+        """One partition as a log. ``UnknownTopicError``, ``UnknownPartitionError``."""
+        return self._keep_for(PartitionClient(self._remote, self._client_clock, topic, partition))
 
     def close(self) -> None:
         """Close what was made from it, and the connection. Safe to call again. The first failure is raised, after

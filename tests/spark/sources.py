@@ -19,6 +19,7 @@ from spark_connector.reader import LogStoreReader
 from spark_connector.schema import spark_schema
 from spark_connector.source import LogStoreDataSource
 from spark_connector.stream_reader import LogStoreStreamReader
+from spark_connector.target import Target
 
 TOPIC = "flights"
 
@@ -86,7 +87,7 @@ def places_of(table: pa.Table) -> list[tuple[int, int]]:
 
 def offsets_of(path: object, **places: int) -> dict[str, Any]:
     """An offset as Spark keeps it: ``offsets_of(path, p0=3, p1=0)``."""
-    logs = Logs(str(path), "read_committed")
+    logs = Logs(Target(str(path)), "read_committed")
     topic_id = logs.backend.topic(TOPIC).topic_id
     at = {place(int(name[1:])): Place(offset, 0) for name, offset in places.items()}
     return StreamOffset(at, {TOPIC: topic_id}).to_json()

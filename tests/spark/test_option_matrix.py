@@ -11,7 +11,8 @@ its marker). Ranges are written ``a0:0-12`` for offsets [0, 12) of partition 0 o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -23,13 +24,17 @@ import logstore
 from logstore import LogStoreError, TopicPartition
 from logstore.format.batch import encode_batch
 from logstore.seams.clock import ManualClock
+from spark_connector.connection import forget_stores
 from spark_connector.option_table import BY_NAME, TABLE, differences
 from spark_connector.options import check_names, parse
 from spark_connector.reader import LogStoreReader
 from spark_connector.reading import Split
 from spark_connector.schema import spark_schema
 from spark_connector.stream_reader import LogStoreStreamReader
+from tests.rpc.served import Served
 from tests.spark.sources import rows
+
+WHERE: Final = ("path", "bootstrap.servers", "clientConfig")
 
 ALL_A: Final = "a0:0-12 a1:0-2"
 ROWS_A: Final = 10
@@ -87,6 +92,8 @@ def both(option: str, case: str, given: Mapping[str, str], outcome: Outcome, kaf
 MATRIX: Final = (
     both("path", "missing", {"path": ""}, Refused("option path is missing"), "ours"),
     both("path", "set", {}, EVERYTHING, "ours"),
+    both("bootstrap.servers", "with a directory", {"bootstrap.servers": "h:1"}, Refused("both path="), "differs"),
+    both("clientConfig", "with a directory", {"clientConfig": "/c.toml"}, Refused("is for brokers"), "ours"),
     both("assign", "set", {"assign": '{"a":[1],"b":[0]}'}, Sees("a1:0-2 b0:0-4")),
     both("assign", "no such partition", {"assign": '{"a":[2]}'}, Refused("partitions 0 to 1, not 2")),
     both("assign", "with subscribe", {"assign": '{"a":[1]}', "subscribe": "a"}, Refused("exactly one of")),
@@ -249,9 +256,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def options_of(root: Path, row: Row, mode: str) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def broker(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A copy of the store, served."""
+    folder = tmp_path_factory.mktemp("matrix") / "served"
+    shutil.copytree(root, folder)
+    with Served(folder) as served:
+        yield served
+    forget_stores()
+
+
+def options_of(where: dict[str, str], row: Row, mode: str) -> dict[str, str]:
     given = {name: value for name, value in row.given.items() if name != "then"}
-    options = {"path": str(root)}
+    options = dict(where)
     if not {"assign", "subscribe", "subscribePattern"} & set(given):
         options["subscribe"] = "a"
     if mode == "stream" and row.option not in (START, BY_TIME, AT_TIME, STRATEGY):
@@ -260,7 +277,7 @@ def options_of(root: Path, row: Row, mode: str) -> dict[str, str]:
     return {name: value for name, value in options.items() if value != "-"}
 
 
-def read(options: dict[str, str], mode: str, then_ms: int = 0) -> Sees:
+def read(options: dict[str, str], mode: str, then_ms: int = 0, served: Served | None = None) -> Sees:
     """All that a row may look at. The clock moves by ``then_ms`` before a stream's trigger is asked for again."""
     schema = spark_schema(parse(options, "any"))
     assert isinstance(schema, StructType)
@@ -283,8 +300,14 @@ def read(options: dict[str, str], mode: str, then_ms: int = 0) -> Sees:
     names = [field.name for field in schema]
     if options.get("valueFormat", "binary") != "binary":
         names[names.index("value")] = f"value:{schema['value'].dataType.simpleString()}"
-    with logstore.open(options["path"], mode="r") as store:
-        group = {place: point.offset for place, point in store.committed_offsets("g").items()}
+    if served is None:
+        with logstore.open(options["path"], mode="r") as store:
+            committed = store.committed_offsets("g")
+    else:
+        committed = served.store.committed_offsets("g")
+        if committed:
+            served.store.admin.delete_group("g")
+    group = {place: point.offset for place, point in committed.items()}
     return Sees(
         " ".join(f"{topic}{partition}:{start}-{end}" for topic, partition, start, end in pieces),
         rows(reader, tasks).num_rows,
@@ -296,21 +319,35 @@ def read(options: dict[str, str], mode: str, then_ms: int = 0) -> Sees:
 @pytest.mark.parametrize("mode", ["batch", "stream"])
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: f"{row.option}-{row.case}")
 def test_cell(root: Path, row: Row, mode: Literal["batch", "stream"]) -> None:
+    check_cell({"path": str(root)}, row, mode)
+
+
+@pytest.mark.parametrize("mode", ["batch", "stream"])
+@pytest.mark.parametrize(
+    "row", [row for row in MATRIX if row.option not in WHERE], ids=lambda row: f"{row.option}-{row.case}"
+)
+def test_cell_at_a_broker(broker: Served, row: Row, mode: Literal["batch", "stream"]) -> None:
+    check_cell({"bootstrap.servers": broker.address}, row, mode, broker)
+
+
+def check_cell(
+    where: dict[str, str], row: Row, mode: Literal["batch", "stream"], served: Served | None = None
+) -> None:
     outcome = row.batch if mode == "batch" else row.stream
-    options, then_ms = options_of(root, row, mode), int(row.given.get("then", 0))
+    options, then_ms = options_of(where, row, mode), int(row.given.get("then", 0))
     if isinstance(outcome, Refused):
         with pytest.raises(LogStoreError) as error:
-            read(options, mode, then_ms)
+            read(options, mode, then_ms, served)
         assert outcome.text in str(error.value)
         return
-    seen = read(options, mode, then_ms)
+    seen = read(options, mode, then_ms, served)
     warnings = check_names(options, mode).warnings
     if outcome == "ignored":
         assert any(f"option {row.option} is for stream reads and ignored" in text for text in warnings) or (
             row.option not in row.given
         )
         without = {name: value for name, value in options.items() if BY_NAME[name.lower()].scope == "both"}
-        assert seen == read(without, mode)
+        assert seen == read(without, mode, 0, served)
         return
     assert isinstance(outcome, Sees)
     assert warnings == []
@@ -324,7 +361,7 @@ def test_every_option_is_in_the_matrix_and_no_other() -> None:
 
 def test_every_option_is_given_and_left_out() -> None:
     """An option that is never given shows nothing; one that always is has no default. (One of three must be given.)"""
-    chosen = {"path", "assign", "subscribe", "subscribePattern"}
+    chosen = {*WHERE, "assign", "subscribe", "subscribePattern"}
     given = {name for row in MATRIX for name in row.given if name in BY_NAME or name.lower() in BY_NAME}
     assert {option.name for option in TABLE} <= given
     for option in TABLE:

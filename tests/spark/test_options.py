@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from logstore import LogStoreError, TopicPartition
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.errors import InvalidArgumentError
 from spark_connector import option_table
 from spark_connector.option_table import TABLE
 from spark_connector.options import Mode, Selection, SourceOptions, check_names, parse
 from spark_connector.positions import PositionSpec
+from spark_connector.target import Target
 
 BASE = {"path": "/data"}
 TOPIC = {"subscribe": "t"}
@@ -37,8 +38,11 @@ REFUSED = "refused"
 
 # option, what is given, read, field, what it becomes; or "refused"
 CASES: list[tuple[str, dict[str, str], str, str, Any]] = [
-    ("path", {}, "both", "path", "/data"),
+    ("path", {}, "both", "target", Target("/data")),
     ("path", {"path": ""}, "both", REFUSED, "path is missing"),
+    ("bootstrap.servers", {"bootstrap.servers": "h:1", "path": ""}, "both", "target", Target(brokers="h:1")),
+    ("bootstrap.servers", {"bootstrap.servers": "h:1"}, "both", REFUSED, "both path=/data and"),
+    ("clientConfig", {"clientConfig": "/c"}, "both", REFUSED, "is for brokers"),
     ("assign", {"assign": '{"a":[1,0]}'}, "both", "selection", Selection(assigned=(A0, A1))),
     ("assign", {"assign": "a"}, "both", REFUSED, "assign=a"),
     ("assign", {"assign": '{"a":[]}'}, "both", REFUSED, "assign="),
@@ -228,9 +232,18 @@ def test_unknown_names_are_refused_with_the_nearest(name: str, meant: str | None
 
 
 @pytest.mark.parametrize("name", ["kafka.bootstrap.servers", "bootstrap.servers"])
-def test_brokers_come_later(name: str) -> None:
-    with pytest.raises(NotAvailableYetError, match="brokers comes with a later version"):
-        check_names({name: "localhost:9092"}, "any")
+def test_brokers_instead_of_a_directory(name: str) -> None:
+    given = {name: "localhost:9092", "subscribe": "t"}
+    assert parse(given, "batch").target == Target(brokers="localhost:9092")
+    assert parse({**given, "clientConfig": "/c.toml"}, "batch").target == Target(
+        "", "localhost:9092", "/c.toml"
+    )
+    with pytest.raises(
+        InvalidArgumentError, match=r"(?s)both path=data and bootstrap\.servers=localhost:9092"
+    ):
+        parse({**given, "path": "data"}, "batch")
+    with pytest.raises(InvalidArgumentError, match="clientConfig is for brokers"):
+        parse({"path": "data", "subscribe": "t", "clientConfig": "/c.toml"}, "batch")
 
 
 @pytest.mark.parametrize("name", sorted(option_table.REFUSED))

@@ -18,7 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 import logstore
+from spark_connector import connection
 from tests.house import ROOT
+from tests.rpc.served import Served
 from tests.spark.sources import TOPIC, append, fill
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -125,7 +127,7 @@ def test_json_values(spark: SparkSession, tmp_path: Path) -> None:
     ("options", "text"),
     [
         ({"subscrib": "x"}, "did you mean subscribe?"),
-        ({"kafka.bootstrap.servers": "localhost:9092"}, "NotAvailableYetError"),
+        ({"kafka.bootstrap.servers": "localhost:9092"}, "both path="),
         ({"startingOffsets": "latest"}, "a batch read cannot begin at latest"),
         ({"subscribe": "nope"}, "UnknownTopicError"),
     ],
@@ -232,3 +234,24 @@ def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert "UnsupportedPlatformError: Spark needs Java and none was found" in last
     assert "openjdk-17" in last
+
+
+def test_batch_and_stream_from_brokers(spark: SparkSession, tmp_path: Path) -> None:
+    with Served(tmp_path / "served") as served:
+        served.store.create_topic(TOPIC, partitions=2)
+        for partition, count in enumerate((30, 12)):
+            served.store.partition(TOPIC, partition).append([(b"k", b"%d" % n) for n in range(count)])
+        options = {"kafka.bootstrap.servers": served.address, "subscribe": TOPIC}
+        read = spark.read.format("logstore").options(**options).option("maxRecordsPerPartition", "10").load()
+        assert read.rdd.getNumPartitions() == 5
+        assert read.groupBy("partition").count().orderBy("partition").collect() == [(0, 30), (1, 12)]
+        source = spark.readStream.format("logstore").options(**options, startingOffsets="earliest").load()
+        seen: list[Any] = []
+        query = start(source, tmp_path / "query", seen, availableNow=True)
+        query.awaitTermination(60)
+        assert len(seen) == 42
+        served.store.partition(TOPIC, 0).append([(b"k", b"late")])
+        query = start(source, tmp_path / "query", seen, availableNow=True)
+        query.awaitTermination(60)
+        assert len(seen) == 43
+        connection.forget_stores()
