@@ -109,7 +109,9 @@ else:
 def connect(target: str, **settings: Any) -> Any:
     """A client of brokers at ``"host:port[,host:port...]"``, with a store's verbs.
 
-    The backend comes from the entry points ``logstore.backends`` (the package ``rpc`` adds "grpc").
+    Settings: ``tls_ca=``, ``token_file=``, ``user=`` and ``password_file=`` among them; all are in
+    ``rpc.client.settings``, and ``config=`` names a TOML file of them. The backend comes from the entry points
+    ``logstore.backends`` (the package ``rpc`` adds "grpc").
     ``BackendNotInstalledError`` when there is none.
     """
     from importlib.metadata import entry_points

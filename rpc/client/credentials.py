@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from logstore.errors import InvalidArgumentError
 from rpc.client.settings import ConnectionSettings
-from rpc.errors import AuthenticationError
+from rpc.errors import AuthenticationError, BrokerTimeoutError
 from rpc.framing import parse
 from rpc.pb import security_pb2 as pb
 from rpc.security import sessions, tokens
@@ -65,16 +65,27 @@ class PasswordCredentials:
         self._renew_s = 0.0
 
     def metadata(self, send: Send, timeout_s: float) -> Metadata:
-        with self._lock:
+        known = self._metadata
+        if known and time.monotonic() < self._renew_s:
+            return known
+        until_s = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=timeout_s):
+            raise BrokerTimeoutError(
+                f"the log-in of {self._name!r} by another thread has not come to its end"
+            )
+        try:
             if not self._metadata or time.monotonic() >= self._renew_s:
                 self._metadata = ()
-                self._metadata = self._log_in(send, timeout_s)
+                self._metadata = self._log_in(send, max(until_s - time.monotonic(), 0.001))
             return self._metadata
+        finally:
+            self._lock.release()
 
     def expired(self, shown: Metadata) -> bool:
-        with self._lock:
-            if shown == self._metadata:
-                self._metadata = ()
+        if (
+            shown == self._metadata
+        ):  # a session that another thread begins just now may be lost, and begun again
+            self._metadata = ()
         return True
 
     def _log_in(self, send: Send, timeout_s: float) -> Metadata:

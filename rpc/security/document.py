@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 
 import crc32c
 
-from logstore.errors import from_os_error
+from logstore.errors import InvalidArgumentError, from_os_error
 from logstore.seams.fs import OsFileSystem, access_like, open_regular, replace_file
 from rpc.errors import DamagedSecurityError, SecretFileError, SecurityBusyError
 
@@ -88,7 +88,8 @@ class Document(Generic[Content]):
 
     def change(self, decide: Callable[[Content], Content]) -> Content:
         """Replace the content by what ``decide`` makes of the newest one, durably; the new content, which is in force.
-        Errors: those of ``decide``, StorageError, SecurityBusyError, DamagedSecurityError."""
+        Errors: those of ``decide``, StorageError, SecurityBusyError, DamagedSecurityError, InvalidArgumentError (it
+        would be too large)."""
         with self._lock, self._alone():
             before, _ = self._load()
             after = decide(before)
@@ -146,7 +147,7 @@ class Document(Generic[Content]):
         if self._folder is None:
             return
         if len(data) > _MAX_BYTES:
-            raise SecurityBusyError(f"{self.path} would be larger than {_MAX_BYTES} bytes")
+            raise InvalidArgumentError(f"{self.path} would be larger than {_MAX_BYTES} bytes")
         try:
             replace_file(OsFileSystem(access_like(self.path, self._folder, 0o600)), self.path, data)
         except OSError as error:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rpc.errors import DamagedSecurityError, SecretFileError
+from logstore.errors import InvalidArgumentError
+from rpc.errors import DamagedSecurityError, SecretFileError, SecurityBusyError
 from rpc.handlers.caller import Operation, Resource
 from rpc.security.access import AccessFiles
 from rpc.security.users import make_token
@@ -130,6 +131,26 @@ def test_what_was_in_force_stays_when_the_file_is_damaged(
     path.chmod(0o600)
     files.rules.look()
     assert "has changed, and is in force" in caplog.text
+
+
+def test_a_file_that_would_be_too_large(files: AccessFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rpc.security.document._MAX_BYTES", 500)
+    with pytest.raises(InvalidArgumentError, match="would be larger than 500 bytes"):
+        files.alter_rules([rule(f"u{number}", "read", Resource.TOPIC, "t") for number in range(10)], ())
+    assert files.list_rules() == [READ]
+
+
+def test_another_process_that_does_not_end_its_change(
+    files: AccessFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    monkeypatch.setattr("rpc.security.document._LOCK_S", 0.1)
+    with open(tmp_path / ".security" / "rules.json.lock", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(SecurityBusyError, match="another process is changing"):
+            files.alter_rules([WRITE], ())
+    assert files.alter_rules([WRITE], ()) == (1, 0)
 
 
 def test_files_belong_to_the_owner_of_the_store(tmp_path: Path) -> None:

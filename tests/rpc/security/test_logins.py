@@ -10,9 +10,16 @@ import pytest
 
 from logstore.errors import InvalidArgumentError
 from rpc.client.connection import Connection
+from rpc.client.credentials import PasswordCredentials
 from rpc.client.settings import ConnectionSettings
 from rpc.client.store import connect
-from rpc.errors import AccessDeniedError, AuthenticationError, BrokerBusyError, SessionExpiredError
+from rpc.errors import (
+    AccessDeniedError,
+    AuthenticationError,
+    BrokerBusyError,
+    BrokerTimeoutError,
+    SessionExpiredError,
+)
 from rpc.handlers.caller import Resource
 from rpc.handlers.logins import LoginHandler
 from rpc.pb import security_pb2 as pb
@@ -216,6 +223,36 @@ def test_a_session_that_cannot_be_renewed_is_named(served: Secured) -> None:
     with pytest.raises(SessionExpiredError):
         connection.call("TopicService/GetMetadata", METADATA, topics_pb2.GetMetadataResponse)
     connection.close()
+
+
+def test_a_log_in_that_hangs_keeps_others_no_longer_than_their_time() -> None:
+    import threading
+
+    credentials = PasswordCredentials("alice", WORD, "SCRAM-SHA-256")
+    begun, leave = threading.Event(), threading.Event()
+
+    def hangs(path: str, data: bytes, timeout_s: float) -> bytes:
+        begun.set()
+        leave.wait(20)
+        raise BrokerTimeoutError("it hung")
+
+    ended: list[BrokerTimeoutError] = []
+
+    def log_in() -> None:
+        try:
+            credentials.metadata(hangs, 20.0)
+        except BrokerTimeoutError as error:
+            ended.append(error)
+
+    first = threading.Thread(target=log_in)
+    first.start()
+    begun.wait(10)
+    with pytest.raises(BrokerTimeoutError, match="by another thread"):
+        credentials.metadata(hangs, 0.05)
+    assert not ended
+    leave.set()
+    first.join(10)
+    assert len(ended) == 1
 
 
 @pytest.mark.parametrize("what", ["removed", "another password"])

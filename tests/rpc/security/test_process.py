@@ -12,6 +12,7 @@ from rpc.client.store import connect
 from rpc.errors import AccessDeniedError
 from rpc.handlers.caller import Resource
 from rpc.security.access import AccessFiles
+from rpc.security.scram import make_verifier
 from rpc.security.users import make_token
 from tests.rpc.broker_process import PATIENCE_S, REPOSITORY, BrokerUnderTest, command, environment
 from tests.rpc.security.authority import Authority, Pair
@@ -49,6 +50,29 @@ def test_a_broker_with_tls_users_and_rules(tmp_path: Path, pair: Pair, authority
     assert code == 0
     assert 'WARNING logstore.audit: denied operation=describe resource=topic name="t"' in logged
     assert text not in logged
+
+
+def test_clients_log_in_anew_at_a_broker_that_was_killed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with logstore.open(str(data)) as store:
+        store.create_topic("t")
+    access = AccessFiles(str(data))
+    access.set_password("alice", {"SCRAM-SHA-256": make_verifier("word", "SCRAM-SHA-256", 4096)})
+    access.alter_rules(
+        [rule("alice", "all", Resource.TOPIC, "*"), rule("alice", "all", Resource.GROUP, "*")], []
+    )
+    broker = BrokerUnderTest(data, LOGSTORE_BROKER_ACCESS_CONTROL="true")
+    try:
+        with connect(broker.address, user="alice", password="word") as alice, alice.producer() as producer:
+            for number in range(2):
+                sent = producer.send("t", b"%d" % number)
+                assert sent.result(timeout_s=PATIENCE_S).offset == number
+                broker.kill()
+                broker.restart()
+            with alice.consumer("t", group="g", until_end=True) as consumer:
+                assert [record.value for record in consumer] == [b"0", b"1"]
+    finally:
+        broker.dispose()
 
 
 def until_allowed(act: object) -> None:
