@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from logstore import LogStoreError, TopicPartition
+from logstore.api.topics import TopicMetadata
 from logstore.errors import DataLossError, UnknownPartitionError, UnknownTopicError
 from logstore.seams.clock import Clock, SystemClock
 from spark_connector.connection import Logs
@@ -215,7 +216,8 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of the trigger [start, end), the same for the same two offsets."""
         begun, ending = StreamOffset.from_json(start), StreamOffset.from_json(end)
         moved = {place: at for place, at in ending.places.items() if begun.places.get(place) != at}
-        moved = {place: at for place, at in moved.items() if self._is_there(place, at, ending)}
+        topics = self._logs.backend.topics()  # asked now: of one topic a connection may know an older id
+        moved = {place: at for place, at in moved.items() if self._is_there(place, at, ending, topics)}
         starts = self._starts(
             StreamOffset({place: at for place, at in begun.places.items() if place in moved}, begun.ids),
             StreamOffset(moved, ending.ids),
@@ -228,16 +230,21 @@ class LogStoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         return [Split(piece, moved[TopicPartition(*piece[:2])].epoch) for piece in pieces]
 
-    def _is_there(self, place: TopicPartition, at: Place, ending: StreamOffset) -> bool:
+    def _is_there(
+        self, place: TopicPartition, at: Place, ending: StreamOffset, topics: Mapping[str, TopicMetadata]
+    ) -> bool:
         """Whether the planned end is one of this log. It is another's if the topic was made anew since, or if a
         crash took back what the plan had seen: other records would come under the same offsets."""
+        topic = topics.get(place.topic)
+        if topic is None or place.partition >= topic.partitions:
+            self._lost(f"{place.topic}-{place.partition} is gone before its batch was read")
+            return False
         try:
-            topic_id = self._logs.backend.topic(place.topic).topic_id
             result = self._logs.fetch(place, at, 1)
         except (UnknownTopicError, UnknownPartitionError) as gone:
             self._lost(f"{place.topic}-{place.partition} is gone before its batch was read: {gone.message}")
             return False
-        if ending.ids.get(place.topic) not in ("", topic_id):
+        if ending.ids.get(place.topic) not in ("", topic.topic_id):
             self._lost(f"topic {place.topic!r} was deleted and made anew before its batch was read")
             return False
         error = result.error

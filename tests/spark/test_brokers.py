@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logstore.errors import UnknownTopicError
+from logstore.errors import DataLossError, UnknownTopicError
+from rpc.client.metadata import Metadata
 from rpc.errors import BrokerUnavailableError
 from rpc.testing.broker import BrokerForTests
 from spark_connector import connection
@@ -144,3 +145,19 @@ def test_rows_are_sent_by_the_tasks_themselves(broker: BrokerForTests) -> None:
         assert sorted(int(record.value or b"") for record in consumer) == list(range(100))
     with pytest.raises(UnknownTopicError):
         DirectSink(replace(options, topic="none")).send([pa.RecordBatch.from_pydict({"value": [b"x"]})])
+
+
+def test_a_topic_made_anew_after_the_plan_is_not_read_in_its_place(
+    broker: BrokerForTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection knows the old topic still: no news came yet."""
+    monkeypatch.setattr(Metadata, "_run", lambda metadata: None)
+    fill(broker, [5])
+    reader = stream_reader(broker, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    connection.client_of(parse(given(broker), "stream").target).backend.topic(TOPIC)
+    broker.connect().delete_topic(TOPIC)
+    fill(broker, [9])
+    with pytest.raises(DataLossError, match="deleted and made anew"):
+        reader.partitions(start, end)
