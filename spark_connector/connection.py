@@ -80,7 +80,7 @@ def client_of(target: Target) -> Store:
             del _clients[key]  # the parent's
         while len(_clients) >= _MOST_STORES:
             _clients.pop(next(iter(_clients))).close()
-        settings = {"config": target.config} if target.config else {}
+        settings = dict(target.settings) | ({"config": target.config} if target.config else {})
         client = logstore.connect(target.brokers, client_id="logstore-spark", **settings)
     _clients[pid, target] = client
     return client

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from logstore.errors import InvalidArgumentError
+from spark_connector.kafka_security import SECURITY_OPTIONS, security_settings
 from spark_connector.option_table import Option
 from spark_connector.target import Target
 
@@ -78,6 +79,8 @@ class OptionNames:
             elif key in self.known:
                 if counts is None or counts(self.known[key], warnings):
                     values[key] = value
+            elif key in SECURITY_OPTIONS:
+                values[key] = value
             elif key in self.elsewhere:
                 warnings.append(f"option {name} changes nothing for {self.use} a store")
             elif key not in self.passed:
@@ -102,7 +105,7 @@ class OptionNames:
 
     def _unknown(self, name: str) -> InvalidArgumentError:
         names = {key: option.name for key, option in self.known.items()}
-        names |= {key: key for key in (*self.harmless, *self.mapped)}
+        names |= {key: key for key in (*self.harmless, *self.mapped, *SECURITY_OPTIONS)}
         near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
         suggestion = f"did you mean {names[near[0]]}?" if near else "spark_connector/README.md lists them all"
         return InvalidArgumentError(f"there is no option {name}{self.where}", hint=suggestion)
@@ -116,13 +119,17 @@ def target_of(values: Mapping[str, str], names: OptionNames, what: str) -> Targe
             raise InvalidArgumentError(
                 "option clientConfig is for brokers", hint="set bootstrap.servers, or leave it out"
             )
+        for name in sorted(SECURITY_OPTIONS & values.keys()):
+            raise InvalidArgumentError(
+                f"option {name} is for brokers", hint="set bootstrap.servers, or leave it out"
+            )
         return Target(path=names.path(values))
     if values.get("path"):
         raise InvalidArgumentError(
             f"both path={values['path']} and bootstrap.servers={brokers} are given",
             hint=f"{what} is of one store: give one of the two (without a directory it is of the brokers)",
         )
-    return Target(brokers=brokers, config=config)
+    return Target(brokers=brokers, config=config, settings=security_settings(values))
 
 
 def local_folder(text: str) -> str | None:
