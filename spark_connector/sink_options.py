@@ -74,6 +74,7 @@ SINK_TABLE: Final = (
 )
 
 _BY_NAME: Final = {option.name.lower(): option for option in SINK_TABLE}
+_OF_A_DIRECTORY: Final = ("changedBatch", "lockTimeout")
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _MAPPED: Final = {
     "kafka.compression.type": "compression",
@@ -159,6 +160,12 @@ def parse_sink(given: Mapping[str, str]) -> ParsedSink:
         raise InvalidArgumentError(
             "option topic is empty", hint="name a topic, or leave it to the column topic"
         )
+    for option in _OF_A_DIRECTORY if target.brokers else ():
+        if option.lower() in values:
+            raise InvalidArgumentError(
+                f"option {option} is for a directory, not for bootstrap.servers={target.brokers}",
+                hint="leave it out",
+            )
     options = SinkOptions(
         target=target,
         topic=None if topic is None else topic.strip(),

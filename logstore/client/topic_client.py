@@ -22,7 +22,6 @@ class TopicClient:
         self._client = client
         self._clock = clock
         self.name = name
-        client.backend.topic(name)
 
     def __repr__(self) -> str:
         return f"TopicClient({self.name!r})"

@@ -91,10 +91,14 @@ class RemoteStore(StoreClient):
     ) -> TopicClient:
         """Make a topic, durably; see ``Admin.create_topic``."""
         self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
-        return self.topic(name)
+        return self._topic(name)  # not looked up: a caller that may create need not be allowed to describe
 
     def topic(self, name: str) -> TopicClient:
         """A handle on one topic. ``UnknownTopicError``."""
+        self._remote.topic(name)
+        return self._topic(name)
+
+    def _topic(self, name: str) -> TopicClient:
         return self._keep_for(TopicClient(self, self._client_clock, name))
 
     def partition(self, topic: str, partition: int) -> PartitionClient:

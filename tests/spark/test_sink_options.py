@@ -100,6 +100,9 @@ def test_brokers_take_what_comes_at_least_once() -> None:
         parse_sink({"kafka.bootstrap.servers": "h:1"})
     found = parse_sink({"kafka.bootstrap.servers": "h:1", "delivery": "at_least_once"})
     assert (found.options.target, found.warnings) == (Target(brokers="h:1"), [])
+    for name, value in (("changedBatch", "skip"), ("lockTimeout", "2m")):
+        with pytest.raises(InvalidArgumentError, match=f"option {name} is for a directory"):
+            parse_sink({"bootstrap.servers": "h:1", "delivery": "at_least_once", name: value})
 
 
 def test_the_readme_has_the_table() -> None:
