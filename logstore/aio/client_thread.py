@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -51,6 +52,8 @@ class ClientThread:
                 self._started = True
                 thread = threading.Thread(target=_run, args=(self._jobs,), name=self._name, daemon=True)
                 thread.start()
+                # A client that is dropped without close() leaves no thread behind.
+                weakref.finalize(self, self._jobs.put, None).atexit = False
             (self._hook_jobs if _hook_of.get() is self else self._jobs).put(job)
         return future
 
