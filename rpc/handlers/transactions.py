@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
-from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.api.transactions import (
+    HangingTransaction,
+    PreparedTransaction,
+    TransactionLease,
+    TransactionSummary,
+)
 from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
@@ -34,17 +39,34 @@ class TransactionHandler:
         self._leases = leases
 
     async def open(
-        self, caller: Caller, transactional_id: str, timeout_ms: int
+        self,
+        caller: Caller,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
     ) -> tuple[str, TransactionLease]:
         """The opening's id, and the lease."""
-        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
-        lease = await self._blocking.run(self._engine.init_transactions, transactional_id, timeout_ms)
+        self._check(caller, transactional_id)
+        if coordinator is not None:
+            self._check(caller, coordinator)
+        lease = await self._blocking.run(
+            self._engine.init_transactions,
+            transactional_id,
+            timeout_ms,
+            coordinator=coordinator,
+            keep_prepared=keep_prepared,
+        )
         return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
+
+    def _check(self, caller: Caller, transactional_id: str) -> None:
+        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
 
     def _find(self, caller: Caller, lease_id: str) -> TransactionLease:
         """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
         opened = self._leases.find(caller, lease_id, OpenedId)
-        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, opened.transactional_id)
+        self._check(caller, opened.transactional_id)
         return opened.lease
 
     async def begin(self, caller: Caller, lease_id: str) -> TransactionLease:
@@ -76,9 +98,22 @@ class TransactionHandler:
         await self._blocking.run(lease.send_offsets, group, offsets, member)
         return lease
 
-    async def end(self, caller: Caller, lease_id: str, *, commit: bool) -> TransactionLease:
+    async def prepare(self, caller: Caller, lease_id: str) -> PreparedTransaction | None:
+        return await self._blocking.run(self._find(caller, lease_id).prepare)
+
+    async def end(
+        self,
+        caller: Caller,
+        lease_id: str,
+        *,
+        commit: bool,
+        prepared: Collection[PreparedTransaction] = (),
+    ) -> TransactionLease:
+        """AccessDeniedError also where the caller may not write under the id of a participant."""
         lease = self._find(caller, lease_id)
-        await self._blocking.run(lease.end, commit=commit)
+        for transactional_id in {one.transactional_id for one in prepared}:
+            self._check(caller, transactional_id)
+        await self._blocking.run(lease.end, commit=commit, prepared=prepared)
         return lease
 
     async def release(self, caller: Caller, lease_id: str) -> None:

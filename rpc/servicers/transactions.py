@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from logstore.api.groups import MemberIdentity
-from logstore.api.transactions import HangingTransaction, TransactionLease
+from logstore.api.transactions import (
+    HangingTransaction,
+    PreparedTransaction,
+    TransactionLease,
+    prepared_handles,
+)
 from rpc.handlers.caller import Caller
 from rpc.handlers.transactions import TransactionHandler
 from rpc.pb import transactions_pb2 as pb
@@ -20,6 +25,7 @@ class TransactionService(Service):
         self.unary("BeginTransaction", pb.BeginTransactionRequest, self._begin)
         self.unary("AddPartitionsToTransaction", pb.AddPartitionsToTransactionRequest, self._add_partitions)
         self.unary("SendOffsets", pb.SendOffsetsRequest, self._send_offsets)
+        self.unary("PrepareTransaction", pb.PrepareTransactionRequest, self._prepare)
         self.unary("EndTransaction", pb.EndTransactionRequest, self._end)
         self.unary("ReleaseTransactions", pb.ReleaseTransactionsRequest, self._release)
         self.unary("ListTransactions", pb.ListTransactionsRequest, self._list)
@@ -28,7 +34,14 @@ class TransactionService(Service):
         self.unary("EndHanging", pb.EndHangingRequest, self._end_hanging)
 
     async def _open(self, caller: Caller, request: pb.InitTransactionsRequest) -> pb.TransactionLease:
-        return _lease(*await self._handler.open(caller, request.transactional_id, request.timeout_ms))
+        opened = await self._handler.open(
+            caller,
+            request.transactional_id,
+            request.timeout_ms,
+            coordinator=request.coordinator if request.HasField("coordinator") else None,
+            keep_prepared=request.keep_prepared,
+        )
+        return _lease(*opened)
 
     async def _begin(self, caller: Caller, request: pb.BeginTransactionRequest) -> pb.TransactionLease:
         return _lease(request.lease_id, await self._handler.begin(caller, request.lease_id))
@@ -48,8 +61,18 @@ class TransactionService(Service):
         lease = await self._handler.send_offsets(caller, request.lease_id, request.group, offsets, member)
         return _lease(request.lease_id, lease)
 
+    async def _prepare(
+        self, caller: Caller, request: pb.PrepareTransactionRequest
+    ) -> pb.PrepareTransactionResponse:
+        message = pb.PrepareTransactionResponse()
+        found = await self._handler.prepare(caller, request.lease_id)
+        if found is not None:
+            fill(message.prepared, found)
+        return message
+
     async def _end(self, caller: Caller, request: pb.EndTransactionRequest) -> pb.TransactionLease:
-        lease = await self._handler.end(caller, request.lease_id, commit=request.commit)
+        prepared = prepared_handles([read(one, PreparedTransaction) for one in request.prepared])
+        lease = await self._handler.end(caller, request.lease_id, commit=request.commit, prepared=prepared)
         return _lease(request.lease_id, lease)
 
     async def _release(
