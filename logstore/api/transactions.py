@@ -85,8 +85,8 @@ class TransactionLease(Protocol):
         is changed: one is not prepared, not for this coordinator, or fenced since. A participant itself takes an abort
         alone, before ``prepare``.
 
-        A commit that raises OutcomeUnknownError may have been decided: call again with ``commit=True``, which asks
-        and goes on. After any other error it was not.
+        A commit that raises OutcomeUnknownError may have been decided: call again with ``commit=True`` and the same
+        ``prepared``, which asks and goes on. After any other error it was not.
         """
         ...
 

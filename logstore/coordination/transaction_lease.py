@@ -121,13 +121,20 @@ class CoordinatedLease:
         self._ended_by: LogStoreError | None = None
         self._fenced = False
         self._doubted: tuple[int, int] | None = None  # producer id and epoch of a commit that got no answer
+        self._last: tuple[TransactionalWriter, bool] | None = None  # that ended: under what it ran, and how
+        self._renewed: TransactionalWriter | None = None  # what was spent when the id was opened anew
+        self._decided: TransactionalWriter | None = (
+            None  # of a prepared one, ended without a call of its producer
+        )
 
     # --- for the producer ---
 
-    def begin(self) -> None:
+    def begin(self, writer: TransactionalWriter | None = None) -> None:
         with self._guard:
             self._check_fenced()
             self._follow_decision()
+            if writer not in (self._renewed, self._decided) or self.begun:
+                self._check_current(writer)
             self._ended_by = None
             if self.unfinished is not None:
                 self._finish(self.unfinished)
@@ -141,6 +148,7 @@ class CoordinatedLease:
                     coordinator=self.coordinator,
                     keep_prepared=True,
                 )
+                self._renewed = TransactionalWriter(*own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
 
     def _follow_decision(self) -> None:
@@ -159,13 +167,19 @@ class CoordinatedLease:
             raise self._fence_error()
         self.note_aborted(state, moved or self._prepared_error("begin a transaction"))
 
-    def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
+    def add_partitions(
+        self,
+        places: Collection[TopicPartition],
+        *,
+        offsets: bool = False,
+        writer: TransactionalWriter | None = None,
+    ) -> None:
         with self._guard:
+            self._check_under_way()
+            self._check_current(writer)
             wanted = {*places, OFFSETS_PLACE} if offsets else set(places)
             if not wanted <= self.places:
                 self._add(wanted)
-            else:
-                self._check_under_way()
 
     def _add(self, places: Collection[TopicPartition]) -> None:
         self._check_under_way()
@@ -179,7 +193,7 @@ class CoordinatedLease:
         except (ProducerFencedError, TransactionStateError) as error:
             raise self._why(error) from error
         self.begun = True
-        self._marked = None
+        self._marked = self._decided = None
         self.places.update(wanted)
 
     def send_offsets(
@@ -187,21 +201,25 @@ class CoordinatedLease:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberIdentity | None = None,
+        writer: TransactionalWriter | None = None,
     ) -> None:
         with self._guard:
             self._check_under_way()
+            self._check_current(writer)
             if OFFSETS_PLACE not in self.places:
                 self._add((OFFSETS_PLACE,))
             self._manager.send_offsets(
                 group, offsets, TransactionalWriter(self.producer_id, self.epoch), member
             )
 
-    def prepare(self) -> PreparedTransaction | None:
+    def prepare(self, writer: TransactionalWriter | None = None) -> PreparedTransaction | None:
         with self._guard:
             if self.prepared is not None:
                 self._check_fenced()
+                self._check_current(writer)
                 return self.prepared
             self._check_under_way()
+            self._check_current(writer)
             if self.begun or self.coordinator is None:
                 self.prepared = self._prepare()
             return self.prepared
@@ -223,17 +241,26 @@ class CoordinatedLease:
         except (ProducerFencedError, TransactionStateError) as error:
             raise self._why(error) from error
 
-    def end(self, *, commit: bool, prepared: Collection[PreparedTransaction] = ()) -> None:
+    def end(
+        self,
+        *,
+        commit: bool,
+        prepared: Collection[PreparedTransaction] = (),
+        writer: TransactionalWriter | None = None,
+    ) -> None:
         with self._guard:
             try:
-                if prepared or self._doubted is None:  # else it is what the doubtful commit named
-                    self._deciding = tuple(prepared)
-                self._end(commit)
+                self._end(commit, tuple(prepared), writer)
             except ProducerFencedError:
                 if not commit or not self._was_committed():
                     raise
 
-    def _end(self, commit: bool) -> None:
+    def _end(
+        self, commit: bool, prepared: tuple[PreparedTransaction, ...], writer: TransactionalWriter | None
+    ) -> None:
+        repeated = self._last is not None and writer == self._last[0]
+        if not repeated and not self._fenced:
+            self._check_current(writer)
         if self.unfinished is not None and self.unfinished.commit == commit:
             self._finish_decided(self.unfinished)
             return
@@ -241,18 +268,32 @@ class CoordinatedLease:
         if self.prepared is not None:
             raise self._prepared_error("commit" if commit else "abort")
         if self.unfinished is not None and self.unfinished.commit:
-            raise TransactionStateError(
-                f"abort a transaction of {self.transactional_id!r}: it is committed already",
-                hint="call commit() again: it is not everywhere to be seen yet",
-            )
+            raise self._already(committed=True)
         if self._ended_by is not None:
             if commit:
                 raise copy.copy(self._ended_by)
             self._ended_by = None
             return
+        if repeated and self._last is not None:
+            if self._last[1] != commit:
+                raise self._already(committed=self._last[1])
+            return
+        if prepared or self._doubted is None:  # else it is what the doubtful commit named
+            self._deciding = prepared
         decides = self._deciding if commit else self._manager.has_participants(self.transactional_id)
         if self.begun or decides:
             self._finish_decided(self._decide(commit))
+
+    def _already(self, *, committed: bool) -> TransactionStateError:
+        if not committed:
+            return TransactionStateError(
+                f"commit a transaction of {self.transactional_id!r}: it is aborted already",
+                hint="send its records in another transaction",
+            )
+        return TransactionStateError(
+            f"abort a transaction of {self.transactional_id!r}: it is committed already",
+            hint="call commit() again: it is not everywhere to be seen yet" if self.unfinished else None,
+        )
 
     def _was_committed(self) -> bool:
         """Of a commit that got no answer, once the id is open elsewhere: that opening has finished the transaction.
@@ -307,10 +348,16 @@ class CoordinatedLease:
             ) from error
 
     def _note_ended(self, ended: EndedTransaction) -> None:
+        self._note_last(ended.commit)
         self.unfinished, self._marked, self._doubted = ended, None, None
         self.producer_id, self.epoch = ended.producer_id, ended.marker_epoch
         self.begun, self.prepared, self._deciding = False, None, ()
         self.places.clear()
+
+    def _note_last(self, committed: bool) -> None:
+        writer = TransactionalWriter(self.producer_id, self.epoch)
+        self._last = (writer, committed)
+        self._decided = None if self.prepared is None else writer
 
     def _finish_decided(self, ended: EndedTransaction) -> None:
         try:
@@ -409,6 +456,7 @@ class CoordinatedLease:
 
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
         """Another process decided the abort; the next transaction runs under the epoch that the abort left."""
+        self._note_last(False)
         self.producer_id, self.epoch = state.producer_id, state.epoch
         self.unfinished, self._marked, self._doubted = state.ended, None, None
         self.begun, self.prepared, self._deciding = False, None, ()
@@ -430,6 +478,16 @@ class CoordinatedLease:
             "it",
             hint="what comes later waits for that decision, or is written under another id",
         )
+
+    def _check_current(self, writer: TransactionalWriter | None) -> None:
+        """A call that comes late, or for the second time, must never touch the next transaction."""
+        if writer is not None and writer != (self.producer_id, self.epoch):
+            raise TransactionStateError(
+                f"transactional id {self.transactional_id!r}: a call for the transaction of producer "
+                f"{writer.producer_id} and epoch {writer.epoch}, which is over; now it has producer "
+                f"{self.producer_id} and epoch {self.epoch}",
+                hint="the call came late; begin another transaction",
+            )
 
     def _check_fenced(self) -> None:
         if self._fenced:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.api.transactions import HangingTransaction, TransactionSummary
+from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.embedded.transaction_services import TransactionServices
 
 
@@ -20,7 +21,7 @@ class EmbeddedTransactions:
         *,
         coordinator: str | None = None,
         keep_prepared: bool = False,
-    ) -> TransactionLease:
+    ) -> CoordinatedLease:
         return self.transactions.manager.open(
             transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
         )

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
-from logstore.api.transactions import (
-    HangingTransaction,
-    PreparedTransaction,
-    TransactionLease,
-    TransactionSummary,
-)
+from logstore.api.transactions import HangingTransaction, PreparedTransaction, TransactionSummary
+from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
-from rpc.handlers.engine import Engine
+from rpc.handlers.engine import Engine, SharedLease
 from rpc.handlers.leases import Leases
 
 
 class OpenedId:
     """A transactional id that a client has open."""
 
-    def __init__(self, transactional_id: str, lease: TransactionLease) -> None:
+    def __init__(self, transactional_id: str, lease: SharedLease) -> None:
         self.transactional_id = transactional_id
         self.lease = lease
 
@@ -46,7 +42,7 @@ class TransactionHandler:
         *,
         coordinator: str | None = None,
         keep_prepared: bool = False,
-    ) -> tuple[str, TransactionLease]:
+    ) -> tuple[str, SharedLease]:
         """The opening's id, and the lease."""
         self._check(caller, transactional_id)
         if coordinator is not None:
@@ -63,24 +59,30 @@ class TransactionHandler:
     def _check(self, caller: Caller, transactional_id: str) -> None:
         self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
 
-    def _find(self, caller: Caller, lease_id: str) -> TransactionLease:
+    def _find(self, caller: Caller, lease_id: str) -> SharedLease:
         """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
         opened = self._leases.find(caller, lease_id, OpenedId)
         self._check(caller, opened.transactional_id)
         return opened.lease
 
-    async def begin(self, caller: Caller, lease_id: str) -> TransactionLease:
+    async def begin(self, caller: Caller, lease_id: str, writer: TransactionalWriter | None) -> SharedLease:
         lease = self._find(caller, lease_id)
-        await self._blocking.run(lease.begin)
+        await self._blocking.run(lease.begin, writer)
         return lease
 
     async def add_partitions(
-        self, caller: Caller, lease_id: str, places: Collection[TopicPartition], *, offsets: bool
-    ) -> TransactionLease:
+        self,
+        caller: Caller,
+        lease_id: str,
+        places: Collection[TopicPartition],
+        writer: TransactionalWriter | None,
+        *,
+        offsets: bool,
+    ) -> SharedLease:
         lease = self._find(caller, lease_id)
         for topic in {place.topic for place in places}:
             self._authorizer.check(caller, Operation.WRITE, Resource.TOPIC, topic)
-        await self._blocking.run(lease.add_partitions, places, offsets=offsets)
+        await self._blocking.run(lease.add_partitions, places, offsets=offsets, writer=writer)
         return lease
 
     async def send_offsets(
@@ -90,30 +92,34 @@ class TransactionHandler:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberIdentity | None,
-    ) -> TransactionLease:
+        writer: TransactionalWriter | None,
+    ) -> SharedLease:
         lease = self._find(caller, lease_id)
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
         for topic in {place.topic for place in offsets}:
             self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
-        await self._blocking.run(lease.send_offsets, group, offsets, member)
+        await self._blocking.run(lease.send_offsets, group, offsets, member, writer)
         return lease
 
-    async def prepare(self, caller: Caller, lease_id: str) -> PreparedTransaction | None:
-        return await self._blocking.run(self._find(caller, lease_id).prepare)
+    async def prepare(
+        self, caller: Caller, lease_id: str, writer: TransactionalWriter | None
+    ) -> PreparedTransaction | None:
+        return await self._blocking.run(self._find(caller, lease_id).prepare, writer)
 
     async def end(
         self,
         caller: Caller,
         lease_id: str,
+        writer: TransactionalWriter | None,
         *,
         commit: bool,
         prepared: Collection[PreparedTransaction] = (),
-    ) -> TransactionLease:
+    ) -> SharedLease:
         """AccessDeniedError also where the caller may not write under the id of a participant."""
         lease = self._find(caller, lease_id)
         for transactional_id in {one.transactional_id for one in prepared}:
             self._check(caller, transactional_id)
-        await self._blocking.run(lease.end, commit=commit, prepared=prepared)
+        await self._blocking.run(lease.end, commit=commit, prepared=prepared, writer=writer)
         return lease
 
     async def release(self, caller: Caller, lease_id: str) -> None:

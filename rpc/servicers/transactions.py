@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from logstore.api.groups import MemberIdentity
 from logstore.api.transactions import (
     HangingTransaction,
@@ -9,6 +11,7 @@ from logstore.api.transactions import (
     TransactionLease,
     prepared_handles,
 )
+from logstore.machine import TransactionalWriter
 from rpc.handlers.caller import Caller
 from rpc.handlers.transactions import TransactionHandler
 from rpc.pb import transactions_pb2 as pb
@@ -44,13 +47,13 @@ class TransactionService(Service):
         return _lease(*opened)
 
     async def _begin(self, caller: Caller, request: pb.BeginTransactionRequest) -> pb.TransactionLease:
-        return _lease(request.lease_id, await self._handler.begin(caller, request.lease_id))
+        return _lease(request.lease_id, await self._handler.begin(caller, request.lease_id, _writer(request)))
 
     async def _add_partitions(
         self, caller: Caller, request: pb.AddPartitionsToTransactionRequest
     ) -> pb.TransactionLease:
         lease = await self._handler.add_partitions(
-            caller, request.lease_id, places(request.places), offsets=request.offsets
+            caller, request.lease_id, places(request.places), _writer(request), offsets=request.offsets
         )
         return _lease(request.lease_id, lease)
 
@@ -58,21 +61,25 @@ class TransactionService(Service):
         named = request.member if request.HasField("member") else None
         member = None if named is None else MemberIdentity(named.member_id, named.epoch)
         offsets = committed_from_wire(request.offsets)
-        lease = await self._handler.send_offsets(caller, request.lease_id, request.group, offsets, member)
+        lease = await self._handler.send_offsets(
+            caller, request.lease_id, request.group, offsets, member, _writer(request)
+        )
         return _lease(request.lease_id, lease)
 
     async def _prepare(
         self, caller: Caller, request: pb.PrepareTransactionRequest
     ) -> pb.PrepareTransactionResponse:
         message = pb.PrepareTransactionResponse()
-        found = await self._handler.prepare(caller, request.lease_id)
+        found = await self._handler.prepare(caller, request.lease_id, _writer(request))
         if found is not None:
             fill(message.prepared, found)
         return message
 
     async def _end(self, caller: Caller, request: pb.EndTransactionRequest) -> pb.TransactionLease:
         prepared = prepared_handles([read(one, PreparedTransaction) for one in request.prepared])
-        lease = await self._handler.end(caller, request.lease_id, commit=request.commit, prepared=prepared)
+        lease = await self._handler.end(
+            caller, request.lease_id, _writer(request), commit=request.commit, prepared=prepared
+        )
         return _lease(request.lease_id, lease)
 
     async def _release(
@@ -103,6 +110,21 @@ class TransactionService(Service):
     async def _end_hanging(self, caller: Caller, request: pb.EndHangingRequest) -> pb.EndHangingResponse:
         await self._handler.end_hanging(caller, read(request.hanging, HangingTransaction))
         return pb.EndHangingResponse()
+
+
+_InTransaction: TypeAlias = (
+    pb.BeginTransactionRequest
+    | pb.AddPartitionsToTransactionRequest
+    | pb.SendOffsetsRequest
+    | pb.PrepareTransactionRequest
+    | pb.EndTransactionRequest
+)
+
+
+def _writer(request: _InTransaction) -> TransactionalWriter | None:
+    if not request.HasField("writer"):
+        return None
+    return TransactionalWriter(request.writer.producer_id, request.writer.epoch)
 
 
 def _lease(lease_id: str, lease: TransactionLease) -> pb.TransactionLease:

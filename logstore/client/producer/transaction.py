@@ -80,6 +80,7 @@ class TransactionControl:
         self._phase = Phase.NONE
         self._fenced: ProducerFencedError | None = None
         self._on_commit: list[Callable[[], None]] = []
+        self._deciding: tuple[PreparedTransaction, ...] = ()  # of the commit under way
 
     @property
     def phase(self) -> Phase:
@@ -162,15 +163,16 @@ class TransactionControl:
         handles = prepared_handles(prepared)
         was = self._enter("commit()", Phase.OPEN, Phase.DOUBTFUL)
         after = was
+        if was is Phase.OPEN:
+            self._deciding = (
+                handles  # the same again while it is in doubt: the first call may not have arrived
+            )
         try:
             if was is Phase.OPEN:
                 after = Phase.FAILED
                 self._deliver()
             after = Phase.DOUBTFUL  # should this thread be interrupted from here on
-            if handles:
-                self.lease.end(commit=True, prepared=handles)
-            else:
-                self.lease.end(commit=True)
+            self.lease.end(commit=True, prepared=self._deciding)
             after = Phase.NONE
             for noted in self._on_commit:
                 noted()

@@ -12,6 +12,7 @@ from logstore.client.producer.producer import Producer
 from logstore.errors import (
     InvalidArgumentError,
     InvalidTransactionIdError,
+    OutcomeUnknownError,
     TransactionAbortedError,
     TransactionStateError,
 )
@@ -205,3 +206,24 @@ def test_a_reopened_participant_was_aborted(store: AnyStore) -> None:
             assert state_of(store, "p") == "EMPTY"
         with pytest.raises((TransactionAbortedError, Exception), match=r"newer producer|opened again"):
             producer.begin()
+
+
+def test_a_commit_that_never_arrived_is_made_again_with_the_same(
+    store: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = written(store, "p1", b"a")
+    with driver(store) as producer:
+        producer.begin()
+        assert producer._transactions is not None
+        lease = producer._transactions.lease
+        end = lease.end
+
+        def lost(**named: Any) -> None:
+            monkeypatch.setattr(lease, "end", end)
+            raise OutcomeUnknownError("the call was lost")
+
+        monkeypatch.setattr(lease, "end", lost)
+        with pytest.raises(OutcomeUnknownError):
+            producer.commit(prepared=[one])
+        producer.commit()
+    assert values(store) == [b"a"]
