@@ -24,6 +24,7 @@ from logstore.aio.admin import AsyncAdmin
 from logstore.aio.calls import Calls, made
 from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.opening import Opening
+from logstore.aio.partition import AsyncPartition, AsyncTopic
 from logstore.aio.producer import AsyncProducer
 from logstore.aio.store import AsyncStore
 from logstore.aio.table import AsyncTable
@@ -77,5 +78,7 @@ __all__ = [
     "AsyncTransaction",
     "AsyncConsumer",
     "AsyncTable",
+    "AsyncTopic",
+    "AsyncPartition",
     "AsyncAdmin",
 ]

@@ -6,18 +6,21 @@ import asyncio
 import inspect
 import itertools
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
 from logstore.aio.admin import AsyncAdmin
 from logstore.aio.calls import Calls, InThread, Waits, made, to_the_end
 from logstore.aio.client_thread import ClientThread
 from logstore.aio.consumer import AsyncConsumer
+from logstore.aio.iteration import in_threads
 from logstore.aio.opening import Opening
+from logstore.aio.partition import AsyncPartition, AsyncTopic
 from logstore.aio.producer import AsyncProducer
 from logstore.aio.table import AsyncTable
+from logstore.client.arrow import ArrowStart, Decode
 from logstore.client.consumer.consumer import Consumer
 from logstore.client.consumer.settings import ConsumerOptions, Start, Topics
 from logstore.client.producer.producer import Producer
@@ -25,7 +28,10 @@ from logstore.client.producer.settings import ProducerOptions
 from logstore.client.serializers import Deserializer, KeyT, Serializer, ValueT
 from logstore.client.store_client import StoreClient
 from logstore.client.table.table import KeyTable, TableOptions
-from logstore.types import TopicPartition
+from logstore.types import Isolation, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _numbers = itertools.count(1)
 _HOOKS = ("on_assigned", "on_revoked", "on_lost")
@@ -68,9 +74,21 @@ class AsyncStore(Waits):
         config: Mapping[str, str] | None = None,
         *,
         exist_ok: bool = False,
-    ) -> None:
+    ) -> AsyncTopic:
         """Make a topic, durably; see ``Admin.create_topic``."""
-        await self._call(partial(self._twin.admin.create_topic, name, partitions, config, exist_ok=exist_ok))
+        twin: Any = self._twin
+        made = await self._call(partial(twin.create_topic, name, partitions, config, exist_ok=exist_ok))
+        return AsyncTopic(made, self._submit, self.table)
+
+    async def topic(self, name: str) -> AsyncTopic:
+        """A handle on one topic. ``UnknownTopicError``."""
+        twin: Any = self._twin
+        return AsyncTopic(await self._call(partial(twin.topic, name)), self._submit, self.table)
+
+    async def partition(self, topic: str, partition: int) -> AsyncPartition:
+        """One partition as a log. ``UnknownTopicError``, ``UnknownPartitionError``."""
+        twin: Any = self._twin
+        return AsyncPartition(await self._call(partial(twin.partition, topic, partition)), self._submit)
 
     delete_topic = InThread(StoreClient.delete_topic)
     delete_records = InThread(StoreClient.delete_records)
@@ -79,6 +97,31 @@ class AsyncStore(Waits):
     commit_offsets = InThread(StoreClient.commit_offsets)
     committed_offsets = InThread(StoreClient.committed_offsets)
     to_arrow = InThread(StoreClient.to_arrow)
+
+    def arrow_batches(
+        self,
+        topic: str,
+        *,
+        partitions: Collection[int] | None = None,
+        start: ArrowStart = "earliest",
+        isolation: Isolation = "read_committed",
+        decode: Decode | None = None,
+        headers: bool = True,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """``async for batch in store.arrow_batches(topic)``; see ``LogStore.arrow_batches``. Errors come with the
+        first step."""
+
+        def make() -> Iterator[pa.RecordBatch]:
+            return self._twin.arrow_batches(
+                topic,
+                partitions=partitions,
+                start=start,
+                isolation=isolation,
+                decode=decode,
+                headers=headers,
+            )
+
+        return in_threads(self._submit, make, 1)
 
     # --- producers ---
 

@@ -107,12 +107,16 @@ class CoordinatedLease:
         self._ended_by: LogStoreError | None = None
         self._fenced = False
         self._doubted: tuple[int, int] | None = None  # producer id and epoch of a commit that got no answer
+        self._last: tuple[TransactionalWriter, bool] | None = None  # that ended: under what it ran, and how
+        self._renewed: TransactionalWriter | None = None  # what was spent when the id was opened anew
 
     # --- for the producer ---
 
-    def begin(self) -> None:
+    def begin(self, writer: TransactionalWriter | None = None) -> None:
         with self._guard:
             self._check_fenced()
+            if writer != self._renewed or self.begun:
+                self._check_current(writer)
             self._ended_by = None
             if self.unfinished is not None:
                 self._finish(self.unfinished)
@@ -120,15 +124,22 @@ class CoordinatedLease:
                 self.tell()
                 own = (self.producer_id, self.epoch)
                 reply = self._manager.initialise(self.transactional_id, self.timeout_ms, own)
+                self._renewed = TransactionalWriter(*own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
 
-    def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
+    def add_partitions(
+        self,
+        places: Collection[TopicPartition],
+        *,
+        offsets: bool = False,
+        writer: TransactionalWriter | None = None,
+    ) -> None:
         with self._guard:
+            self._check_under_way()
+            self._check_current(writer)
             wanted = {*places, OFFSETS_PLACE} if offsets else set(places)
             if not wanted <= self.places:
                 self._add(wanted)
-            else:
-                self._check_under_way()
 
     def _add(self, places: Collection[TopicPartition]) -> None:
         self._check_under_way()
@@ -150,40 +161,57 @@ class CoordinatedLease:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberIdentity | None = None,
+        writer: TransactionalWriter | None = None,
     ) -> None:
         with self._guard:
             self._check_under_way()
+            self._check_current(writer)
             if OFFSETS_PLACE not in self.places:
                 self._add((OFFSETS_PLACE,))
             self._manager.send_offsets(
                 group, offsets, TransactionalWriter(self.producer_id, self.epoch), member
             )
 
-    def end(self, *, commit: bool) -> None:
+    def end(self, *, commit: bool, writer: TransactionalWriter | None = None) -> None:
         with self._guard:
             try:
-                self._end(commit)
+                self._end(commit, writer)
             except ProducerFencedError:
                 if not commit or not self._was_committed():
                     raise
 
-    def _end(self, commit: bool) -> None:
+    def _end(self, commit: bool, writer: TransactionalWriter | None) -> None:
+        repeated = self._last is not None and writer == self._last[0]
+        if not repeated and not self._fenced:
+            self._check_current(writer)
         if self.unfinished is not None and self.unfinished.commit == commit:
             self._finish_decided(self.unfinished)
             return
         self._check_fenced()
         if self.unfinished is not None and self.unfinished.commit:
-            raise TransactionStateError(
-                f"abort a transaction of {self.transactional_id!r}: it is committed already",
-                hint="call commit() again: it is not everywhere to be seen yet",
-            )
+            raise self._already(committed=True)
         if self._ended_by is not None:
             if commit:
                 raise copy.copy(self._ended_by)
             self._ended_by = None
             return
+        if repeated and self._last is not None:
+            if self._last[1] != commit:
+                raise self._already(committed=self._last[1])
+            return
         if self.begun:
             self._finish_decided(self._decide(commit))
+
+    def _already(self, *, committed: bool) -> TransactionStateError:
+        if not committed:
+            return TransactionStateError(
+                f"commit a transaction of {self.transactional_id!r}: it is aborted already",
+                hint="send its records in another transaction",
+            )
+        return TransactionStateError(
+            f"abort a transaction of {self.transactional_id!r}: it is committed already",
+            hint="call commit() again: it is not everywhere to be seen yet" if self.unfinished else None,
+        )
 
     def _was_committed(self) -> bool:
         """Of a commit that got no answer, once the id is open elsewhere: that opening has finished the transaction.
@@ -231,6 +259,7 @@ class CoordinatedLease:
             ) from error
 
     def _note_ended(self, ended: EndedTransaction) -> None:
+        self._last = (TransactionalWriter(self.producer_id, self.epoch), ended.commit)
         self.unfinished, self._marked, self._doubted = ended, None, None
         self.producer_id, self.epoch = ended.producer_id, ended.marker_epoch
         self.begun = False
@@ -332,6 +361,7 @@ class CoordinatedLease:
 
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
         """Another process decided the abort; the next transaction runs under the epoch that the abort left."""
+        self._last = (TransactionalWriter(self.producer_id, self.epoch), False)
         self.producer_id, self.epoch = state.producer_id, state.epoch
         self.unfinished, self._marked, self._doubted = state.ended, None, None
         self.begun = False
@@ -344,6 +374,16 @@ class CoordinatedLease:
         self._check_fenced()
         if self._ended_by is not None:
             raise copy.copy(self._ended_by)
+
+    def _check_current(self, writer: TransactionalWriter | None) -> None:
+        """A call that comes late, or for the second time, must never touch the next transaction."""
+        if writer is not None and writer != (self.producer_id, self.epoch):
+            raise TransactionStateError(
+                f"transactional id {self.transactional_id!r}: a call for the transaction of producer "
+                f"{writer.producer_id} and epoch {writer.epoch}, which is over; now it has producer "
+                f"{self.producer_id} and epoch {self.epoch}",
+                hint="the call came late; begin another transaction",
+            )
 
     def _check_fenced(self) -> None:
         if self._fenced:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.api.transactions import HangingTransaction, TransactionSummary
+from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.embedded.transaction_services import TransactionServices
 
 
@@ -13,7 +14,7 @@ class EmbeddedTransactions:
 
     transactions: TransactionServices
 
-    def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
+    def init_transactions(self, transactional_id: str, timeout_ms: int) -> CoordinatedLease:
         return self.transactions.manager.open(transactional_id, timeout_ms)
 
     def list_transactions(self) -> list[TransactionSummary]:

@@ -38,7 +38,7 @@ from rpc.errors import (
 )
 from rpc.framing import parse
 from rpc.pb import common_pb2
-from rpc.servicers.service import CLIENT_ID, REQUEST_ID
+from rpc.servicers.service import CALL_ID, CLIENT_ID, REQUEST_ID
 from rpc.wire.errors import TRAILER, from_wire
 
 _FIRST_PAUSE_S: Final = 0.02
@@ -126,10 +126,12 @@ class Connection:
         finally:
             self._limits.until_s = before_s
 
-    def send(self, path: str, data: bytes, timeout_s: float) -> bytes:
+    def send(self, path: str, data: bytes, timeout_s: float, metadata: Metadata = ()) -> bytes:
         """One try. Errors of the broker by their names; ``BrokerUnavailableError`` and ``BrokerTimeoutError`` leave
         open whether the broker has acted."""
-        return self._with_credentials(timeout_s, lambda shown, left_s: self._send(path, data, left_s, shown))
+        return self._with_credentials(
+            timeout_s, lambda shown, left_s: self._send(path, data, left_s, (*metadata, *shown))
+        )
 
     def send_unless_cancelled(
         self, path: str, data: bytes, timeout_s: float, cancel: CancelHandle
@@ -221,9 +223,11 @@ class Connection:
         left_s = self.settings.request_timeout_s if timeout_s is None else timeout_s
         until_s = min(time.monotonic() + left_s, getattr(self._limits, "until_s", math.inf))
         data, pause_s = request.SerializeToString(), _FIRST_PAUSE_S
+        call_id = ((CALL_ID, secrets.token_hex(8)),)  # of all tries: only one of them takes effect
         while True:
             try:
-                return parse(self.send(path, data, max(until_s - time.monotonic(), 0.001)), kind)
+                left_s = max(until_s - time.monotonic(), 0.001)
+                return parse(self.send(path, data, left_s, call_id), kind)
             except BrokerBusyError as error:
                 pause_s = max(pause_s, error.retry_after_ms / 1000)
                 self._pause(until_s, pause_s, error)

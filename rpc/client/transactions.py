@@ -37,17 +37,28 @@ class RemoteTransactionLease:
         self._lease_id, self.producer_id, self.epoch = opened.lease_id, opened.producer_id, opened.epoch
         keeper.add(self._lease_id)
 
-    def _call(self, method: str, request: Message, *, again: bool = True) -> None:
-        answer = self._connection.call(
-            f"TransactionService/{method}", request, pb.TransactionLease, again=again
-        )
+    @property
+    def _writer(self) -> pb.TransactionWriter:
+        """In every call: one that comes late must not touch the next transaction."""
+        return pb.TransactionWriter(producer_id=self.producer_id, epoch=self.epoch)
+
+    def _call(self, method: str, request: Message, *, again: bool = True) -> pb.TransactionLease:
+        path = f"TransactionService/{method}"
+        return self._connection.call(path, request, pb.TransactionLease, again=again)
+
+    def _note(self, answer: pb.TransactionLease) -> None:
+        """Under what the next transaction runs. The one under way keeps what it began with: where the coordinator has
+        aborted it meanwhile, its next batches have to be refused."""
         self.producer_id, self.epoch = answer.producer_id, answer.epoch
 
     def begin(self) -> None:
-        self._call("BeginTransaction", pb.BeginTransactionRequest(lease_id=self._lease_id))
+        request = pb.BeginTransactionRequest(lease_id=self._lease_id, writer=self._writer)
+        self._note(self._call("BeginTransaction", request))
 
     def add_partitions(self, places: Collection[TopicPartition], *, offsets: bool = False) -> None:
-        request = pb.AddPartitionsToTransactionRequest(lease_id=self._lease_id, offsets=offsets)
+        request = pb.AddPartitionsToTransactionRequest(
+            lease_id=self._lease_id, offsets=offsets, writer=self._writer
+        )
         for place in places:
             fill(request.places.add(), place)
         self._call("AddPartitionsToTransaction", request)
@@ -59,16 +70,19 @@ class RemoteTransactionLease:
         member: MemberIdentity | None = None,
     ) -> None:
         request = pb.SendOffsetsRequest(
-            lease_id=self._lease_id, group=group, offsets=committed_to_wire(offsets)
+            lease_id=self._lease_id,
+            group=group,
+            offsets=committed_to_wire(offsets),
+            writer=self._writer,
         )
         if member is not None:
             request.member.member_id, request.member.epoch = member
         self._call("SendOffsets", request)
 
     def end(self, *, commit: bool) -> None:
-        request = pb.EndTransactionRequest(lease_id=self._lease_id, commit=commit)
+        request = pb.EndTransactionRequest(lease_id=self._lease_id, commit=commit, writer=self._writer)
         try:
-            self._call("EndTransaction", request, again=not commit)
+            self._note(self._call("EndTransaction", request, again=not commit))
         except (BrokerUnavailableError, BrokerTimeoutError) as error:
             raise OutcomeUnknownError(
                 f"the connection broke before the broker said how transaction {self.transactional_id!r} ended: "

@@ -1,17 +1,53 @@
-"""``Engine``: a store as a broker serves it: both planes, and the two calls that wait without a thread."""
+"""``Engine``: a store as a broker serves it: both planes, the two calls that wait without a thread, and transactions
+whose calls come over a network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from logstore.api.backend import Backend
+from logstore.api.groups import MemberIdentity
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem, ProduceResult
-from logstore.types import Acks, Isolation, TopicPartition
+from logstore.api.transactions import TransactionLease
+from logstore.machine import TransactionalWriter
+from logstore.types import Acks, Isolation, OffsetAndMetadata, TopicPartition
+
+
+class SharedLease(TransactionLease, Protocol):
+    """A lease whose calls come from elsewhere, late or twice perhaps.
+
+    ``writer``: under what the caller believes the transaction to run. A call for a transaction that is over is
+    TransactionStateError and touches no other; the same end again gives the same answer. None: not checked.
+    """
+
+    def begin(self, writer: TransactionalWriter | None = None) -> None: ...
+
+    def add_partitions(
+        self,
+        places: Collection[TopicPartition],
+        *,
+        offsets: bool = False,
+        writer: TransactionalWriter | None = None,
+    ) -> None: ...
+
+    def send_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: MemberIdentity | None = None,
+        writer: TransactionalWriter | None = None,
+    ) -> None: ...
+
+    def end(self, *, commit: bool, writer: TransactionalWriter | None = None) -> None: ...
 
 
 class Engine(Backend, Protocol):
     """Thread-safe. The embedded store's backend is one; a node of a cluster is another."""
+
+    def init_transactions(self, transactional_id: str, timeout_ms: int) -> SharedLease:
+        """See ``Backend.init_transactions``."""
+        ...
 
     def start_produce(
         self,

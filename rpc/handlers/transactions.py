@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
-from logstore.api.transactions import HangingTransaction, TransactionLease, TransactionSummary
+from logstore.api.transactions import HangingTransaction, TransactionSummary
+from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
-from rpc.handlers.engine import Engine
+from rpc.handlers.engine import Engine, SharedLease
 from rpc.handlers.leases import Leases
 
 
 class OpenedId:
     """A transactional id that a client has open."""
 
-    def __init__(self, transactional_id: str, lease: TransactionLease) -> None:
+    def __init__(self, transactional_id: str, lease: SharedLease) -> None:
         self.transactional_id = transactional_id
         self.lease = lease
 
@@ -33,32 +34,36 @@ class TransactionHandler:
         self._authorizer = authorizer
         self._leases = leases
 
-    async def open(
-        self, caller: Caller, transactional_id: str, timeout_ms: int
-    ) -> tuple[str, TransactionLease]:
+    async def open(self, caller: Caller, transactional_id: str, timeout_ms: int) -> tuple[str, SharedLease]:
         """The opening's id, and the lease."""
         self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
         lease = await self._blocking.run(self._engine.init_transactions, transactional_id, timeout_ms)
         return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
 
-    def _find(self, caller: Caller, lease_id: str) -> TransactionLease:
+    def _find(self, caller: Caller, lease_id: str) -> SharedLease:
         """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
         opened = self._leases.find(caller, lease_id, OpenedId)
         self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, opened.transactional_id)
         return opened.lease
 
-    async def begin(self, caller: Caller, lease_id: str) -> TransactionLease:
+    async def begin(self, caller: Caller, lease_id: str, writer: TransactionalWriter | None) -> SharedLease:
         lease = self._find(caller, lease_id)
-        await self._blocking.run(lease.begin)
+        await self._blocking.run(lease.begin, writer)
         return lease
 
     async def add_partitions(
-        self, caller: Caller, lease_id: str, places: Collection[TopicPartition], *, offsets: bool
-    ) -> TransactionLease:
+        self,
+        caller: Caller,
+        lease_id: str,
+        places: Collection[TopicPartition],
+        writer: TransactionalWriter | None,
+        *,
+        offsets: bool,
+    ) -> SharedLease:
         lease = self._find(caller, lease_id)
         for topic in {place.topic for place in places}:
             self._authorizer.check(caller, Operation.WRITE, Resource.TOPIC, topic)
-        await self._blocking.run(lease.add_partitions, places, offsets=offsets)
+        await self._blocking.run(lease.add_partitions, places, offsets=offsets, writer=writer)
         return lease
 
     async def send_offsets(
@@ -68,17 +73,20 @@ class TransactionHandler:
         group: str,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         member: MemberIdentity | None,
-    ) -> TransactionLease:
+        writer: TransactionalWriter | None,
+    ) -> SharedLease:
         lease = self._find(caller, lease_id)
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
         for topic in {place.topic for place in offsets}:
             self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
-        await self._blocking.run(lease.send_offsets, group, offsets, member)
+        await self._blocking.run(lease.send_offsets, group, offsets, member, writer)
         return lease
 
-    async def end(self, caller: Caller, lease_id: str, *, commit: bool) -> TransactionLease:
+    async def end(
+        self, caller: Caller, lease_id: str, writer: TransactionalWriter | None, *, commit: bool
+    ) -> SharedLease:
         lease = self._find(caller, lease_id)
-        await self._blocking.run(lease.end, commit=commit)
+        await self._blocking.run(lease.end, commit=commit, writer=writer)
         return lease
 
     async def release(self, caller: Caller, lease_id: str) -> None:

@@ -26,7 +26,7 @@ from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 from rpc.pb import offsets_pb2 as logstore_dot_v1_dot_offsets__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elogstore/v1/transactions.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\x1a\x19logstore/v1/offsets.proto\"G\n\x17InitTransactionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"H\n\x10TransactionLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\"+\n\x17\x42\x65ginTransactionRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"j\n!AddPartitionsToTransactionRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06places\x18\x02 \x03(\x0b\x32\x12.logstore.v1.Place\x12\x0f\n\x07offsets\x18\x03 \x01(\x08\"\x99\x01\n\x12SendOffsetsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12-\n\x07offsets\x18\x03 \x03(\x0b\x32\x1c.logstore.v1.CommittedOffset\x12(\n\x06member\x18\x04 \x01(\x0b\x32\x13.logstore.v1.MemberH\x00\x88\x01\x01\x42\t\n\x07_member\"9\n\x15\x45ndTransactionRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x02 \x01(\x08\".\n\x1aReleaseTransactionsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x1d\n\x1bReleaseTransactionsResponse\"\x19\n\x17ListTransactionsRequest\"Q\n\x18ListTransactionsResponse\x12\x35\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x1f.logstore.v1.TransactionSummary\"\xcd\x01\n\x12TransactionSummary\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x03\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\x12\x12\n\nstarted_ms\x18\x06 \x01(\x12\x12\"\n\x06places\x18\x07 \x03(\x0b\x32\x12.logstore.v1.Place\x12\x13\n\x06holder\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_holder\"3\n\x17\x41\x62ortTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\"P\n\x18\x41\x62ortTransactionResponse\x12\x34\n\x0btransaction\x18\x01 \x01(\x0b\x32\x1f.logstore.v1.TransactionSummary\"$\n\x12\x46indHangingRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"G\n\x13\x46indHangingResponse\x12\x30\n\x07hanging\x18\x01 \x03(\x0b\x32\x1f.logstore.v1.HangingTransaction\"\xa4\x01\n\x12HangingTransaction\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x03\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x1d\n\x10transactional_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x13\n\x11_transactional_id\"E\n\x11\x45ndHangingRequest\x12\x30\n\x07hanging\x18\x01 \x01(\x0b\x32\x1f.logstore.v1.HangingTransaction\"\x14\n\x12\x45ndHangingResponse2\xa4\x07\n\x12TransactionService\x12W\n\x10InitTransactions\x12$.logstore.v1.InitTransactionsRequest\x1a\x1d.logstore.v1.TransactionLease\x12W\n\x10\x42\x65ginTransaction\x12$.logstore.v1.BeginTransactionRequest\x1a\x1d.logstore.v1.TransactionLease\x12k\n\x1a\x41\x64\x64PartitionsToTransaction\x12..logstore.v1.AddPartitionsToTransactionRequest\x1a\x1d.logstore.v1.TransactionLease\x12M\n\x0bSendOffsets\x12\x1f.logstore.v1.SendOffsetsRequest\x1a\x1d.logstore.v1.TransactionLease\x12S\n\x0e\x45ndTransaction\x12\".logstore.v1.EndTransactionRequest\x1a\x1d.logstore.v1.TransactionLease\x12h\n\x13ReleaseTransactions\x12\'.logstore.v1.ReleaseTransactionsRequest\x1a(.logstore.v1.ReleaseTransactionsResponse\x12_\n\x10ListTransactions\x12$.logstore.v1.ListTransactionsRequest\x1a%.logstore.v1.ListTransactionsResponse\x12_\n\x10\x41\x62ortTransaction\x12$.logstore.v1.AbortTransactionRequest\x1a%.logstore.v1.AbortTransactionResponse\x12P\n\x0b\x46indHanging\x12\x1f.logstore.v1.FindHangingRequest\x1a .logstore.v1.FindHangingResponse\x12M\n\nEndHanging\x12\x1e.logstore.v1.EndHangingRequest\x1a\x1f.logstore.v1.EndHangingResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elogstore/v1/transactions.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\x1a\x19logstore/v1/offsets.proto\"G\n\x17InitTransactionsRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\"H\n\x10TransactionLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\"7\n\x11TransactionWriter\x12\x13\n\x0bproducer_id\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x05\"k\n\x17\x42\x65ginTransactionRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x33\n\x06writer\x18\x02 \x01(\x0b\x32\x1e.logstore.v1.TransactionWriterH\x00\x88\x01\x01\x42\t\n\x07_writer\"\xaa\x01\n!AddPartitionsToTransactionRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06places\x18\x02 \x03(\x0b\x32\x12.logstore.v1.Place\x12\x0f\n\x07offsets\x18\x03 \x01(\x08\x12\x33\n\x06writer\x18\x04 \x01(\x0b\x32\x1e.logstore.v1.TransactionWriterH\x00\x88\x01\x01\x42\t\n\x07_writer\"\xd9\x01\n\x12SendOffsetsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12-\n\x07offsets\x18\x03 \x03(\x0b\x32\x1c.logstore.v1.CommittedOffset\x12(\n\x06member\x18\x04 \x01(\x0b\x32\x13.logstore.v1.MemberH\x00\x88\x01\x01\x12\x33\n\x06writer\x18\x05 \x01(\x0b\x32\x1e.logstore.v1.TransactionWriterH\x01\x88\x01\x01\x42\t\n\x07_memberB\t\n\x07_writer\"y\n\x15\x45ndTransactionRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x02 \x01(\x08\x12\x33\n\x06writer\x18\x03 \x01(\x0b\x32\x1e.logstore.v1.TransactionWriterH\x00\x88\x01\x01\x42\t\n\x07_writer\".\n\x1aReleaseTransactionsRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\t\"\x1d\n\x1bReleaseTransactionsResponse\"\x19\n\x17ListTransactionsRequest\"Q\n\x18ListTransactionsResponse\x12\x35\n\x0ctransactions\x18\x01 \x03(\x0b\x32\x1f.logstore.v1.TransactionSummary\"\xcd\x01\n\x12TransactionSummary\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x03\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x12\n\ntimeout_ms\x18\x05 \x01(\x05\x12\x12\n\nstarted_ms\x18\x06 \x01(\x12\x12\"\n\x06places\x18\x07 \x03(\x0b\x32\x12.logstore.v1.Place\x12\x13\n\x06holder\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_holder\"3\n\x17\x41\x62ortTransactionRequest\x12\x18\n\x10transactional_id\x18\x01 \x01(\t\"P\n\x18\x41\x62ortTransactionResponse\x12\x34\n\x0btransaction\x18\x01 \x01(\x0b\x32\x1f.logstore.v1.TransactionSummary\"$\n\x12\x46indHangingRequest\x12\x0e\n\x06topics\x18\x01 \x03(\t\"G\n\x13\x46indHangingResponse\x12\x30\n\x07hanging\x18\x01 \x03(\x0b\x32\x1f.logstore.v1.HangingTransaction\"\xa4\x01\n\x12HangingTransaction\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0bproducer_id\x18\x03 \x01(\x03\x12\r\n\x05\x65poch\x18\x04 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x05 \x01(\x03\x12\x1d\n\x10transactional_id\x18\x06 \x01(\tH\x00\x88\x01\x01\x42\x13\n\x11_transactional_id\"E\n\x11\x45ndHangingRequest\x12\x30\n\x07hanging\x18\x01 \x01(\x0b\x32\x1f.logstore.v1.HangingTransaction\"\x14\n\x12\x45ndHangingResponse2\xa4\x07\n\x12TransactionService\x12W\n\x10InitTransactions\x12$.logstore.v1.InitTransactionsRequest\x1a\x1d.logstore.v1.TransactionLease\x12W\n\x10\x42\x65ginTransaction\x12$.logstore.v1.BeginTransactionRequest\x1a\x1d.logstore.v1.TransactionLease\x12k\n\x1a\x41\x64\x64PartitionsToTransaction\x12..logstore.v1.AddPartitionsToTransactionRequest\x1a\x1d.logstore.v1.TransactionLease\x12M\n\x0bSendOffsets\x12\x1f.logstore.v1.SendOffsetsRequest\x1a\x1d.logstore.v1.TransactionLease\x12S\n\x0e\x45ndTransaction\x12\".logstore.v1.EndTransactionRequest\x1a\x1d.logstore.v1.TransactionLease\x12h\n\x13ReleaseTransactions\x12\'.logstore.v1.ReleaseTransactionsRequest\x1a(.logstore.v1.ReleaseTransactionsResponse\x12_\n\x10ListTransactions\x12$.logstore.v1.ListTransactionsRequest\x1a%.logstore.v1.ListTransactionsResponse\x12_\n\x10\x41\x62ortTransaction\x12$.logstore.v1.AbortTransactionRequest\x1a%.logstore.v1.AbortTransactionResponse\x12P\n\x0b\x46indHanging\x12\x1f.logstore.v1.FindHangingRequest\x1a .logstore.v1.FindHangingResponse\x12M\n\nEndHanging\x12\x1e.logstore.v1.EndHangingRequest\x1a\x1f.logstore.v1.EndHangingResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,38 +37,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INITTRANSACTIONSREQUEST']._serialized_end=171
   _globals['_TRANSACTIONLEASE']._serialized_start=173
   _globals['_TRANSACTIONLEASE']._serialized_end=245
-  _globals['_BEGINTRANSACTIONREQUEST']._serialized_start=247
-  _globals['_BEGINTRANSACTIONREQUEST']._serialized_end=290
-  _globals['_ADDPARTITIONSTOTRANSACTIONREQUEST']._serialized_start=292
-  _globals['_ADDPARTITIONSTOTRANSACTIONREQUEST']._serialized_end=398
-  _globals['_SENDOFFSETSREQUEST']._serialized_start=401
-  _globals['_SENDOFFSETSREQUEST']._serialized_end=554
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=556
-  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=613
-  _globals['_RELEASETRANSACTIONSREQUEST']._serialized_start=615
-  _globals['_RELEASETRANSACTIONSREQUEST']._serialized_end=661
-  _globals['_RELEASETRANSACTIONSRESPONSE']._serialized_start=663
-  _globals['_RELEASETRANSACTIONSRESPONSE']._serialized_end=692
-  _globals['_LISTTRANSACTIONSREQUEST']._serialized_start=694
-  _globals['_LISTTRANSACTIONSREQUEST']._serialized_end=719
-  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_start=721
-  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_end=802
-  _globals['_TRANSACTIONSUMMARY']._serialized_start=805
-  _globals['_TRANSACTIONSUMMARY']._serialized_end=1010
-  _globals['_ABORTTRANSACTIONREQUEST']._serialized_start=1012
-  _globals['_ABORTTRANSACTIONREQUEST']._serialized_end=1063
-  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_start=1065
-  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_end=1145
-  _globals['_FINDHANGINGREQUEST']._serialized_start=1147
-  _globals['_FINDHANGINGREQUEST']._serialized_end=1183
-  _globals['_FINDHANGINGRESPONSE']._serialized_start=1185
-  _globals['_FINDHANGINGRESPONSE']._serialized_end=1256
-  _globals['_HANGINGTRANSACTION']._serialized_start=1259
-  _globals['_HANGINGTRANSACTION']._serialized_end=1423
-  _globals['_ENDHANGINGREQUEST']._serialized_start=1425
-  _globals['_ENDHANGINGREQUEST']._serialized_end=1494
-  _globals['_ENDHANGINGRESPONSE']._serialized_start=1496
-  _globals['_ENDHANGINGRESPONSE']._serialized_end=1516
-  _globals['_TRANSACTIONSERVICE']._serialized_start=1519
-  _globals['_TRANSACTIONSERVICE']._serialized_end=2451
+  _globals['_TRANSACTIONWRITER']._serialized_start=247
+  _globals['_TRANSACTIONWRITER']._serialized_end=302
+  _globals['_BEGINTRANSACTIONREQUEST']._serialized_start=304
+  _globals['_BEGINTRANSACTIONREQUEST']._serialized_end=411
+  _globals['_ADDPARTITIONSTOTRANSACTIONREQUEST']._serialized_start=414
+  _globals['_ADDPARTITIONSTOTRANSACTIONREQUEST']._serialized_end=584
+  _globals['_SENDOFFSETSREQUEST']._serialized_start=587
+  _globals['_SENDOFFSETSREQUEST']._serialized_end=804
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_start=806
+  _globals['_ENDTRANSACTIONREQUEST']._serialized_end=927
+  _globals['_RELEASETRANSACTIONSREQUEST']._serialized_start=929
+  _globals['_RELEASETRANSACTIONSREQUEST']._serialized_end=975
+  _globals['_RELEASETRANSACTIONSRESPONSE']._serialized_start=977
+  _globals['_RELEASETRANSACTIONSRESPONSE']._serialized_end=1006
+  _globals['_LISTTRANSACTIONSREQUEST']._serialized_start=1008
+  _globals['_LISTTRANSACTIONSREQUEST']._serialized_end=1033
+  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_start=1035
+  _globals['_LISTTRANSACTIONSRESPONSE']._serialized_end=1116
+  _globals['_TRANSACTIONSUMMARY']._serialized_start=1119
+  _globals['_TRANSACTIONSUMMARY']._serialized_end=1324
+  _globals['_ABORTTRANSACTIONREQUEST']._serialized_start=1326
+  _globals['_ABORTTRANSACTIONREQUEST']._serialized_end=1377
+  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_start=1379
+  _globals['_ABORTTRANSACTIONRESPONSE']._serialized_end=1459
+  _globals['_FINDHANGINGREQUEST']._serialized_start=1461
+  _globals['_FINDHANGINGREQUEST']._serialized_end=1497
+  _globals['_FINDHANGINGRESPONSE']._serialized_start=1499
+  _globals['_FINDHANGINGRESPONSE']._serialized_end=1570
+  _globals['_HANGINGTRANSACTION']._serialized_start=1573
+  _globals['_HANGINGTRANSACTION']._serialized_end=1737
+  _globals['_ENDHANGINGREQUEST']._serialized_start=1739
+  _globals['_ENDHANGINGREQUEST']._serialized_end=1808
+  _globals['_ENDHANGINGRESPONSE']._serialized_start=1810
+  _globals['_ENDHANGINGRESPONSE']._serialized_end=1830
+  _globals['_TRANSACTIONSERVICE']._serialized_start=1833
+  _globals['_TRANSACTIONSERVICE']._serialized_end=2765
 # @@protoc_insertion_point(module_scope)

@@ -26,41 +26,57 @@ class TransactionLease(_message.Message):
     epoch: int
     def __init__(self, lease_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
+class TransactionWriter(_message.Message):
+    __slots__ = ("producer_id", "epoch")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    epoch: int
+    def __init__(self, producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
 class BeginTransactionRequest(_message.Message):
-    __slots__ = ("lease_id",)
+    __slots__ = ("lease_id", "writer")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
-    def __init__(self, lease_id: _Optional[str] = ...) -> None: ...
+    writer: TransactionWriter
+    def __init__(self, lease_id: _Optional[str] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
 
 class AddPartitionsToTransactionRequest(_message.Message):
-    __slots__ = ("lease_id", "places", "offsets")
+    __slots__ = ("lease_id", "places", "offsets", "writer")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     places: _containers.RepeatedCompositeFieldContainer[_common_pb2.Place]
     offsets: bool
-    def __init__(self, lease_id: _Optional[str] = ..., places: _Optional[_Iterable[_Union[_common_pb2.Place, _Mapping]]] = ..., offsets: _Optional[bool] = ...) -> None: ...
+    writer: TransactionWriter
+    def __init__(self, lease_id: _Optional[str] = ..., places: _Optional[_Iterable[_Union[_common_pb2.Place, _Mapping]]] = ..., offsets: _Optional[bool] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
 
 class SendOffsetsRequest(_message.Message):
-    __slots__ = ("lease_id", "group", "offsets", "member")
+    __slots__ = ("lease_id", "group", "offsets", "member", "writer")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     group: str
     offsets: _containers.RepeatedCompositeFieldContainer[_offsets_pb2.CommittedOffset]
     member: _offsets_pb2.Member
-    def __init__(self, lease_id: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[_offsets_pb2.CommittedOffset, _Mapping]]] = ..., member: _Optional[_Union[_offsets_pb2.Member, _Mapping]] = ...) -> None: ...
+    writer: TransactionWriter
+    def __init__(self, lease_id: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[_offsets_pb2.CommittedOffset, _Mapping]]] = ..., member: _Optional[_Union[_offsets_pb2.Member, _Mapping]] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
 
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("lease_id", "commit")
+    __slots__ = ("lease_id", "commit", "writer")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     commit: bool
-    def __init__(self, lease_id: _Optional[str] = ..., commit: _Optional[bool] = ...) -> None: ...
+    writer: TransactionWriter
+    def __init__(self, lease_id: _Optional[str] = ..., commit: _Optional[bool] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
 
 class ReleaseTransactionsRequest(_message.Message):
     __slots__ = ("lease_id",)

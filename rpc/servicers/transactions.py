@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from logstore.api.groups import MemberIdentity
 from logstore.api.transactions import HangingTransaction, TransactionLease
+from logstore.machine import TransactionalWriter
 from rpc.handlers.caller import Caller
 from rpc.handlers.transactions import TransactionHandler
 from rpc.pb import transactions_pb2 as pb
@@ -16,28 +19,28 @@ class TransactionService(Service):
     def __init__(self, handler: TransactionHandler, identify: Identify, observe: Observer) -> None:
         super().__init__("TransactionService", identify, observe)
         self._handler = handler
-        self.unary("InitTransactions", pb.InitTransactionsRequest, self._open)
-        self.unary("BeginTransaction", pb.BeginTransactionRequest, self._begin)
-        self.unary("AddPartitionsToTransaction", pb.AddPartitionsToTransactionRequest, self._add_partitions)
-        self.unary("SendOffsets", pb.SendOffsetsRequest, self._send_offsets)
-        self.unary("EndTransaction", pb.EndTransactionRequest, self._end)
-        self.unary("ReleaseTransactions", pb.ReleaseTransactionsRequest, self._release)
+        self.once("InitTransactions", pb.InitTransactionsRequest, self._open)
+        self.once("BeginTransaction", pb.BeginTransactionRequest, self._begin)
+        self.once("AddPartitionsToTransaction", pb.AddPartitionsToTransactionRequest, self._add_partitions)
+        self.once("SendOffsets", pb.SendOffsetsRequest, self._send_offsets)
+        self.once("EndTransaction", pb.EndTransactionRequest, self._end)
+        self.once("ReleaseTransactions", pb.ReleaseTransactionsRequest, self._release)
         self.unary("ListTransactions", pb.ListTransactionsRequest, self._list)
-        self.unary("AbortTransaction", pb.AbortTransactionRequest, self._abort)
+        self.once("AbortTransaction", pb.AbortTransactionRequest, self._abort)
         self.unary("FindHanging", pb.FindHangingRequest, self._find_hanging)
-        self.unary("EndHanging", pb.EndHangingRequest, self._end_hanging)
+        self.once("EndHanging", pb.EndHangingRequest, self._end_hanging)
 
     async def _open(self, caller: Caller, request: pb.InitTransactionsRequest) -> pb.TransactionLease:
         return _lease(*await self._handler.open(caller, request.transactional_id, request.timeout_ms))
 
     async def _begin(self, caller: Caller, request: pb.BeginTransactionRequest) -> pb.TransactionLease:
-        return _lease(request.lease_id, await self._handler.begin(caller, request.lease_id))
+        return _lease(request.lease_id, await self._handler.begin(caller, request.lease_id, _writer(request)))
 
     async def _add_partitions(
         self, caller: Caller, request: pb.AddPartitionsToTransactionRequest
     ) -> pb.TransactionLease:
         lease = await self._handler.add_partitions(
-            caller, request.lease_id, places(request.places), offsets=request.offsets
+            caller, request.lease_id, places(request.places), _writer(request), offsets=request.offsets
         )
         return _lease(request.lease_id, lease)
 
@@ -45,11 +48,13 @@ class TransactionService(Service):
         named = request.member if request.HasField("member") else None
         member = None if named is None else MemberIdentity(named.member_id, named.epoch)
         offsets = committed_from_wire(request.offsets)
-        lease = await self._handler.send_offsets(caller, request.lease_id, request.group, offsets, member)
+        lease = await self._handler.send_offsets(
+            caller, request.lease_id, request.group, offsets, member, _writer(request)
+        )
         return _lease(request.lease_id, lease)
 
     async def _end(self, caller: Caller, request: pb.EndTransactionRequest) -> pb.TransactionLease:
-        lease = await self._handler.end(caller, request.lease_id, commit=request.commit)
+        lease = await self._handler.end(caller, request.lease_id, _writer(request), commit=request.commit)
         return _lease(request.lease_id, lease)
 
     async def _release(
@@ -80,6 +85,20 @@ class TransactionService(Service):
     async def _end_hanging(self, caller: Caller, request: pb.EndHangingRequest) -> pb.EndHangingResponse:
         await self._handler.end_hanging(caller, read(request.hanging, HangingTransaction))
         return pb.EndHangingResponse()
+
+
+_InTransaction: TypeAlias = (
+    pb.BeginTransactionRequest
+    | pb.AddPartitionsToTransactionRequest
+    | pb.SendOffsetsRequest
+    | pb.EndTransactionRequest
+)
+
+
+def _writer(request: _InTransaction) -> TransactionalWriter | None:
+    if not request.HasField("writer"):
+        return None
+    return TransactionalWriter(request.writer.producer_id, request.writer.epoch)
 
 
 def _lease(lease_id: str, lease: TransactionLease) -> pb.TransactionLease:

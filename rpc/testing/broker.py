@@ -203,6 +203,11 @@ class BrokerForTests:
         self._running().tell({"advance_ms": int(ms)})
         self._faults["advance_ms"] = self._faults.get("advance_ms", 0) + int(ms)
 
+    def forget_faults(self) -> None:
+        """The next start has a disk that works; the clock stays where it is."""
+        for name in ("slow_s", "full", "broken"):
+            self._faults.pop(name, None)
+
     def _fault(self, **fault: Any) -> None:
         self._faults.update(fault)
         self._running().tell(fault)

@@ -30,14 +30,15 @@ class Proxy:
                 return  # closed
             try:
                 far = socket.create_connection(("127.0.0.1", self.target))
+                for one in (near, far):
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             except OSError:
                 near.close()  # the broker is away: the client is refused
                 continue
             with self._lock:
-                self._sockets |= {near, far}
-            for one, other in ((near, far), (far, near)):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                threading.Thread(target=self._forward, args=(one, other), daemon=True).start()
+                self._sockets |= {near, far}  # from here on ``drop`` may close them at any time
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):  # either end is gone: so is the connection

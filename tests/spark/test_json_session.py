@@ -93,6 +93,7 @@ THERE_READ = {
 """What ``from_json`` makes something of (None: what, does not matter) and the source calls a bad value."""
 
 
+@pytest.mark.slow
 def test_every_record_is_as_from_json_has_it_or_as_the_readme_says(
     spark: SparkSession, tmp_path: Path
 ) -> None:

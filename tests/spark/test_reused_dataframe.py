@@ -33,6 +33,7 @@ def test_our_session_leaves_sparks_setting_as_it_is(spark: SparkSession) -> None
     assert spark.conf.get(SETTING) == "false"
 
 
+@pytest.mark.slow
 def test_queries_one_after_another_and_branches_of_one(frame: DataFrame, spark: SparkSession) -> None:
     everything = PARTITIONS * EACH
     assert frame.where("partition = 1").count() == EACH

@@ -92,6 +92,7 @@ def test_a_failed_job_leaves_nothing(spark: SparkSession, tmp_path: Path) -> Non
     assert staged(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_stream_is_copied_once_whatever_spark_forgets(spark: SparkSession, tmp_path: Path) -> None:
     """Spark's own note of a batch is written after the sink's commit: without it, the batch runs again."""
     source, target, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
@@ -115,6 +116,7 @@ def test_a_stream_is_copied_once_whatever_spark_forgets(spark: SparkSession, tmp
     assert staged(target) == []
 
 
+@pytest.mark.slow
 def test_another_batch_under_an_old_number_ends_the_query_and_loses_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

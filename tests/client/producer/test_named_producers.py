@@ -84,8 +84,10 @@ def test_it_stops_at_a_batch_that_fails(fake: FakeBackend, error: LogStoreError)
     producer = named(fake, linger_ms=60_000, batch_bytes=100)
     producer.send("events", b"before").result()
     fake.faults.append(lambda items: error)
+    fake.gate.clear()  # the first batch is full, and on its way, before the last record is given
     sent = [producer.send("events", value) for value in WIDE]
     elsewhere = producer.send("flights", b"waits", partition=3)
+    fake.gate.set()
     for delivery in [*sent, elsewhere]:
         assert isinstance(delivery.exception(10), type(error))
     for call in (
