@@ -52,6 +52,7 @@ from rpc.settings import BrokerSettings
 
 logger = logging.getLogger(__name__)
 
+_SETTLE_S = 1.0  # for calls at work whose callers are gone
 _HEADROOM = 1 << 20  # what a message of the largest records has beside them
 
 
@@ -85,6 +86,7 @@ class Broker:
         self._quotas: dict[Direction, Quota] = {}
         self._health = BrokerHealth(self._waits)
         self._server: grpc.aio.Server | None = None
+        self._serving: list[Service] = []
         self.port = 0
 
     async def start(self) -> int:
@@ -104,7 +106,7 @@ class Broker:
             ],
             maximum_concurrent_rpcs=settings.max_calls,
         )
-        services = self._services()
+        services = self._serving = self._services()
         for service in services:
             server.add_generic_rpc_handlers((service.handler(),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -220,6 +222,8 @@ class Broker:
         await self._health.enter_graceful_shutdown()
         self._waits.end()
         await server.stop(self.settings.drain_s if drain_s is None else drain_s)
+        for service in self._serving:
+            await service.repetitions.settle(_SETTLE_S)
         self._topics.close()
         await self._records.close()
         await self._groups.close()

@@ -15,6 +15,7 @@ from rpc.wire.errors import to_wire
 FEATURES: Final = (
     "produce",
     "produce-stream",
+    "ordered-produce-stream",
     "fetch",
     "fetch-stream",
     "groups",
@@ -71,7 +72,7 @@ class LeaseService(Service):
         super().__init__("LeaseService", identify, observe)
         self._leases = leases
         self.unary("KeepLeases", pb.KeepLeasesRequest, self._keep)
-        self.unary("ReleaseLeases", pb.ReleaseLeasesRequest, self._release)
+        self.once("ReleaseLeases", pb.ReleaseLeasesRequest, self._release)
 
     async def _keep(self, caller: Caller, request: pb.KeepLeasesRequest) -> pb.KeepLeasesResponse:
         wait_s = max(request.max_wait_ms, 0) / 1000

@@ -16,13 +16,13 @@ class GroupService(Service):
     def __init__(self, handler: GroupHandler, identify: Identify, observe: Observer) -> None:
         super().__init__("GroupService", identify, observe)
         self._handler = handler
-        self.unary("JoinGroup", pb.JoinGroupRequest, self._join)
+        self.once("JoinGroup", pb.JoinGroupRequest, self._join)
         self.unary("Heartbeat", pb.HeartbeatRequest, self._heartbeat)
-        self.unary("SyncMember", pb.SyncMemberRequest, self._sync)
-        self.unary("UpdateMember", pb.UpdateMemberRequest, self._update)
-        self.unary("LeaveGroup", pb.LeaveGroupRequest, self._leave)
+        self.once("SyncMember", pb.SyncMemberRequest, self._sync)
+        self.once("UpdateMember", pb.UpdateMemberRequest, self._update)
+        self.once("LeaveGroup", pb.LeaveGroupRequest, self._leave)
         self.unary("ListGroups", pb.ListGroupsRequest, self._list)
-        self.unary("DeleteGroup", pb.DeleteGroupRequest, self._delete)
+        self.once("DeleteGroup", pb.DeleteGroupRequest, self._delete)
 
     async def _join(self, caller: Caller, request: pb.JoinGroupRequest) -> pb.MemberState:
         return _state(await self._handler.join(caller, request.group, _join_request(request)))

@@ -19,7 +19,7 @@ class OffsetService(Service):
         self._handler = handler
         self.unary("ListOffsets", pb.ListOffsetsRequest, self._list)
         self.unary("DescribePartitions", pb.DescribePartitionsRequest, self._describe)
-        self.unary("CommitOffsets", pb.CommitOffsetsRequest, self._commit)
+        self.once("CommitOffsets", pb.CommitOffsetsRequest, self._commit)
         self.unary("CommittedOffsets", pb.CommittedOffsetsRequest, self._committed)
 
     async def _list(self, caller: Caller, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:

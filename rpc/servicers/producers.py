@@ -13,13 +13,13 @@ class ProducerService(Service):
     def __init__(self, handler: ProducerHandler, identify: Identify, observe: Observer) -> None:
         super().__init__("ProducerService", identify, observe)
         self._handler = handler
-        self.unary("AllocateProducerId", pb.AllocateProducerIdRequest, self._allocate)
-        self.unary("OpenProducer", pb.OpenProducerRequest, self._open)
+        self.once("AllocateProducerId", pb.AllocateProducerIdRequest, self._allocate)
+        self.once("OpenProducer", pb.OpenProducerRequest, self._open)
         self.unary("GetProducerId", pb.GetProducerIdRequest, self._producer_id)
         self.unary("GetLastSequence", pb.GetLastSequenceRequest, self._last_sequence)
         self.unary("GetSpread", pb.GetSpreadRequest, self._spread)
         self.unary("ListProducers", pb.ListProducersRequest, self._list)
-        self.unary("DeleteProducer", pb.DeleteProducerRequest, self._delete)
+        self.once("DeleteProducer", pb.DeleteProducerRequest, self._delete)
 
     async def _allocate(
         self, caller: Caller, request: pb.AllocateProducerIdRequest

@@ -16,11 +16,11 @@ class RecordService(Service):
     def __init__(self, handler: RecordHandler, identify: Identify, observe: Observer) -> None:
         super().__init__("RecordService", identify, observe)
         self._handler = handler
-        self.unary("DeleteRecords", pb.DeleteRecordsRequest, self._delete)
-        self.unary("StartCompaction", pb.StartCompactionRequest, self._compact)
-        self.unary("StartErasure", pb.StartErasureRequest, self._erase)
+        self.once("DeleteRecords", pb.DeleteRecordsRequest, self._delete)
+        self.once("StartCompaction", pb.StartCompactionRequest, self._compact)
+        self.once("StartErasure", pb.StartErasureRequest, self._erase)
         self.unary("WaitOperation", pb.WaitOperationRequest, self._wait)
-        self.unary("CancelOperation", pb.CancelOperationRequest, self._cancel)
+        self.once("CancelOperation", pb.CancelOperationRequest, self._cancel)
 
     async def _delete(self, caller: Caller, request: pb.DeleteRecordsRequest) -> pb.DeleteRecordsResponse:
         before = {TopicPartition(row.topic, row.partition): row.offset for row in request.before}

@@ -69,12 +69,12 @@ class SecurityService(Service):
         super().__init__("SecurityService", identify, observe)
         self._handler = handler
         self.unary("ListRules", pb.ListRulesRequest, self._list_rules)
-        self.unary("AlterRules", pb.AlterRulesRequest, self._alter_rules)
+        self.once("AlterRules", pb.AlterRulesRequest, self._alter_rules)
         self.unary("ListUsers", pb.ListUsersRequest, self._list_users)
-        self.unary("SetPassword", pb.SetPasswordRequest, self._set_password)
-        self.unary("AddToken", pb.AddTokenRequest, self._add_token)
-        self.unary("RevokeToken", pb.RevokeTokenRequest, self._revoke_token)
-        self.unary("RemoveUser", pb.RemoveUserRequest, self._remove_user)
+        self.once("SetPassword", pb.SetPasswordRequest, self._set_password)
+        self.once("AddToken", pb.AddTokenRequest, self._add_token)
+        self.once("RevokeToken", pb.RevokeTokenRequest, self._revoke_token)
+        self.once("RemoveUser", pb.RemoveUserRequest, self._remove_user)
 
     async def _list_rules(self, caller: Caller, request: pb.ListRulesRequest) -> pb.ListRulesResponse:
         del request

@@ -22,12 +22,15 @@ from rpc.framing import parse
 from rpc.handlers.call import Call, begin
 from rpc.handlers.caller import Caller
 from rpc.handlers.waits import Waits
+from rpc.servicers.repetitions import CallKey, Repetitions
 from rpc.wire.errors import TRAILER, status_of, to_wire
 
 logger = logging.getLogger(__name__)
 
 CLIENT_ID: Final = "logstore-client-id"
 REQUEST_ID: Final = "logstore-request-id"
+CALL_ID: Final = "logstore-call-id"
+"""The same in every repetition of a call, and in no other call; see ``Repetitions``."""
 _MAX_ID: Final = 200
 
 Request = TypeVar("Request", bound=Message)
@@ -60,6 +63,7 @@ class Service:
         self._identify = identify
         self._observe = observe
         self._methods: dict[str, Any] = {}
+        self.repetitions = Repetitions()
 
     def handler(self) -> Any:
         """For ``add_generic_rpc_handlers``."""
@@ -68,11 +72,26 @@ class Service:
     def unary(
         self, method: str, kind: type[Request], serve: Callable[[Caller, Request], Awaitable[Message]]
     ) -> None:
-        """A method of small messages."""
+        """A method of small messages, which may be made again with the same effect."""
 
         async def answer(caller: Caller, data: bytes, context: Any) -> bytes:
             del context
             return (await serve(caller, parse(data, kind))).SerializeToString()
+
+        self.raw(method, answer)
+
+    def once(
+        self, method: str, kind: type[Request], serve: Callable[[Caller, Request], Awaitable[Message]]
+    ) -> None:
+        """A method of small messages that changes something: a repetition of a call has no effect of its own, and what
+        has begun comes to its end without its caller."""
+
+        async def answer(caller: Caller, data: bytes, context: Any) -> bytes:
+            async def make() -> bytes:
+                return (await serve(caller, parse(data, kind))).SerializeToString()
+
+            call_id = _text(context.invocation_metadata() or (), CALL_ID)
+            return await self.repetitions.once(CallKey(caller.principal, method, call_id), make)
 
         self.raw(method, answer)
 
@@ -193,6 +212,13 @@ def _unknown_caller(context: Any, metadata: Metadata) -> Caller:
         connection=context.peer(),
         request_id=given.get(REQUEST_ID, "")[:_MAX_ID] or secrets.token_hex(8),
     )
+
+
+def _text(metadata: Metadata, name: str) -> str:
+    for key, value in metadata:
+        if key == name and isinstance(value, str):
+            return value[:_MAX_ID]
+    return ""
 
 
 async def refuse(context: Any, call: Call) -> None:

@@ -19,10 +19,10 @@ class TopicService(Service):
         self._longest_wait_s = longest_wait_s
         self.unary("GetMetadata", pb.GetMetadataRequest, self._get_metadata)
         self.unary("WatchMetadata", pb.WatchMetadataRequest, self._watch_metadata)
-        self.unary("CreateTopic", pb.CreateTopicRequest, self._create)
-        self.unary("AddPartitions", pb.AddPartitionsRequest, self._add_partitions)
-        self.unary("AlterTopic", pb.AlterTopicRequest, self._alter)
-        self.unary("DeleteTopic", pb.DeleteTopicRequest, self._delete)
+        self.once("CreateTopic", pb.CreateTopicRequest, self._create)
+        self.once("AddPartitions", pb.AddPartitionsRequest, self._add_partitions)
+        self.once("AlterTopic", pb.AlterTopicRequest, self._alter)
+        self.once("DeleteTopic", pb.DeleteTopicRequest, self._delete)
         self.unary("DescribeTopic", pb.DescribeTopicRequest, self._describe)
 
     async def _get_metadata(self, caller: Caller, request: pb.GetMetadataRequest) -> pb.GetMetadataResponse:

@@ -24,17 +24,17 @@ class TransactionService(Service):
     def __init__(self, handler: TransactionHandler, identify: Identify, observe: Observer) -> None:
         super().__init__("TransactionService", identify, observe)
         self._handler = handler
-        self.unary("InitTransactions", pb.InitTransactionsRequest, self._open)
-        self.unary("BeginTransaction", pb.BeginTransactionRequest, self._begin)
-        self.unary("AddPartitionsToTransaction", pb.AddPartitionsToTransactionRequest, self._add_partitions)
-        self.unary("SendOffsets", pb.SendOffsetsRequest, self._send_offsets)
-        self.unary("PrepareTransaction", pb.PrepareTransactionRequest, self._prepare)
-        self.unary("EndTransaction", pb.EndTransactionRequest, self._end)
-        self.unary("ReleaseTransactions", pb.ReleaseTransactionsRequest, self._release)
+        self.once("InitTransactions", pb.InitTransactionsRequest, self._open)
+        self.once("BeginTransaction", pb.BeginTransactionRequest, self._begin)
+        self.once("AddPartitionsToTransaction", pb.AddPartitionsToTransactionRequest, self._add_partitions)
+        self.once("SendOffsets", pb.SendOffsetsRequest, self._send_offsets)
+        self.once("PrepareTransaction", pb.PrepareTransactionRequest, self._prepare)
+        self.once("EndTransaction", pb.EndTransactionRequest, self._end)
+        self.once("ReleaseTransactions", pb.ReleaseTransactionsRequest, self._release)
         self.unary("ListTransactions", pb.ListTransactionsRequest, self._list)
-        self.unary("AbortTransaction", pb.AbortTransactionRequest, self._abort)
+        self.once("AbortTransaction", pb.AbortTransactionRequest, self._abort)
         self.unary("FindHanging", pb.FindHangingRequest, self._find_hanging)
-        self.unary("EndHanging", pb.EndHangingRequest, self._end_hanging)
+        self.once("EndHanging", pb.EndHangingRequest, self._end_hanging)
 
     async def _open(self, caller: Caller, request: pb.InitTransactionsRequest) -> pb.TransactionLease:
         opened = await self._handler.open(
