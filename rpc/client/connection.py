@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from logstore.api.cancellation import CancelHandle
 from logstore.errors import ClientClosedError, LogStoreError
-from rpc.client.credentials import Metadata, credentials_of
+from rpc.client.credentials import FixedCredentials, Metadata, credentials_of
 from rpc.client.settings import ConnectionSettings, targets
 from rpc.client.tls import ClientTls
 from rpc.errors import (
@@ -69,8 +69,8 @@ class Connection:
 
     # --- the channel ---
 
-    def method(self, path: str) -> Any:
-        """The callable of a unary method, which takes and gives bytes."""
+    def method(self, path: str, *, stream: bool = False) -> Any:
+        """The callable of a unary method, or of one with streams both ways, which takes and gives bytes."""
         with self._lock:
             if self.closed:
                 raise ClientClosedError(f"the connection to {self.target} is closed")
@@ -81,7 +81,8 @@ class Connection:
                 self._pid, self._calls = os.getpid(), {}
             found = self._calls.get(path)
             if found is None:
-                found = self._calls[path] = channel.unary_unary(f"/logstore.v1.{path}")
+                make = channel.stream_stream if stream else channel.unary_unary
+                found = self._calls[path] = make(f"/logstore.v1.{path}")
             return found
 
     def _connect(self) -> grpc.Channel:
@@ -148,7 +149,7 @@ class Connection:
             except grpc.RpcError as error:
                 if cancel.cancelled and error.code() is grpc.StatusCode.CANCELLED:
                     return None
-                raise self._error_of(error, path, request_id) from error
+                raise self.error_of(error, path, request_id) from error
             finally:
                 cancel.on_cancel(None)
 
@@ -175,7 +176,7 @@ class Connection:
         try:
             answer: bytes = self.method(path)(data, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
-            raise self._error_of(error, path, request_id) from error
+            raise self.error_of(error, path, request_id) from error
         except ValueError as error:  # gRPC's word for a channel that another thread has closed
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
         return answer
@@ -190,6 +191,21 @@ class Connection:
         request_id, metadata = self._stamped(shown)
         try:
             return request_id, self.method(path).future(data, timeout=timeout_s, metadata=metadata)
+        except ValueError as error:
+            raise ClientClosedError(f"the connection to {self.target} is closed") from error
+
+    @property
+    def shows_fixed_credentials(self) -> bool:
+        """Whether they are the same for every call, and no session, which ends."""
+        return isinstance(self._credentials, FixedCredentials)
+
+    def open_stream(self, path: str, requests: Iterator[bytes]) -> tuple[str, Any]:
+        """A call with streams both ways: its request id, and the call, which gives the answers. Without a deadline: the
+        caller watches over it."""
+        shown = self._credentials.metadata(self._send_bare, self.settings.request_timeout_s)
+        request_id, metadata = self._stamped(shown)
+        try:
+            return request_id, self.method(path, stream=True)(requests, metadata=metadata)
         except ValueError as error:
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
 
@@ -233,12 +249,16 @@ class Connection:
             raise error
         self._closing.wait(pause_s)
 
-    def _error_of(self, error: grpc.RpcError, path: str, request_id: str) -> LogStoreError:
+    def error_of(self, error: grpc.RpcError, path: str, request_id: str) -> LogStoreError:
         """The named error of a failed call, with the id that the broker's logs have for it."""
         named = self._named(error, path)
         named.request_id = request_id
         named.add_note(f"request id: {request_id}")
         return named
+
+    def is_named(self, error: grpc.RpcError) -> bool:
+        """Whether the error is one that the broker has answered, and none of the connection."""
+        return any(key == TRAILER for key, _ in _trailers(error))
 
     def _named(self, error: grpc.RpcError, path: str) -> LogStoreError:
         for key, value in _trailers(error):

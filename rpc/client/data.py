@@ -20,14 +20,13 @@ from logstore.api.records import (
 )
 from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import TransactionLease
-from logstore.errors import LogStoreError, OutcomeUnknownError
-from logstore.format.batch import NO_PRODUCER_ID, read_header
 from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from rpc.client.arguments import bytes_at_most
 from rpc.client.connection import Connection
 from rpc.client.leases import LeaseKeeper
 from rpc.client.membership import RemoteMembership
 from rpc.client.metadata import Metadata
+from rpc.client.pipeline import GRACE_S, RemotePipeline, is_known, outcome_of
 from rpc.client.producers import RemoteNamedLease, RemoteUnnamedLease
 from rpc.client.transactions import RemoteTransactionLease
 from rpc.errors import BrokerBusyError, BrokerTimeoutError, BrokerUnavailableError
@@ -38,15 +37,17 @@ from rpc.wire.offsets import committed_from_wire, committed_to_wire
 from rpc.wire.records import fetch_request, produce_request, read_fetch_response, read_produce_response
 from rpc.wire.values import places, read
 
-_GRACE_S: Final = 5.0
-"""How much longer than it was asked to wait a call may take."""
+_REQUEST_BYTES: Final = 4 << 20
+"""Of batches in one produce request: enough that a call's cost is small beside that of its bytes."""
 
 
 class RemoteData:
     """A ``DataPlane``. Thread-safe."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, features: Collection[str] = ()) -> None:
+        """``features``: what the broker has said that it can do."""
         self._connection = connection
+        self._features = frozenset(features)
         self._metadata = Metadata(connection)
         self._keeper = LeaseKeeper(connection)
 
@@ -69,15 +70,20 @@ class RemoteData:
         batch has a producer id, as the broker then knows a repetition; else OutcomeUnknownError."""
         data = produce_request(items, acks, int(timeout_s * 1000))
         try:
-            answer = self._connection.send("ProduceService/Produce", data, timeout_s + _GRACE_S)
+            answer = self._connection.send("ProduceService/Produce", data, timeout_s + GRACE_S)
         except (BrokerUnavailableError, BrokerTimeoutError) as error:
-            if (isinstance(error, BrokerUnavailableError) and error.unreached) or all(map(_is_known, items)):
-                raise
-            raise OutcomeUnknownError(
-                f"the connection broke before the broker said whether the records are in: {error.message}",
-                hint="read the end of the log, or use an idempotent producer, which may send again",
-            ) from error
+            raise outcome_of(error, known=all(map(is_known, items))) from error
         return read_produce_response(parse(answer, produce_pb2.ProduceResponse))
+
+    def produce_limit(self) -> int:
+        """See ``Pipelining``: the broker takes in larger messages, but not many at a time."""
+        return _REQUEST_BYTES
+
+    def produce_pipeline(self) -> RemotePipeline | None:
+        """See ``Pipelining``. None from a broker without it, and for sessions, which end while a stream goes on."""
+        if "ordered-produce-stream" not in self._features or not self._connection.shows_fixed_credentials:
+            return None
+        return RemotePipeline(self._connection)
 
     def fetch(
         self,
@@ -196,17 +202,6 @@ class RemoteData:
         self._metadata.close()
         self._keeper.close()
         self._connection.close()
-
-
-def _is_known(item: ProduceItem) -> bool:
-    """Whether the broker would know a repetition of the batch."""
-    header = item.header
-    if header is None:
-        try:
-            header = read_header(item.batch)
-        except LogStoreError:
-            return False
-    return header.producer_id != NO_PRODUCER_ID
 
 
 def _nothing(request: FetchRequest) -> FetchResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 
 from logstore.client.partition_client import PartitionClient
@@ -22,8 +22,8 @@ from rpc.pb import cluster_pb2
 class RemoteBackend(RemoteData, RemoteAdministration):
     """A ``Backend``: both planes over one connection."""
 
-    def __init__(self, connection: Connection) -> None:
-        RemoteData.__init__(self, connection)
+    def __init__(self, connection: Connection, features: Collection[str] = ()) -> None:
+        RemoteData.__init__(self, connection, features)
         RemoteAdministration.__init__(self, connection, self._metadata.refresh)
 
 
@@ -55,7 +55,7 @@ class RemoteStore(StoreClient):
         except BaseException:
             self._connection.close()
             raise
-        self._remote = RemoteBackend(self._connection)
+        self._remote = RemoteBackend(self._connection, self.cluster.features)
         super().__init__(self._remote, _Usable(self._connection), SystemClock())
 
     def _greet(self) -> cluster_pb2.GetClusterResponse:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/produce.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\"\x9a\x01\n\x0eProduceRequest\x12\x1f\n\x04\x61\x63ks\x18\x01 \x01(\x0e\x32\x11.logstore.v1.Acks\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12*\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x19.logstore.v1.ProduceBatch\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x12\x0f\n\x07records\x18\x0f \x01(\x0c\"p\n\x0cProduceBatch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0c\n\x04size\x18\x03 \x01(\x05\x12\x1c\n\x0f\x65xpected_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_expected_offset\"V\n\x0fProduceResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.logstore.v1.ProduceResult\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\"n\n\rProduceResult\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x61ppend_time_ms\x18\x02 \x01(\x03\x12&\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.logstore.v1.ErrorH\x00\x88\x01\x01\x42\x08\n\x06_error2\xa6\x01\n\x0eProduceService\x12\x44\n\x07Produce\x12\x1b.logstore.v1.ProduceRequest\x1a\x1c.logstore.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.logstore.v1.ProduceRequest\x1a\x1c.logstore.v1.ProduceResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/produce.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\"\xd4\x01\n\x0eProduceRequest\x12\x1f\n\x04\x61\x63ks\x18\x01 \x01(\x0e\x32\x11.logstore.v1.Acks\x12\x12\n\ntimeout_ms\x18\x02 \x01(\x05\x12*\n\x07\x62\x61tches\x18\x03 \x03(\x0b\x32\x19.logstore.v1.ProduceBatch\x12\x16\n\x0e\x63orrelation_id\x18\x04 \x01(\x03\x12 \n\x13seen_correlation_id\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07records\x18\x0f \x01(\x0c\x42\x16\n\x14_seen_correlation_id\"p\n\x0cProduceBatch\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0c\n\x04size\x18\x03 \x01(\x05\x12\x1c\n\x0f\x65xpected_offset\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x12\n\x10_expected_offset\"V\n\x0fProduceResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.logstore.v1.ProduceResult\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\"n\n\rProduceResult\x12\x13\n\x0b\x62\x61se_offset\x18\x01 \x01(\x03\x12\x16\n\x0e\x61ppend_time_ms\x18\x02 \x01(\x03\x12&\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.logstore.v1.ErrorH\x00\x88\x01\x01\x42\x08\n\x06_error2\xa6\x01\n\x0eProduceService\x12\x44\n\x07Produce\x12\x1b.logstore.v1.ProduceRequest\x1a\x1c.logstore.v1.ProduceResponse\x12N\n\rProduceStream\x12\x1b.logstore.v1.ProduceRequest\x1a\x1c.logstore.v1.ProduceResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'logstore.v1.produce_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PRODUCEREQUEST']._serialized_start=69
-  _globals['_PRODUCEREQUEST']._serialized_end=223
-  _globals['_PRODUCEBATCH']._serialized_start=225
-  _globals['_PRODUCEBATCH']._serialized_end=337
-  _globals['_PRODUCERESPONSE']._serialized_start=339
-  _globals['_PRODUCERESPONSE']._serialized_end=425
-  _globals['_PRODUCERESULT']._serialized_start=427
-  _globals['_PRODUCERESULT']._serialized_end=537
-  _globals['_PRODUCESERVICE']._serialized_start=540
-  _globals['_PRODUCESERVICE']._serialized_end=706
+  _globals['_PRODUCEREQUEST']._serialized_end=281
+  _globals['_PRODUCEBATCH']._serialized_start=283
+  _globals['_PRODUCEBATCH']._serialized_end=395
+  _globals['_PRODUCERESPONSE']._serialized_start=397
+  _globals['_PRODUCERESPONSE']._serialized_end=483
+  _globals['_PRODUCERESULT']._serialized_start=485
+  _globals['_PRODUCERESULT']._serialized_end=595
+  _globals['_PRODUCESERVICE']._serialized_start=598
+  _globals['_PRODUCESERVICE']._serialized_end=764
 # @@protoc_insertion_point(module_scope)

@@ -8,18 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ProduceRequest(_message.Message):
-    __slots__ = ("acks", "timeout_ms", "batches", "correlation_id", "records")
+    __slots__ = ("acks", "timeout_ms", "batches", "correlation_id", "seen_correlation_id", "records")
     ACKS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
+    SEEN_CORRELATION_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     acks: _common_pb2.Acks
     timeout_ms: int
     batches: _containers.RepeatedCompositeFieldContainer[ProduceBatch]
     correlation_id: int
+    seen_correlation_id: int
     records: bytes
-    def __init__(self, acks: _Optional[_Union[_common_pb2.Acks, str]] = ..., timeout_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, acks: _Optional[_Union[_common_pb2.Acks, str]] = ..., timeout_ms: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[ProduceBatch, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., seen_correlation_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class ProduceBatch(_message.Message):
     __slots__ = ("topic", "partition", "size", "expected_offset")

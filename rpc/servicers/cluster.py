@@ -15,6 +15,7 @@ from rpc.wire.errors import to_wire
 FEATURES: Final = (
     "produce",
     "produce-stream",
+    "ordered-produce-stream",
     "fetch",
     "fetch-stream",
     "groups",

@@ -20,10 +20,17 @@ _MOST_BYTES: Final = 2**31 - 1
 
 
 def produce_request(
-    items: Sequence[ProduceItem], acks: Acks, timeout_ms: int, correlation_id: int = 0
+    items: Sequence[ProduceItem],
+    acks: Acks,
+    timeout_ms: int,
+    correlation_id: int = 0,
+    seen_correlation_id: int | None = None,
 ) -> bytes:
     head = produce_pb2.ProduceRequest(
-        acks=acks_to_wire(acks), timeout_ms=timeout_ms, correlation_id=correlation_id
+        acks=acks_to_wire(acks),
+        timeout_ms=timeout_ms,
+        correlation_id=correlation_id,
+        seen_correlation_id=seen_correlation_id,
     )
     total = 0
     for item in items:

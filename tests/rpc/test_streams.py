@@ -10,6 +10,7 @@ import pytest
 
 from logstore.api.records import FetchRequest, ProduceItem
 from logstore.format.batch import encode_batch
+from logstore.types import Acks
 from rpc.framing import split
 from rpc.pb import fetch_pb2, produce_pb2
 from rpc.wire.records import fetch_request, produce_request, read_fetch_response
@@ -74,6 +75,34 @@ def test_a_refused_batch_does_not_end_the_stream(served: Served, channel: grpc.C
     assert refused.results[0].error.name == "UnknownPartitionError"
     assert not kept.results[0].HasField("error")
     assert values(served) == [b"kept"]
+
+
+def test_what_was_sent_before_a_failure_was_seen_is_not_tried(served: Served, channel: grpc.Channel) -> None:
+    """Of the partition that failed; the others go on, and so does it once its sender knows."""
+
+    def request(number: int, seen: int, *items: ProduceItem) -> bytes:
+        acks: Acks = "all" if number == 5 else 1  # then all of it is shown
+        return produce_request(items, acks, 5_000, correlation_id=number, seen_correlation_id=seen)
+
+    refused = ProduceItem("t", 0, batch(b"refused"), expected_offset=77)
+    requests = [
+        request(1, 0, refused, ProduceItem("t", 1, batch(b"other"))),
+        request(2, 0, ProduceItem("t", 1, batch(b"goes on")), ProduceItem("t", 0, batch(b"passed it"))),
+        request(3, 0, ProduceItem("t", 0, batch(b"passed it, too"))),
+        request(4, 1, ProduceItem("t", 0, batch(b"before the second was seen"))),
+        request(5, 4, ProduceItem("t", 0, batch(b"again")), ProduceItem("t", 1, batch(b"last"))),
+    ]
+    answers = list(produced(channel, iter(requests)))
+    assert [[result.error.name for result in answer.results] for answer in answers] == [
+        ["OffsetMismatchError", ""],
+        ["", "OffsetMismatchError"],
+        ["OffsetMismatchError"],
+        ["OffsetMismatchError"],
+        ["", ""],
+    ]
+    assert [result.base_offset for result in answers[1].results] == [1, -1]
+    assert values(served) == [b"again"]
+    assert values(served, 1) == [b"other", b"goes on", b"last"]
 
 
 def test_a_malformed_request_ends_the_stream_with_its_name(served: Served, channel: grpc.Channel) -> None:

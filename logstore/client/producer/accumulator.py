@@ -3,7 +3,8 @@
 No thread, no call to a backend and no clock here: every method takes the time and changes state, so that a
 test or a simulator can drive it step by step. All methods want ``lock`` held unless they say otherwise.
 A batch goes open -> closed -> flying -> done; a failed flight that may be tried again puts it back in front
-of the closed ones. Per partition one flight at a time, so rows arrive in the order they were sent.
+of the closed ones. Per partition one flight at a time, or several of a pipeline (``logstore.api.pipelines``), which
+come back in order; nothing new flies behind a failed one. So rows arrive in the order they were sent.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from logstore.api.records import ProduceResult
+from logstore.client.producer.counters import Counters
 from logstore.client.producer.delivery_errors import doubt_error, timeout_error
 from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
 from logstore.client.producer.route import TopicRoute
@@ -37,6 +39,9 @@ from logstore.types import Buffer
 # A flight takes at most this much of one partition: enough that handing work between threads (up to 5 ms
 # for the interpreter's lock) costs little, little enough that memory comes back steadily.
 FLIGHT_BYTES = 4 << 20
+# From so much waiting on, flights go through a pipeline, and further ones behind them: less is better sent at once, by
+# the thread that waits for it, or together with what comes meanwhile.
+DEEP_BYTES = 1 << 20
 # An open batch holds at first up to one in this many of the buffer's free bytes, then doubles as it needs.
 RESERVE_SHARE = 64
 RETRY_FIRST_S = 0.02
@@ -52,22 +57,10 @@ ONE_RECORD_ERRORS = (InvalidRecordError, InvalidTimestampError, RecordTooLargeEr
 UNKNOWN_OUTCOMES = (OutcomeUnknownError, DeliveryTimeoutError)
 
 
-@dataclass(slots=True)
-class Counters:
-    """Totals since the producer was made; written with the lock held."""
-
-    records: int = 0
-    batches: int = 0
-    produced_bytes: int = 0  # of encoded batches
-    produce_calls: int = 0
-    retries: int = 0
-    failed_records: int = 0
-    waits_for_room: int = 0
-
-
 class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self.settings = settings
+        self.deep_bytes = DEEP_BYTES
         self.lock = threading.Lock()
         self.driver: Driver | None = None  # the sender, which every batch hands to those who wait for it
         self.active: dict[PartitionQueue, None] = {}  # those with batches that are not done
@@ -236,11 +229,24 @@ class Accumulator:
 
     # --- batches out ---
 
-    def is_ready(self, queue: PartitionQueue, now_s: float) -> bool:
-        """Whether the queue's head may fly now."""
-        if queue.flying or queue.retry_at_s > now_s:
+    def is_ready(self, queue: PartitionQueue, now_s: float, *, stacking: bool = False) -> bool:
+        """Whether the queue's head may fly now; ``stacking``: behind flights of a pipeline that are not back yet."""
+        if queue.flights and not (stacking and queue.stacks and not (queue.held_up or queue.spent)):
+            return False
+        if queue.retry_at_s > now_s:
             return False
         return bool(queue.closed) or self._is_open_ready(queue, now_s)
+
+    def is_deep(self, now_s: float, *, stacking: bool = False) -> bool:
+        """Whether so much is ready that it is worth a pipeline."""
+        ready_bytes = 0
+        for queue in self.active:
+            if self.is_ready(queue, now_s, stacking=stacking):
+                for batch in queue.closed:
+                    ready_bytes += batch.size
+                    if ready_bytes >= self.deep_bytes:
+                        return True
+        return False
 
     def _is_open_ready(self, queue: PartitionQueue, now_s: float) -> bool:
         batch = queue.open
@@ -251,46 +257,64 @@ class Accumulator:
             or now_s >= batch.created_s + self.settings.linger_s
         )
 
-    def take(self, queue: PartitionQueue, now_s: float) -> tuple[PendingBatch, ...]:
-        """Let the queue's batches fly: up to ``FLIGHT_BYTES`` of closed ones and, if ready, the open one."""
-        invariant(not queue.flying, "one flight at a time per partition")
+    def take(
+        self, queue: PartitionQueue, now_s: float, most_bytes: int = FLIGHT_BYTES, *, stacks: bool = False
+    ) -> tuple[PendingBatch, ...]:
+        """Let the queue's batches fly: up to ``most_bytes`` of closed ones and, if ready, the open one."""
+        invariant(queue.stacks or not queue.flights, "one flight at a time per partition, but in a pipeline")
         if self._is_open_ready(queue, now_s):
             self.close_open(queue)
         closed = queue.closed
         flying = [closed.popleft()]
         total = flying[0].size
         # A batch that failed before flies alone: if it fails again, nothing behind it was even tried.
-        while closed and not flying[0].attempts and total + closed[0].size <= FLIGHT_BYTES:
+        alone = flying[0].attempts > 0
+        while closed and not alone and total + closed[0].size <= most_bytes:
             total += closed[0].size
             flying.append(closed.popleft())
-        queue.flying = tuple(flying)
-        return queue.flying
+        flight = tuple(flying)
+        queue.flights.append(flight)
+        queue.stacks = stacks and not alone
+        return flight
 
     def take_wanted(self, batch: PendingBatch, now_s: float) -> tuple[PendingBatch, ...]:
         """The flight that takes ``batch``, whose outcome a caller waits for; empty: it is not its turn."""
         batch.wanted = True
         queue = batch.queue
-        if queue.flying or queue.retry_at_s > now_s or queue.head() is not batch:
+        if queue.flights or queue.retry_at_s > now_s or queue.head() is not batch:
             return ()
         return self.take(queue, now_s)
 
-    def take_ready(self, now_s: float) -> list[PendingBatch]:
-        """All batches that are ready, of all partitions, for one call of the backend."""
+    def take_ready(
+        self, now_s: float, most_bytes: int | None = None, *, stacks: bool = False
+    ) -> list[PendingBatch]:
+        """All batches that are ready, of all partitions, for one call of the backend: up to ``most_bytes``, those of
+        partitions with nothing under way first. ``stacks``: they go through a pipeline."""
+        ready = [queue for queue in self.active if self.is_ready(queue, now_s, stacking=stacks)]
+        share = FLIGHT_BYTES
+        if most_bytes is not None and ready:
+            share = min(share, most_bytes // len(ready))
+            ready.sort(key=_flights)
         taken: list[PendingBatch] = []
-        for queue in self.active:
-            if self.is_ready(queue, now_s):
-                taken += self.take(queue, now_s)
+        total = 0
+        for queue in ready:
+            flight = self.take(queue, now_s, share, stacks=stacks)
+            taken += flight
+            if most_bytes is not None:
+                total += sum(batch.size for batch in flight)
+                if total >= most_bytes:
+                    break
         return taken
 
     def next_event_s(self, now_s: float) -> float | None:
         """When something becomes ready or late by itself; None: nothing will."""
         soonest: float | None = None
         for queue in self.active:
-            head = queue.flying[0] if queue.flying else queue.head()
+            head = queue.flights[0][0] if queue.flights else queue.head()
             if head is None:
                 continue
             event_s = head.deadline_s
-            if queue.flying:
+            if queue.flights:
                 event_s += FLIGHT_GRACE_S
                 if head.done:
                     continue
@@ -306,15 +330,14 @@ class Accumulator:
     def land(
         self, queue: PartitionQueue, results: Sequence[ProduceResult], now_s: float
     ) -> list[PendingBatch]:
-        """The queue's flight is back, with a result for each batch. Gives the batches that are done.
+        """The queue's oldest flight is back, with a result for each batch. Gives the batches that are done.
 
-        A backend tries nothing of a partition behind a batch that failed, so what is behind goes again. What
-        is in all the same, or may be, is never sent twice.
+        A backend tries nothing of a partition behind a batch that failed, so what is behind goes again, once all
+        flights are back. What is in all the same, or may be, is never sent twice.
         """
         done: list[PendingBatch] = []
-        again: list[PendingBatch] = []
-        held_up = renumbered = False
-        for batch, result in zip(queue.flying, results, strict=True):
+        again, held_up = queue.again, queue.held_up
+        for batch, result in zip(queue.flights.popleft(), results, strict=True):
             if batch.done:
                 continue  # given up on while it flew: the answer comes too late
             error = result.error
@@ -331,7 +354,7 @@ class Accumulator:
             batch.attempts += 1
             if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1 and batch.ready is None:
                 if batch.base_sequence >= 0:
-                    renumbered, queue.next_sequence = True, self._number_of(queue, batch)
+                    queue.renumbers, queue.next_sequence = True, self._number_of(queue, batch)
                 again += self._cut(batch, batch.count // 2)
                 done.append(batch)  # its waiters go on to wait for the parts
                 held_up = True
@@ -348,13 +371,19 @@ class Accumulator:
                 self.fail(batch, error)
                 done.append(batch)
                 held_up = True
-        queue.flying = ()
-        if again:
-            queue.closed.extendleft(reversed(again))
-        if renumbered or queue.spent or self.stopped is not None:
-            done += self._renumber(queue)
+        queue.held_up = held_up
+        if not queue.flights:
+            done += self._land_last(queue)
         self._settle(queue)
         return done + self.stop_waiting() if self.stopped is not None else done
+
+    def _land_last(self, queue: PartitionQueue) -> list[PendingBatch]:
+        """Nothing of the queue flies any more: what is to go again is its head. Gives the batches that are done."""
+        queue.closed.extendleft(reversed(queue.again))
+        queue.again = []
+        renumbers = queue.renumbers or queue.spent or self.stopped is not None
+        queue.held_up = queue.renumbers = queue.stacks = False
+        return self._renumber(queue) if renumbers else []
 
     def _gives_up_s(self, batch: PendingBatch, error: LogStoreError, now_s: float) -> float:
         """Until when it is tried again. A full disk may be waited for less long than other things."""
@@ -367,10 +396,11 @@ class Accumulator:
     def shorten(self, queue: PartitionQueue, batch: PendingBatch, rows: int) -> PendingBatch:
         """Cut a batch that is about to fly after so many of its rows; the rest, and what flies behind it, goes
         back. Gives the part that flies; the batch itself is done, its waiters wait for the parts."""
-        place = queue.flying.index(batch)
-        behind = queue.flying[place + 1 :]
+        flight = queue.flights[-1]
+        place = flight.index(batch)
+        behind = flight[place + 1 :]
         first, rest = self._cut(batch, rows)
-        queue.flying = (*queue.flying[:place], first)
+        queue.flights[-1] = (*flight[:place], first)
         queue.closed.extendleft(reversed((rest, *behind)))
         return first
 
@@ -454,7 +484,7 @@ class Accumulator:
         """Fail what is past its delivery timeout; gives those batches. Flights have a grace."""
         late: list[PendingBatch] = []
         for queue in list(self.active):
-            for batch in queue.flying:
+            for batch in chain.from_iterable(queue.flights):
                 if not batch.done and now_s >= batch.deadline_s + FLIGHT_GRACE_S:
                     self.fail(batch, timeout_error(queue, batch, self.settings, flying=True))
                     late.append(batch)
@@ -467,7 +497,7 @@ class Accumulator:
                 self.fail(head, timeout_error(queue, head, self.settings, flying=False))
                 late.append(head)
                 head = queue.head()
-            if queue.spent and not queue.flying:
+            if queue.spent and not queue.flights:
                 late += self._renumber(queue)
             self._settle(queue)
         return late + self.stop_waiting()
@@ -506,6 +536,10 @@ class Accumulator:
         for batch in told:
             batch.observed = True
         return told
+
+
+def _flights(queue: PartitionQueue) -> int:
+    return len(queue.flights)
 
 
 def _takes(batch: PendingBatch, size: int, timestamped: bool) -> bool:

@@ -187,23 +187,30 @@ class Route(Protocol):
 
 
 class PartitionQueue:
-    """The batches of one partition. ``flying``: those in the backend's hands now, in order.
+    """The batches of one partition. ``flights``: those in the backend's hands now, by flight, the oldest first.
 
+    ``stacks``: behind the last flight another one may go before it is back. Where a batch of a flight fails, those
+    that flew behind it are ``held_up``: what is to go again waits in ``again`` until all flights are back, so that it
+    goes in order; ``renumbers``: with new sequences.
     ``identity``, ``next_sequence``, ``numbered_topic``: see ``sequences.py``, the flight's holder alone touches
     them. ``spent``: a batch with a sequence has failed, so the next one needs an identity other than this.
     """
 
     __slots__ = (
+        "again",
         "closed",
-        "flying",
+        "flights",
+        "held_up",
         "identity",
         "next_sequence",
         "numbered_topic",
         "open",
         "partition",
+        "renumbers",
         "retry_at_s",
         "route",
         "spent",
+        "stacks",
         "topic",
     )
 
@@ -213,7 +220,10 @@ class PartitionQueue:
         self.partition = partition
         self.open: PendingBatch | None = None
         self.closed: deque[PendingBatch] = deque()
-        self.flying: tuple[PendingBatch, ...] = ()
+        self.flights: deque[tuple[PendingBatch, ...]] = deque()
+        self.stacks = False
+        self.again: list[PendingBatch] = []
+        self.held_up = self.renumbers = False
         self.retry_at_s = 0.0
         self.identity: Identity | None = None
         self.next_sequence = 0
@@ -225,12 +235,14 @@ class PartitionQueue:
         return self.closed[0] if self.closed else self.open
 
     def batches(self) -> Iterator[PendingBatch]:
-        """All that are not done, in order."""
-        yield from self.flying
+        """All that are not done, in order but for what is to go again."""
+        yield from self.again
+        for flight in self.flights:
+            yield from flight
         yield from self.closed
         if self.open is not None:
             yield self.open
 
     @property
     def is_empty(self) -> bool:
-        return self.open is None and not self.closed and not self.flying
+        return self.open is None and not self.closed and not self.flights

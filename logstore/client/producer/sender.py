@@ -4,6 +4,9 @@ Who waits for an open batch sends it at once in the own thread if no flight of t
 durable record then costs no change of threads. If a flight is out, the row travels with the next one, which
 the sender's thread takes for everybody who came meanwhile: many threads share one sync, with no lingering.
 The steps (``step``, ``drive``, ``finish``) can be driven without the thread.
+
+Where the backend has pipelines and much waits, the thread sends several flights before the first one is back, and
+lands them in their order; the other threads leave it to it then.
 """
 
 from __future__ import annotations
@@ -17,8 +20,10 @@ from math import inf
 from queue import Empty, SimpleQueue
 
 from logstore.api.backend import Backend
+from logstore.api.pipelines import Pipelining
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.accumulator import FLIGHT_GRACE_S, Accumulator
+from logstore.client.producer.flights import Flights
 from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
 from logstore.client.producer.sequences import Sequences
 from logstore.errors import DiskFullError, FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
@@ -52,6 +57,13 @@ class Sender:
         self._clock = clock
         self._sequences = sequences
         self._pid = os.getpid()
+        # The next flight must not go before it is known that the one before is in: without sequences a broker can
+        # tell that at once only if it need not wait for a sync.
+        in_order = sequences is not None or accumulator.settings.acks != "all"
+        offers = backend if isinstance(backend, Pipelining) else None
+        self._most_bytes = None if offers is None else offers.produce_limit()
+        pipeline = None if offers is None or not in_order else offers.produce_pipeline()
+        self._flights = None if pipeline is None else Flights(pipeline)
         self._thread: threading.Thread | None = None
         # A queue made for use in destructors: its put() needs no lock that a collected producer may hold.
         self._signals: SimpleQueue[None] = SimpleQueue()
@@ -113,6 +125,8 @@ class Sender:
         try:
             self._step_until_stopped()
         finally:
+            if self._flights is not None:
+                self._flights.rest()
             self._release()
 
     def _step_until_stopped(self) -> None:
@@ -126,21 +140,31 @@ class Sender:
                 self._signals.get(timeout=None if wait_s is None else max(wait_s, 0.0001))
 
     def step(self) -> float | None:
-        """Send all that is ready. Seconds until there may be more: 0 if something was sent, None for "not
+        """Send all that is ready. Seconds until there may be more: 0 if something was sent or is back, None for "not
         before ``notice`` is called"."""
-        accumulator = self._accumulator
+        accumulator, flights = self._accumulator, self._flights
+        batches: Sequence[PendingBatch] = ()
+        wait_s: float | None = 0
         with accumulator.lock:
             self._wakes_at_s = -inf
             now_s = self._clock.monotonic_s()
             late = accumulator.expire(now_s)
-            batches = accumulator.take_ready(now_s)
-            if not batches:
+            piped = flights is not None and accumulator.is_deep(now_s, stacking=bool(flights))
+            if not flights or (piped and flights.has_room):
+                batches = accumulator.take_ready(now_s, self._most_bytes, stacks=piped)
+            if not batches and not flights:
                 wait_s = self._nap(accumulator.next_event_s(now_s), now_s)
         self.announce(late)
-        if not batches:
-            return wait_s
-        self._fly(batches, None)
-        return 0
+        if batches and not piped:
+            self._fly(batches, None)
+        elif flights is not None:
+            if batches:
+                self._begin(batches, flights)
+            elif flights:
+                self._land_oldest(flights)
+            elif wait_s is None:
+                flights.rest()
+        return wait_s
 
     def _nap(self, event_s: float | None, now_s: float) -> float | None:
         """How long the thread may wait (lock held): while batches keep coming no longer than the linger."""
@@ -173,7 +197,7 @@ class Sender:
         except BaseException as error:
             # An interrupt in a caller's thread: how far the backend got is not known.
             queues = dict.fromkeys(batch.queue for batch in taken)
-            batches = [batch for queue in queues for batch in queue.flying]
+            batches = [batch for queue in queues for batch in queue.flights[-1]]
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
             raise
         self._land(batches, results)
@@ -208,7 +232,7 @@ class Sender:
             first = self._accumulator.shorten(queue, batch, rows)
         self.announce((batch,))  # its waiters wait for the parts
         stay = [first if other is batch else other for other in batches]
-        return [other for other in stay if other.queue is not queue or other in queue.flying]
+        return [other for other in stay if other.queue is not queue or other in queue.flights[-1]]
 
     def _produce(
         self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None
@@ -219,18 +243,36 @@ class Sender:
             asked = True
             left_s = self._left_s(batches, timeout_s, now_s)
             results = self._backend.produce(items, self._settings.acks, left_s)
-        except LogStoreError as error:
-            for batch in batches:
-                batch.doubtful = asked  # whatever the call did, it did not say
-            return [ProduceResult(-1, error=error)] * len(batches)
-        except Exception as error:
-            # No named error: a bug below. It must not end the thread and leave deliveries waiting.
-            logger.exception("produce failed with an error that is not the store's")
-            return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)
-        if len(results) != len(batches):
-            wrong = FatalError(f"the store answered {len(results)} of {len(batches)} batches")
-            return [ProduceResult(-1, error=wrong)] * len(batches)
-        return results
+        except Exception as error:  # noqa: BLE001 - deliveries carry it
+            return _failed(batches, error, doubtful=asked)
+        return _as_many(results, batches)
+
+    def _begin(self, batches: Sequence[PendingBatch], flights: Flights) -> None:
+        """Encode batches that were taken, and send them without waiting for the answer."""
+        refusal: LogStoreError | None = None
+        if self._sequences is not None:
+            with self._backend.limit_waits(self._left_s(batches, None, None)):
+                batches, refusal = self._number(self._sequences, batches)
+        if refusal is None:
+            try:
+                items = self._encode(batches)
+                flights.begin(batches, items, self._settings.acks, self._left_s(batches, None, None))
+                return
+            except LogStoreError as error:
+                refusal = error
+            except Exception as error:
+                logger.exception("produce failed with an error that is not the store's")
+                refusal = _unknown(batches, error)
+        flights.refuse(batches, refusal)
+
+    def _land_oldest(self, flights: Flights) -> None:
+        """Wait for the flight that was begun first, and land it."""
+        batches, pending = flights.oldest()
+        try:
+            results = _as_many(pending.results(), batches)
+        except Exception as error:  # noqa: BLE001 - deliveries carry it
+            results = _failed(batches, error, doubtful=True)
+        self._land(batches, results)
 
     def _left_s(self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None) -> float:
         """How long the flight may wait for what other processes hold."""
@@ -273,7 +315,7 @@ class Sender:
             start = 0
             while start < len(batches):
                 queue = batches[start].queue
-                end = start + len(queue.flying)  # the batches of a flight stand together
+                end = start + len(queue.flights[0])  # the batches of a flight stand together
                 done += accumulator.land(queue, results[start:end], now_s)
                 start = end
                 more = more or bool(queue.closed) or (queue.open is not None and queue.open.wanted)
@@ -326,7 +368,7 @@ class Sender:
                 batch, index = batch.locate(index)
                 if batch.done:
                     return batch, index
-                flight = accumulator.take_wanted(batch, now_s)
+                flight = self._take_wanted(batch, now_s)
                 gate = None if flight else _gate_of(batch)
             left_s = None if end_s is None else end_s - now_s
             if gate is None:
@@ -343,7 +385,7 @@ class Sender:
         self, batch: PendingBatch, gate: threading.Lock, left_s: float | None, now_s: float
     ) -> None:
         """Wait until the batch has landed, is late, or time is up."""
-        if not batch.queue.flying:
+        if not batch.queue.flights:
             self.wake()  # something else is in front, or a retry is due: the thread's work
             with self._accumulator.lock:
                 if self._thread is None:
@@ -366,7 +408,7 @@ class Sender:
                 now_s = self._clock.monotonic_s()
                 for batch in waiting:
                     batch.wanted = True
-                taken = accumulator.take_ready(now_s)
+                taken = self._take_ready(now_s)
             left_s = None if end_s is None else end_s - now_s
             if taken:
                 self._fly(taken, left_s)
@@ -398,10 +440,23 @@ class Sender:
     def help(self, timeout_s: float) -> bool:
         """Send what is ready from the caller's thread. False: nothing was."""
         with self._accumulator.lock:
-            taken = self._accumulator.take_ready(self._clock.monotonic_s())
+            taken = self._take_ready(self._clock.monotonic_s())
         if taken:
             self._fly(taken, timeout_s)
         return bool(taken)
+
+    def _take_wanted(self, batch: PendingBatch, now_s: float) -> tuple[PendingBatch, ...]:
+        """The flight that takes ``batch`` for the caller who waits for it (lock held), if it is the caller's."""
+        if self._flights is not None and self._accumulator.is_deep(now_s):
+            batch.wanted = True
+            return ()
+        return self._accumulator.take_wanted(batch, now_s)
+
+    def _take_ready(self, now_s: float) -> list[PendingBatch]:
+        """What is ready for a caller's thread (lock held): where much is, that is the pipeline's."""
+        if self._flights is not None and self._accumulator.is_deep(now_s):
+            return []
+        return self._accumulator.take_ready(now_s, self._most_bytes)
 
     def expire(self) -> None:
         """Fail what is past its delivery timeout."""
@@ -446,6 +501,24 @@ def _gate_of(batch: PendingBatch) -> threading.Lock:
         batch.gate = threading.Lock()
         batch.gate.acquire()
     return batch.gate
+
+
+def _failed(batches: Sequence[PendingBatch], error: Exception, *, doubtful: bool) -> list[ProduceResult]:
+    """The results where the whole call failed. ``doubtful``: whatever it did, it did not say."""
+    if isinstance(error, LogStoreError):
+        for batch in batches:
+            batch.doubtful = doubtful
+        return [ProduceResult(-1, error=error)] * len(batches)
+    # No named error: a bug below. It must not end the thread and leave deliveries waiting.
+    logger.error("produce failed with an error that is not the store's", exc_info=error)
+    return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)
+
+
+def _as_many(results: list[ProduceResult], batches: Sequence[PendingBatch]) -> list[ProduceResult]:
+    if len(results) == len(batches):
+        return results
+    wrong = FatalError(f"the store answered {len(results)} of {len(batches)} batches")
+    return [ProduceResult(-1, error=wrong)] * len(batches)
 
 
 def _unknown(batches: Sequence[PendingBatch], cause: BaseException) -> OutcomeUnknownError:

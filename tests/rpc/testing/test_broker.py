@@ -96,6 +96,30 @@ def test_a_sender_goes_on_behind_a_fault_without_loss_or_double(broker: BrokerFo
     assert set(sending.acknowledged) <= set(found)
 
 
+@pytest.mark.parametrize("fault", ["kill", "drop"])
+def test_many_requests_in_flight_lose_and_double_nothing(broker: BrokerForTests, fault: str) -> None:
+    client = broker.connect()
+    client.create_topic("t")
+    ends_s = time.monotonic() + PATIENCE_S
+    number, cut = 0, 0
+    with client.producer(buffer_bytes=8 << 20) as producer:
+        deliveries = []
+        for number in range(120_000):
+            deliveries.append(producer.send("t", b"%d" % number + b" " * 200))
+            if number % 30_000 == 20_000:
+                assert time.monotonic() < ends_s
+                cut += 1
+                if fault == "kill":
+                    broker.kill()
+                    broker.restart()
+                else:
+                    assert broker.drop_connections() >= 1
+        producer.flush(PATIENCE_S)
+    assert cut == 4
+    assert all(delivery.exception(0) is None for delivery in deliveries)
+    assert values(client) == list(range(120_000)), "each once, in order"
+
+
 def test_a_full_disk_is_named_and_everything_goes_on_behind_it(broker: BrokerForTests) -> None:
     client = broker.connect()
     client.create_topic("t")
