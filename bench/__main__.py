@@ -16,7 +16,7 @@ from bench.harness import Bench, Row
 QUESTIONS = (
     "append", "send_many", "send", "durable", "group_commit", "consume", "random_read", "open_store",
     "idle", "batches", "growth", "compaction", "idempotence", "isolation", "groups", "commits",
-    "transactions", "table", "spark", "spark_sink", "following", "beside_cleaning", "rpc",
+    "transactions", "table", "spark", "spark_sink", "following", "beside_cleaning", "rpc", "server_kinds",
 )  # fmt: skip
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results")

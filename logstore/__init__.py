@@ -18,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logstore.api.transactions import PreparedTransaction
     from logstore.client.admin import Admin
     from logstore.client.consumer.consumer import Consumer
     from logstore.client.consumer.dead_letters import DeadLetters
@@ -51,6 +52,7 @@ _PLACES = {
     "OffsetAndMetadata": "types",
     "OffsetRange": "types",
     "PartitionLog": "partition.partition_log",
+    "PreparedTransaction": "api.transactions",
     "Producer": "client.producer.producer",
     "Record": "types",
     "RecordMetadata": "types",
@@ -140,6 +142,7 @@ __all__ = [
     "TopicHandle",
     "PartitionLog",
     "Producer",
+    "PreparedTransaction",
     "Consumer",
     "Admin",
     "KeyTable",

@@ -77,6 +77,7 @@ class LogStore(StoreClient):
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
     ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
+    ``prepared_max_age_s``: how long a prepared transaction, and readers behind it, wait for its coordinator's decision.
     ``maintenance_s``: how long ``close`` may go on with retention and compaction that is due; 0: not at all.
     ``reserve_bytes``: room that is kept on the disk for deleting and retaining once it is full; 0 keeps none. None:
     128 KiB, none in memory.
@@ -103,6 +104,7 @@ class LogStore(StoreClient):
         cleaner_duty: float = DEFAULT_DUTY,
         cleaner_key_map_bytes: int = DEFAULT_KEY_MAP_BYTES,
         offsets_retention_s: float = 7 * 86_400.0,
+        prepared_max_age_s: float = 86_400.0,
         maintenance_s: float = 0.5,
         reserve_bytes: int | None = None,
         fs: FileSystem | None = None,
@@ -150,6 +152,7 @@ class LogStore(StoreClient):
             threads=threads,
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
+            prepared_max_age_s=arguments.seconds(prepared_max_age_s, "prepared_max_age_s"),
         )
         parts.context, parts.housekeeper = self._context, self._housekeeper
         self._registry = parts.registry = self._open_registry(live)
@@ -159,13 +162,17 @@ class LogStore(StoreClient):
         parts.backend = self._backend
         self._maintenance = parts.maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
-        if mode == "rw" and self._registry.retains:
+        self._enlist(threads=threads)
+
+    # --- opening ---
+
+    def _enlist(self, *, threads: bool) -> None:
+        """From now on the store is looked after: by its housekeeper, at a fork, and when it is dropped."""
+        if self.mode == "rw" and self._registry.retains:
             self._housekeeper.note_owned()
         _stores.add(self)
         if threads:
-            watch(self, parts, warn=mode == "rw" and isinstance(fs, OsFileSystem))
-
-    # --- opening ---
+            watch(self, self._parts, warn=self.mode == "rw" and isinstance(self.fs, OsFileSystem))
 
     def _make_housekeeper(
         self, threads: bool, lock_idle_release_s: float, retention_check_s: float

@@ -43,7 +43,8 @@ class BrokerProcess:
         SecretFileError and TlsConfigError (files of the broker's security)."""
         signal.signal(signal.SIGTERM, _leave)
         self._security = open_security(self._settings, self._settings.data)
-        with logstore.open(self._settings.data, **self._store_settings) as store:
+        given = {"prepared_max_age_s": self._settings.prepared_max_age_s, **self._store_settings}
+        with logstore.open(self._settings.data, **given) as store:
             store.pin_all()
             asyncio.run(self._serve(store))
         return self._exit_code

@@ -52,6 +52,8 @@ class BrokerSettings(SecuritySettings):
     """The same for one connection, whose client waits with more."""
     lease_timeout_s: float = 30.0
     """After how long without a word a client's names and transactional ids are released."""
+    prepared_max_age_s: float = 86_400.0
+    """How long a prepared transaction, and readers of committed records behind it, wait for its coordinator."""
     drain_s: float = 10.0
     """How long calls under way may go on once the broker is asked to stop."""
     slow_request_s: float = 1.0
@@ -107,6 +109,7 @@ class BrokerSettings(SecuritySettings):
         for name in (
             "max_wait_s",
             "lease_timeout_s",
+            "prepared_max_age_s",
             "drain_s",
             "slow_request_s",
             "session_s",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from logstore.api.records import ProduceItem
-from logstore.api.transactions import TransactionLease
+from logstore.api.transactions import PreparedTransaction, TransactionLease
 from logstore.format.batch import encode_batch
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks
@@ -56,9 +56,19 @@ class World:
 class Writer:
     """Sends one record a call under a lease, durably."""
 
-    def __init__(self, store: LogStore, transactional_id: str = "t", timeout_ms: int = 60_000) -> None:
+    def __init__(
+        self,
+        store: LogStore,
+        transactional_id: str = "t",
+        timeout_ms: int = 60_000,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> None:
         self.store = store
-        self.lease: TransactionLease = store.backend.init_transactions(transactional_id, timeout_ms)
+        self.lease: TransactionLease = store.backend.init_transactions(
+            transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+        )
         self._next: dict[TopicPartition, int] = {}
 
     def begin(self) -> None:
@@ -89,8 +99,13 @@ class Writer:
     def offset(self, offset: int, group: str = "g") -> None:
         self.lease.send_offsets(group, {SOURCE: OffsetAndMetadata(offset)})
 
-    def commit(self) -> None:
-        self.lease.end(commit=True)
+    def prepare(self) -> PreparedTransaction:
+        prepared = self.lease.prepare()
+        assert prepared is not None
+        return prepared
+
+    def commit(self, *prepared: PreparedTransaction) -> None:
+        self.lease.end(commit=True, prepared=prepared)
 
     def abort(self) -> None:
         self.lease.end(commit=False)

@@ -113,6 +113,7 @@ class AsyncProducer(Waits, Generic[K, V]):
         twin = await made(self._submit(self._twin.begin), self._submit, Transaction.abort)
         return AsyncTransaction(twin, self, self._submit)
 
+    prepare = InThread(Producer.prepare)
     commit = InThread(Producer.commit)
     abort = InThread(Producer.abort)
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from logstore.aio.calls import InThread, Submit, Waits, outcome, to_the_end
 from logstore.aio.consumer import AsyncConsumer
+from logstore.api.transactions import PreparedTransaction
 from logstore.client.producer.delivery import Delivery, DeliveryGroup
 from logstore.client.producer.transaction import Transaction
 from logstore.client.serializers import SendRow
@@ -89,9 +90,13 @@ class AsyncTransaction(Waits, Generic[K, V]):
         """The next offsets to read of any group; they count when this does."""
         await self._call(partial(self._twin.commit_offsets, group, offsets))
 
-    async def commit(self) -> None:
+    async def prepare(self) -> PreparedTransaction | None:
+        """Prepare, also for a task that is cancelled meanwhile; see ``Transaction.prepare``."""
+        return await to_the_end(self._submit(self._twin.prepare))
+
+    async def commit(self, *, prepared: Iterable[PreparedTransaction] = ()) -> None:
         """Commit, also for a task that is cancelled meanwhile; see ``Transaction.commit``."""
-        await to_the_end(self._submit(self._twin.commit))
+        await to_the_end(self._submit(partial(self._twin.commit, prepared=prepared)))
 
     async def abort(self) -> None:
         """Abort, also for a task that is cancelled meanwhile; see ``Transaction.abort``."""

@@ -94,9 +94,19 @@ class DataPlane(Protocol):
         this, all in all, for what other processes hold: then TopicLockedError. The store's own limit holds, too."""
         ...
 
-    def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
+    def init_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> TransactionLease:
         """Open the id: an older opening of it is fenced, and what that left open is finished first, aborted
-        unless its commit was decided. ProducerBusyError, TopicLockedError: a process that hangs holds it up."""
+        unless its commit was decided; so are transactions of participants that name the id as their coordinator,
+        unless ``keep_prepared`` leaves them to be decided by this opening. ``coordinator``: the id is a participant
+        of that one, and prepares what that commits. ProducerBusyError, TopicLockedError: a process that hangs holds
+        it up."""
         ...
 
     # --- groups ---

@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.api.groups import MemberIdentity
-from logstore.errors import LogStoreError
+from logstore.arguments import shown, whole
+from logstore.errors import InvalidArgumentError, LogStoreError
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 MAX_TIMEOUT_MS: Final = 24 * 60 * 60 * 1000
 """The longest ``transaction_timeout_ms``."""
+_HANDLES: Final = "it is a list of what prepare() of the participants gave"
+
+
+class PreparedTransaction(NamedTuple):
+    """A transaction that takes nothing more and waits for its coordinator's decision. Small and picklable, so that who
+    wrote it may hand it to who decides."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+def prepared_handles(values: Iterable[Any]) -> tuple[PreparedTransaction, ...]:
+    """What a caller calls prepared transactions, checked. InvalidArgumentError."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InvalidArgumentError(f"prepared={shown(values)}", hint=_HANDLES)
+    return tuple(_handle(value) for value in values)
+
+
+def _handle(value: Any) -> PreparedTransaction:
+    if not isinstance(value, PreparedTransaction) or not isinstance(value.transactional_id, str):
+        raise InvalidArgumentError(f"prepared holds {shown(value)}", hint=_HANDLES)
+    producer_id = whole(value.producer_id, "producer_id", 0, 2**63 - 1)
+    return value._replace(producer_id=producer_id, epoch=whole(value.epoch, "epoch", 0, 2**15 - 1))
 
 
 class TransactionLease(Protocol):
@@ -46,11 +71,22 @@ class TransactionLease(Protocol):
         Errors as for ``Backend.commit_offsets``."""
         ...
 
-    def end(self, *, commit: bool) -> None:
+    def prepare(self) -> PreparedTransaction | None:
+        """End the writing of a participant's transaction: durable, it waits for its coordinator's decision from now
+        on, out of reach of its timeout and of this lease's end. None: nothing was in it, nothing is to be decided.
+        Safe to call again. TransactionStateError: the id was not opened as a participant."""
+        ...
+
+    def end(self, *, commit: bool, prepared: Collection[PreparedTransaction] = ()) -> None:
         """Everything that was sent must be durable before. Returns when every partition shows the outcome.
 
-        A commit that raises OutcomeUnknownError may have been decided: call again with ``commit=True``, which asks
-        and goes on. After any other error it was not.
+        ``prepared``: of participants that name this id as their coordinator. One record commits them with this
+        transaction, and aborts whatever else names it; an abort aborts all of them. TransactionStateError, and nothing
+        is changed: one is not prepared, not for this coordinator, or fenced since. A participant itself takes an abort
+        alone, before ``prepare``.
+
+        A commit that raises OutcomeUnknownError may have been decided: call again with ``commit=True`` and the same
+        ``prepared``, which asks and goes on. After any other error it was not.
         """
         ...
 
@@ -64,9 +100,11 @@ class TransactionLease(Protocol):
 
 
 class TransactionSummary(NamedTuple):
-    """A transactional id. ``state``: EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT or
-    COMPLETE_ABORT; ``places``: partitions of the transaction under way, those without a marker once it is decided;
-    ``started_ms``: when the newest one began, -1: there was none; ``holder``: the process that has it open, or None."""
+    """A transactional id. ``state``: EMPTY, ONGOING, PREPARED (it waits for ``coordinator``), PREPARE_COMMIT,
+    PREPARE_ABORT, COMPLETE_COMMIT or COMPLETE_ABORT; ``places``: partitions of the transaction under way, those
+    without a marker once it is decided; ``started_ms``: when the newest one began, -1: there was none; ``holder``:
+    the process that has it open, or None; ``coordinator``: the id whose commit decides what this one prepares, None:
+    it decides for itself."""
 
     transactional_id: str
     state: str
@@ -76,6 +114,7 @@ class TransactionSummary(NamedTuple):
     started_ms: int
     places: tuple[TopicPartition, ...]
     holder: str | None
+    coordinator: str | None = None
 
 
 class HangingTransaction(NamedTuple):

@@ -25,7 +25,7 @@ def transaction() -> None:
 @target_options
 @click.pass_obj
 def list_(target: Target, /) -> None:
-    """List transactional ids, their state, and who has them open."""
+    """List transactional ids, their state, who has them open, and the id that decides what they prepare."""
     with target.client() as store:
         found = store.admin.list_transactions()
         target.note_missing(store, [TRANSACTIONS_TOPIC])
@@ -33,10 +33,18 @@ def list_(target: Target, /) -> None:
         print_json([_as_json(one) for one in found])
         return
     rows = [
-        (one.transactional_id, one.state, one.producer_id, one.epoch, len(one.places), one.holder or "nobody")
+        (
+            one.transactional_id,
+            one.state,
+            one.producer_id,
+            one.epoch,
+            len(one.places),
+            one.holder or "nobody",
+            one.coordinator or "-",
+        )
         for one in found
     ]
-    print_table(("ID", "STATE", "PRODUCER ID", "EPOCH", "PARTITIONS", "OPEN BY"), rows)
+    print_table(("ID", "STATE", "PRODUCER ID", "EPOCH", "PARTITIONS", "OPEN BY", "DECIDED BY"), rows)
 
 
 @transaction.command()
@@ -57,6 +65,8 @@ def describe(target: Target, /, transactional_id: str) -> None:
     click.echo(f"timeout   {found.timeout_ms} ms")
     click.echo(f"began     {_moment(found.started_ms)}")
     click.echo(f"open by   {found.holder or 'nobody'}")
+    if found.coordinator is not None:
+        click.echo(f"decided   by {found.coordinator}")
     print_table(("TOPIC", "PARTITION"), found.places)
 
 
@@ -76,6 +86,7 @@ def _as_json(found: TransactionSummary) -> dict[str, Any]:
         "started_ms": None if found.started_ms < 0 else found.started_ms,
         "partitions": [{"topic": topic, "partition": partition} for topic, partition in found.places],
         "holder": found.holder,
+        "coordinator": found.coordinator,
     }
 
 
@@ -87,14 +98,18 @@ def abort(target: Target, /, transactional_id: str) -> None:
     """Abort what the transactional ID has open, also under a live producer.
 
     That producer finds its transaction aborted, and may begin another one. What was decided to be committed is
-    finished instead.
+    finished instead. One that is PREPARED is aborted, too: a commit of its coordinator with it will be refused.
     """
     with target.client(write=True) as store:
+        known = {one.transactional_id: one for one in store.admin.list_transactions()}
         found = store.admin.abort_transaction(transactional_id)
     if target.as_json:
         print_json(_as_json(found))
         return
     note(f"{transactional_id!r} is {found.state}")
+    before = known.get(transactional_id)  # None: the caller may not see it
+    if before is not None and before.state == "PREPARED" and not found.state.endswith("COMMIT"):
+        note(f"it was prepared: a commit of {before.coordinator!r} with it will be refused")
     if found.places:
         note(f"{len(found.places)} partitions are another process's, which marks them within a second or so")
 

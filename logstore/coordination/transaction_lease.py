@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from logstore.api.groups import MemberIdentity
+from logstore.api.transactions import PreparedTransaction
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_markers import OFFSETS_PLACE
 from logstore.coordination.transaction_runtime import IdLock
@@ -49,7 +50,13 @@ class TransactionOperations(Protocol):
     def forget(self, lease: CoordinatedLease) -> None: ...
 
     def initialise(
-        self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        continuing: tuple[int, int] | None = None,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
     ) -> InitReply: ...
 
     def is_spent(self, epoch: int) -> bool: ...
@@ -72,7 +79,9 @@ class TransactionOperations(Protocol):
 
     def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None: ...
 
-    def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None: ...
+    def tell(self, marked: Collection[tuple[EndedTransaction, Collection[TopicPartition]]]) -> None: ...
+
+    def has_participants(self, transactional_id: str) -> bool: ...
 
     def state_of(self, transactional_id: str) -> TransactionState | None: ...
 
@@ -83,7 +92,8 @@ class TransactionOperations(Protocol):
 
 class CoordinatedLease:
     """A ``TransactionLease``. Thread-safe: every change is made under the id's guard. ``places``: of the transaction
-    under way, as far as the coordinator knows them; ``id_lock``: None once it was handed over or released."""
+    under way, as far as the coordinator knows them; ``id_lock``: None once it was handed over or released;
+    ``coordinator``: the id that decides what this one prepares; ``prepared``: what waits for that."""
 
     def __init__(
         self,
@@ -92,6 +102,7 @@ class CoordinatedLease:
         timeout_ms: int,
         id_lock: IdLock,
         reply: InitReply,
+        coordinator: str | None = None,
     ) -> None:
         self._manager = manager
         self._guard = manager.guard(transactional_id)
@@ -100,6 +111,9 @@ class CoordinatedLease:
         self.id_lock: IdLock | None = id_lock
         self.producer_id = reply.producer_id
         self.epoch = reply.epoch
+        self.coordinator = coordinator
+        self.prepared: PreparedTransaction | None = None
+        self._deciding: tuple[PreparedTransaction, ...] = ()  # of the commit under way
         self.places: set[TopicPartition] = set()
         self.begun = False  # the coordinator may know of a transaction of ours
         self.unfinished: EndedTransaction | None = None  # decided, its markers are not all there
@@ -109,13 +123,17 @@ class CoordinatedLease:
         self._doubted: tuple[int, int] | None = None  # producer id and epoch of a commit that got no answer
         self._last: tuple[TransactionalWriter, bool] | None = None  # that ended: under what it ran, and how
         self._renewed: TransactionalWriter | None = None  # what was spent when the id was opened anew
+        self._decided: TransactionalWriter | None = (
+            None  # of a prepared one, ended without a call of its producer
+        )
 
     # --- for the producer ---
 
     def begin(self, writer: TransactionalWriter | None = None) -> None:
         with self._guard:
             self._check_fenced()
-            if writer != self._renewed or self.begun:
+            self._follow_decision()
+            if writer not in (self._renewed, self._decided) or self.begun:
                 self._check_current(writer)
             self._ended_by = None
             if self.unfinished is not None:
@@ -123,9 +141,31 @@ class CoordinatedLease:
             if self._manager.is_spent(self.epoch):
                 self.tell()
                 own = (self.producer_id, self.epoch)
-                reply = self._manager.initialise(self.transactional_id, self.timeout_ms, own)
+                reply = self._manager.initialise(
+                    self.transactional_id,
+                    self.timeout_ms,
+                    own,
+                    coordinator=self.coordinator,
+                    keep_prepared=True,
+                )
                 self._renewed = TransactionalWriter(*own)
                 self.producer_id, self.epoch = reply.producer_id, reply.epoch
+
+    def _follow_decision(self) -> None:
+        """What became of the prepared transaction. TransactionStateError: nothing yet; ProducerFencedError."""
+        if self.prepared is None:
+            return
+        state = self._manager.state_of(self.transactional_id)
+        if state is not None and state.is_prepared and state.handle == self.prepared:
+            raise self._prepared_error("begin a transaction")
+        if state is not None and state.committed_from(self.producer_id, self.epoch):
+            self.note_committed(state)
+            return
+        moved = self._manager.moved_on(self)
+        if state is None or isinstance(moved, ProducerFencedError):
+            self.fence()
+            raise self._fence_error()
+        self.note_aborted(state, moved or self._prepared_error("begin a transaction"))
 
     def add_partitions(
         self,
@@ -153,7 +193,7 @@ class CoordinatedLease:
         except (ProducerFencedError, TransactionStateError) as error:
             raise self._why(error) from error
         self.begun = True
-        self._marked = None
+        self._marked = self._decided = None
         self.places.update(wanted)
 
     def send_offsets(
@@ -172,15 +212,52 @@ class CoordinatedLease:
                 group, offsets, TransactionalWriter(self.producer_id, self.epoch), member
             )
 
-    def end(self, *, commit: bool, writer: TransactionalWriter | None = None) -> None:
+    def prepare(self, writer: TransactionalWriter | None = None) -> PreparedTransaction | None:
+        with self._guard:
+            if self.prepared is not None:
+                self._check_fenced()
+                self._check_current(writer)
+                return self.prepared
+            self._check_under_way()
+            self._check_current(writer)
+            if self.begun or self.coordinator is None:
+                self.prepared = self._prepare()
+            return self.prepared
+
+    def _prepare(self) -> PreparedTransaction:
+        def ask() -> PreparedTransaction:
+            now_ms = self._manager.now_ms()
+            return self._manager.coordinator().decide(
+                lambda machine: machine.decide_prepare(
+                    self.transactional_id, self.producer_id, self.epoch, now_ms
+                )
+            )
+
+        try:
+            try:
+                return ask()
+            except OutcomeUnknownError:
+                return ask()  # the coordinator's log is recovered first, and says whether it is prepared
+        except (ProducerFencedError, TransactionStateError) as error:
+            raise self._why(error) from error
+
+    def end(
+        self,
+        *,
+        commit: bool,
+        prepared: Collection[PreparedTransaction] = (),
+        writer: TransactionalWriter | None = None,
+    ) -> None:
         with self._guard:
             try:
-                self._end(commit, writer)
+                self._end(commit, tuple(prepared), writer)
             except ProducerFencedError:
                 if not commit or not self._was_committed():
                     raise
 
-    def _end(self, commit: bool, writer: TransactionalWriter | None) -> None:
+    def _end(
+        self, commit: bool, prepared: tuple[PreparedTransaction, ...], writer: TransactionalWriter | None
+    ) -> None:
         repeated = self._last is not None and writer == self._last[0]
         if not repeated and not self._fenced:
             self._check_current(writer)
@@ -188,6 +265,8 @@ class CoordinatedLease:
             self._finish_decided(self.unfinished)
             return
         self._check_fenced()
+        if self.prepared is not None:
+            raise self._prepared_error("commit" if commit else "abort")
         if self.unfinished is not None and self.unfinished.commit:
             raise self._already(committed=True)
         if self._ended_by is not None:
@@ -199,7 +278,10 @@ class CoordinatedLease:
             if self._last[1] != commit:
                 raise self._already(committed=self._last[1])
             return
-        if self.begun:
+        if prepared or self._doubted is None:  # else it is what the doubtful commit named
+            self._deciding = prepared
+        decides = self._deciding if commit else self._manager.has_participants(self.transactional_id)
+        if self.begun or decides:
             self._finish_decided(self._decide(commit))
 
     def _already(self, *, committed: bool) -> TransactionStateError:
@@ -232,6 +314,7 @@ class CoordinatedLease:
             ended = self._ask(commit)
         except OutcomeUnknownError:
             self._doubted = (self.producer_id, self.epoch) if commit else None
+            self.begun = True  # it may be decided, also one that nothing was sent in
             # Once more: the coordinator's log is recovered first, and says whether it was decided.
             ended = self._ask_again(commit)
         except (ProducerFencedError, TransactionStateError) as error:
@@ -241,9 +324,15 @@ class CoordinatedLease:
 
     def _ask(self, commit: bool) -> EndedTransaction:
         now_ms = self._manager.now_ms()
+        prepared = self._deciding if commit else ()
         return self._manager.coordinator().decide(
             lambda machine: machine.decide_end(
-                self.transactional_id, self.producer_id, self.epoch, commit=commit, now_ms=now_ms
+                self.transactional_id,
+                self.producer_id,
+                self.epoch,
+                commit=commit,
+                now_ms=now_ms,
+                prepared=prepared,
             )
         )
 
@@ -259,11 +348,16 @@ class CoordinatedLease:
             ) from error
 
     def _note_ended(self, ended: EndedTransaction) -> None:
-        self._last = (TransactionalWriter(self.producer_id, self.epoch), ended.commit)
+        self._note_last(ended.commit)
         self.unfinished, self._marked, self._doubted = ended, None, None
         self.producer_id, self.epoch = ended.producer_id, ended.marker_epoch
-        self.begun = False
+        self.begun, self.prepared, self._deciding = False, None, ()
         self.places.clear()
+
+    def _note_last(self, committed: bool) -> None:
+        writer = TransactionalWriter(self.producer_id, self.epoch)
+        self._last = (writer, committed)
+        self._decided = None if self.prepared is None else writer
 
     def _finish_decided(self, ended: EndedTransaction) -> None:
         try:
@@ -281,13 +375,13 @@ class CoordinatedLease:
 
     def _finish(self, ended: EndedTransaction) -> None:
         self._manager.finish(ended, wait=True, told=False)
-        self.unfinished, self._marked = None, ended
+        self.unfinished, self._marked = None, None if ended.decides else ended
 
     def tell(self) -> None:
         """The coordinator, that the last transaction is complete. No caller waits for that: the next transaction's
         first step does it, or the housekeeper."""
         if self._marked is not None:
-            self._manager.tell(self._marked, self._marked.places)
+            self._manager.tell([(self._marked, self._marked.places)])
             self._marked = None
 
     def ended_by(self) -> LogStoreError | None:
@@ -304,7 +398,8 @@ class CoordinatedLease:
         with self._guard:
             if self.id_lock is None:
                 return
-            if self.begun and not self._fenced and self._ended_by is None:
+            open_here = self.begun and self.prepared is None  # what is prepared is its coordinator's
+            if open_here and not self._fenced and self._ended_by is None:
                 try:
                     self._finish_decided(self._decide(commit=False))
                 except LogStoreError as error:
@@ -328,7 +423,7 @@ class CoordinatedLease:
     def hand_over(self) -> IdLock | None:
         """A newer opening in this process: it is fenced, and the id's lock is that one's."""
         self._fenced = True
-        self.begun = False
+        self.begun, self.prepared = False, None
         self.unfinished = self._marked = None  # the newer opening finishes it before it begins anything
         id_lock, self.id_lock = self.id_lock, None
         return id_lock
@@ -336,7 +431,7 @@ class CoordinatedLease:
     def fence(self) -> None:
         """A newer opening elsewhere."""
         self._fenced = True
-        self.begun = False
+        self.begun, self.prepared = False, None
         self.unfinished = self._marked = None
         self.let_go()
 
@@ -354,17 +449,17 @@ class CoordinatedLease:
 
     def note_committed(self, state: TransactionState) -> None:
         """The commit was decided and its answer got lost; ``end`` has only to go on with it."""
-        places = () if state.ended is None else state.ended.places
-        self._note_ended(
-            EndedTransaction(self.transactional_id, state.producer_id, state.epoch, True, places)
+        nothing_left = EndedTransaction(
+            self.transactional_id, state.producer_id, state.epoch, True, places=()
         )
+        self._note_ended(state.ended or nothing_left)
 
     def note_aborted(self, state: TransactionState, reason: LogStoreError) -> None:
         """Another process decided the abort; the next transaction runs under the epoch that the abort left."""
-        self._last = (TransactionalWriter(self.producer_id, self.epoch), False)
+        self._note_last(False)
         self.producer_id, self.epoch = state.producer_id, state.epoch
         self.unfinished, self._marked, self._doubted = state.ended, None, None
-        self.begun = False
+        self.begun, self.prepared, self._deciding = False, None, ()
         self.places.clear()
         self._ended_by = reason
 
@@ -374,6 +469,15 @@ class CoordinatedLease:
         self._check_fenced()
         if self._ended_by is not None:
             raise copy.copy(self._ended_by)
+        if self.prepared is not None:
+            raise self._prepared_error("write")
+
+    def _prepared_error(self, what: str) -> TransactionStateError:
+        return TransactionStateError(
+            f"{what} under {self.transactional_id!r}: its transaction is prepared, and {self.coordinator!r} decides "
+            "it",
+            hint="what comes later waits for that decision, or is written under another id",
+        )
 
     def _check_current(self, writer: TransactionalWriter | None) -> None:
         """A call that comes late, or for the second time, must never touch the next transaction."""

@@ -3,7 +3,11 @@
 The order of durability: the coordinator's record of a partition, data, the decision (prepare), markers, and last
 the coordinator's record that all is done. A crash after the decision is finished, a crash before it is aborted, by
 whichever process gets the lock of the id (``transaction_reaper.py``): that is proof that its owner is gone. Only the
-process that has the lock, or opens the id, writes its markers, so that none can hit a later transaction.
+process that has the lock, or opens the id, writes its markers, or whoever finishes its coordinator's outcome; a place
+that has its marker gets no second one, so that none can hit a later transaction.
+
+A coordinator's outcome reaches its participants in steps that may be repeated: their own records, their markers, and
+last the coordinator's completion. Whoever finishes the coordinator finishes them.
 """
 
 from __future__ import annotations
@@ -43,6 +47,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 logger = logging.getLogger(__name__)
 
 _CONFIG = {"segment.bytes": str(16 << 20)}
+_AT_ONCE = 200  # participants whose outcomes go into one batch, and whose markers share syncs
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
 
 
@@ -153,7 +158,14 @@ class TransactionManager:
 
     # --- opening an id ---
 
-    def open(self, transactional_id: str, timeout_ms: int) -> CoordinatedLease:
+    def open(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> CoordinatedLease:
         """See ``Backend.init_transactions``."""
         store = self.store
         store.check_writable()
@@ -163,13 +175,15 @@ class TransactionManager:
         with guard:
             id_lock = self._lock_of(transactional_id)
             try:
-                reply = self.initialise(transactional_id, timeout_ms)
+                reply = self.initialise(
+                    transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+                )
                 # Its former opening in another process is fenced now, and lets go when it notices.
                 id_lock.take(deadline_s - store.clock.monotonic_s())
             except BaseException:
                 id_lock.release()
                 raise
-            lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply)
+            lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply, coordinator)
             with self._lock:
                 self._leases[transactional_id] = lease
         self.runtime.note_opened()
@@ -183,17 +197,29 @@ class TransactionManager:
         return self.runtime.id_lock(transactional_id) if id_lock is None else id_lock
 
     def initialise(
-        self, transactional_id: str, timeout_ms: int, continuing: tuple[int, int] | None = None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        continuing: tuple[int, int] | None = None,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
     ) -> InitReply:
         """A new epoch, once nothing of earlier ones is open. ``TopicLockedError``: partitions that another process
-        has to mark first. ``continuing``: see ``TransactionCoordinator.decide_init``. The guard is held."""
+        has to mark first. The others: see ``TransactionCoordinator.decide_init``. The guard is held."""
         store = self.store
         deadline_s = store.clock.monotonic_s() + store.lock_timeout_s
         while True:
             fresh_id, now_ms = self.runtime.take_producer_id(), self.now_ms()
             reply: InitReply = self.coordinator().decide(
                 lambda machine, fresh_id=fresh_id, now_ms=now_ms: machine.decide_init(  # type: ignore[misc]
-                    transactional_id, timeout_ms, fresh_id, now_ms, continuing=continuing
+                    transactional_id,
+                    timeout_ms,
+                    fresh_id,
+                    now_ms,
+                    continuing=continuing,
+                    coordinator=coordinator,
+                    keep_prepared=keep_prepared,
                 )
             )
             if reply.pending is None:
@@ -240,34 +266,70 @@ class TransactionManager:
     def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None:
         """Write what markers are due, and tell the coordinator. The guard is held, and so is the id's lock, unless
         the id is being opened. Raises why a place could not be marked, after all had their chance. ``told`` False:
-        if all are marked the coordinator is told later."""
+        if all are marked the coordinator is told later, but of an outcome that decides participants: it is complete
+        when this returns, so that what its participants begin next is no part of it."""
+        unsettled = self._settle(ended.transactional_id, wait=wait) if ended.decides else None
         done, failure = self.markers.write(ended, wait=wait)
-        if not told and failure is None and set(done) >= set(ended.places):
+        failure = unsettled or failure
+        if not told and not ended.decides and failure is None and set(done) >= set(ended.places):
             return
-        if done:
-            self.tell(ended, done)
+        if done or not ended.places:
+            self.tell([(ended, done)])
         if failure is not None:
             raise failure
-        left = set(ended.places) - set(done)
-        if left:
-            state = self.state_of(ended.transactional_id)  # others may have marked them meanwhile
-            if state is None or not left & set(state.places):
-                return
-            first = min(left)
-            raise TopicLockedError(
-                f"the end of a transaction of {ended.transactional_id!r} is not in {first.topic}-{first.partition} "
-                f"yet: {self.runtime.holder_of(first.topic)} has the topic",
-                hint="its housekeeper writes it within moments; if that process is stopped, end it or let it go on",
-            )
+        self._check_left(ended, done)
 
-    def tell(self, ended: EndedTransaction, places: Collection[TopicPartition]) -> None:
-        """These places show the outcome, durably."""
-        now_ms = self.now_ms()
-        self.coordinator().decide(
-            lambda machine: machine.decide_marked(
-                ended.transactional_id, ended.producer_id, ended.marker_epoch, places, now_ms
-            )
+    def _check_left(self, ended: EndedTransaction, done: Collection[TopicPartition]) -> None:
+        """TopicLockedError: places lack the marker, and wait for the process that has their topic."""
+        left = set(ended.places) - set(done)
+        if not left:
+            return
+        state = self.state_of(ended.transactional_id)  # others may have marked them meanwhile
+        if state is None or not left & set(state.places):
+            return
+        first = min(left)
+        raise TopicLockedError(
+            f"the end of a transaction of {ended.transactional_id!r} is not in {first.topic}-{first.partition} "
+            f"yet: {self.runtime.holder_of(first.topic)} has the topic",
+            hint="its housekeeper writes it within moments; if that process is stopped, end it or let it go on",
         )
+
+    def _settle(self, coordinator_id: str, *, wait: bool) -> LogStoreError | None:
+        """End the participants of a coordinator whose outcome is decided; why one is not at its end yet, None: all
+        are. What begins meanwhile is left alone."""
+        shared = self.coordinator()
+        now_ms = self.now_ms()
+        while shared.decide(lambda machine: machine.decide_settle(coordinator_id, now_ms, _AT_ONCE)):
+            pass  # a batch of their records more
+        ends = shared.look(lambda machine: [state.ended for state in machine.participants.of(coordinator_id)])
+        due = [ended for ended in ends if ended is not None]
+        first: LogStoreError | None = None
+        for start in range(0, len(due), _AT_ONCE):
+            some = due[start : start + _AT_ONCE]
+            written = self.markers.write_all(some, wait=wait)
+            self.tell([(ended, done) for ended, (done, _) in zip(some, written, strict=True)])
+            for ended, (done, failure) in zip(some, written, strict=True):
+                try:
+                    if failure is not None:
+                        raise failure
+                    self._check_left(ended, done)
+                except LogStoreError as error:
+                    first = first or error
+        return first
+
+    def tell(self, marked: Collection[tuple[EndedTransaction, Collection[TopicPartition]]]) -> None:
+        """These places show the outcomes, durably; one transaction of an id at the most."""
+        now_ms = self.now_ms()
+
+        def decide(machine: TransactionCoordinator) -> Decision[None]:
+            records: list[Change] = []
+            for ended, places in marked:
+                records += machine.decide_marked(
+                    ended.transactional_id, ended.producer_id, ended.marker_epoch, places, now_ms
+                ).records
+            return Decision(tuple(records), None)
+
+        self.coordinator().decide(decide)
 
     def add_partitions(
         self,
@@ -295,19 +357,42 @@ class TransactionManager:
 
         self.coordinator().decide(decide)
 
-    def resolve(self, transactional_id: str) -> None:
-        """Finish what was decided, abort what was not. The guard and the id's lock are held, so that no process has it
-        under way. Errors as for ``finish``."""
-        ended = self.decide_resolve(transactional_id)
+    def resolve(self, transactional_id: str, prepared_max_age_ms: int | None = None) -> None:
+        """Finish what was decided, abort what was not, save what is prepared for no longer than this (None: that, too).
+        The guard and the id's lock are held, so that no process has it under way. Errors as for ``finish``."""
+        ended = self.decide_resolve(transactional_id, prepared_max_age_ms)
         if ended is not None:
             how = "committed" if ended.commit else "aborted"
             logger.info("a transaction of %r, whose process is gone, is %s", transactional_id, how)
             self.finish(ended, wait=False)
 
-    def decide_resolve(self, transactional_id: str) -> EndedTransaction | None:
-        """Abort the id's transaction unless it is decided; what is left to mark, None: nothing is."""
-        now_ms = self.now_ms()
-        return self.coordinator().decide(lambda machine: machine.decide_resolve(transactional_id, now_ms))
+    def decide_resolve(
+        self, transactional_id: str, prepared_max_age_ms: int | None = None
+    ) -> EndedTransaction | None:
+        """End the id's transaction, see ``resolve``; what is left to mark, None: nothing is."""
+        now_ms, shared = self.now_ms(), self.coordinator()
+        before = shared.look(lambda machine: machine.find(transactional_id))
+        ended = shared.decide(
+            lambda machine: machine.decide_resolve(
+                transactional_id, now_ms, prepared_max_age_ms=prepared_max_age_ms
+            )
+        )
+        if before is not None and before.is_prepared and ended is not None and not ended.commit:
+            logger.warning(
+                "the prepared transaction of %r (producer id %d, epoch %d) is aborted after %d s in which its "
+                "coordinator %r decided nothing: a commit of that with it will be refused",
+                *before.handle,
+                max(now_ms - before.prepared_ms, 0) // 1000,
+                before.coordinator,
+            )
+        return ended
+
+    def has_participants(self, transactional_id: str) -> bool:
+        """Whether transactions are under way that the id decides."""
+        shared = self.existing()
+        return shared is not None and shared.look(
+            lambda machine: machine.participants.any_of(transactional_id)
+        )
 
     def state_of(self, transactional_id: str) -> TransactionState | None:
         """As the coordinator's log says now; None: it does not know the id."""

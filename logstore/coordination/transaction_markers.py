@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.store_view import StoreView
@@ -30,6 +31,9 @@ from logstore.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+Written: TypeAlias = tuple[list[TopicPartition], LogStoreError | None]
+"""The places where the outcome is durable now, and why it is not at others (None: nothing went wrong)."""
+
 OFFSETS_PLACE = TopicPartition("__consumer_offsets", 0)
 
 
@@ -47,68 +51,82 @@ class MarkerWriter:
         self._runtime = runtime
         self._offsets = offsets
 
-    def write(
-        self, ended: EndedTransaction, *, wait: bool
-    ) -> tuple[list[TopicPartition], LogStoreError | None]:
-        """The places where the outcome is durable now, and why it is not at the others (None: it is at all).
+    def write(self, ended: EndedTransaction, *, wait: bool) -> Written:
+        """See ``write_all``."""
+        (written,) = self.write_all([ended], wait=wait)
+        return written
+
+    def write_all(self, ends: Sequence[EndedTransaction], *, wait: bool) -> list[Written]:
+        """For each of these transactions, which share syncs.
 
         ``wait``: for topics that other processes own, up to the store's lock timeout; else those are left to them.
         A topic or partition that was deleted needs no marker.
         """
-        if OFFSETS_PLACE not in ended.places:
-            return self._write_topics(ended, wait)
-        others = ended._replace(places=tuple(set(ended.places) - {OFFSETS_PLACE}))
-        if not others.places or not self._store.threads:
-            done, failure = self._write_topics(others, wait)
-            refusal = self._end_offsets(ended)
+        with_offsets = [ended for ended in ends if OFFSETS_PLACE in ended.places]
+        if not with_offsets:
+            return self._write_topics(ends, wait)
+        refusals: list[LogStoreError | None] = []
+        if len(with_offsets) == sum(len(ended.places) for ended in ends) or not self._store.threads:
+            written = self._write_topics(ends, wait)
+            refusals = [self._end_offsets(ended) for ended in with_offsets]
         else:
             # Both at a time: each waits for a sync of its own.
-            refusals: list[LogStoreError | None] = []
             left_s = self._store.lock_timeout_s  # of this thread
 
             def end_offsets() -> None:
                 with self._store.wait_limit.within(left_s):
-                    refusals.append(self._end_offsets(ended))
+                    refusals.extend([self._end_offsets(ended) for ended in with_offsets])
 
             beside = threading.Thread(target=end_offsets, name="logstore-markers")
             beside.start()
             try:
-                done, failure = self._write_topics(others, wait)
+                written = self._write_topics(ends, wait)
             finally:
                 beside.join()
-            refusal = refusals[0] if refusals else FatalError("the marker of offsets could not be written")
-        if refusal is None:
-            done.append(OFFSETS_PLACE)
-        return done, failure or refusal
+        unwritten = FatalError("the marker of offsets could not be written")
+        found = iter(refusals or [unwritten] * len(with_offsets))
+        return [
+            _joined(one, next(found)) if OFFSETS_PLACE in ended.places else one
+            for ended, one in zip(ends, written, strict=True)
+        ]
 
-    def _write_topics(
-        self, ended: EndedTransaction, wait: bool
-    ) -> tuple[list[TopicPartition], LogStoreError | None]:
-        marker = Marker(ended.producer_id, ended.marker_epoch, 0, ended.commit, self._store.clock.wall_ms())
-        done: list[TopicPartition] = []
-        failure: LogStoreError | None = None
-        pending: list[tuple[TopicPartition, PendingAppend]] = []
-        locked: set[str] = set()
+    def _write_topics(self, ends: Sequence[EndedTransaction], wait: bool) -> list[Written]:
+        """All but what goes to the log of offsets."""
+        now_ms = self._store.clock.wall_ms()
+        done: list[list[TopicPartition]] = [[] for _ in ends]
+        failures: list[LogStoreError | None] = [None for _ in ends]
+        pending: list[tuple[int, TopicPartition, PendingAppend]] = []
+        locked: dict[str, LogStoreError] = {}
+        places = sorted(
+            (place, number)
+            for number, ended in enumerate(ends)
+            for place in ended.places
+            if place != OFFSETS_PLACE
+        )
         try:
-            for place in sorted(ended.places):
+            for place, number in places:
+                producer_id, epoch, commit = ends[number][1:4]
                 try:
                     if place.topic not in locked:
-                        pending.append((place, self._append(place, marker, wait)))
+                        marker = Marker(producer_id, epoch, 0, commit, now_ms)
+                        pending.append((number, place, self._append(place, marker, wait)))
+                    elif wait:
+                        failures[number] = locked[place.topic]
                 except (UnknownTopicError, UnknownPartitionError):
-                    done.append(place)
+                    done[number].append(place)
                 except TopicLockedError as error:
-                    locked.add(place.topic)  # its other partitions are locked, too
-                    failure = error if wait else failure
+                    locked[place.topic] = error  # its other partitions are locked, too
+                    failures[number] = error if wait else failures[number]
                 except LogStoreError as error:
-                    failure = error
+                    failures[number] = error
         finally:
-            wait_all([append for _, append in pending])
-        for place, append in pending:
+            wait_all([append for _, _, append in pending])
+        for number, place, append in pending:
             if append.error is None:
-                done.append(place)
+                done[number].append(place)
             else:
-                failure = append.error
-        return done, failure
+                failures[number] = append.error
+        return list(zip(done, failures, strict=True))
 
     def _append(self, place: TopicPartition, marker: Marker, wait: bool) -> PendingAppend:
         """``UnknownPartitionError``: it is in no catalogue, also not in the newest one."""
@@ -130,3 +148,9 @@ class MarkerWriter:
         except LogStoreError as error:
             return error
         return None
+
+
+def _joined(written: Written, refusal: LogStoreError | None) -> Written:
+    """With what became of the log of offsets."""
+    done, failure = written
+    return ([*done, OFFSETS_PLACE], failure) if refusal is None else (done, failure or refusal)

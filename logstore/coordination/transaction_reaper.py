@@ -5,6 +5,7 @@
 - An id that no process has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
 - A transaction whose owner is gone (its lock can be had) is finished if it was decided, else aborted. A live
   owner's is left alone, whatever its state; topics that another process owns are left to that process.
+- One that is prepared waits for its coordinator, whether or not its owner lives; not for longer than a bound.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from logstore.api.transactions import MAX_TIMEOUT_MS
 from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.errors import (
@@ -28,13 +30,18 @@ LOOK_S = 1.0  # while a transaction is open somewhere
 IDLE_S = 5.0  # while none is
 FORGET_S = 3600.0  # between two looks for ids out of use
 EXPIRATION_MS = 7 * 24 * 3600 * 1000  # Kafka's transactional.id.expiration.ms
+PREPARED_MAX_AGE_MS = MAX_TIMEOUT_MS
+"""As long as the longest transaction: between the first task of a long job that prepares and the job's commit hours
+may pass, and an abort any earlier would cost the job. It is safe all the same: that commit is refused as a whole."""
 
 
 class TransactionReaper:
-    """``step`` does what is due; seconds until the next look, None if transactions are not used here."""
+    """``step`` does what is due; seconds until the next look, None if transactions are not used here.
+    ``prepared_max_age_ms``: how long a prepared transaction waits for its coordinator."""
 
-    def __init__(self, manager: TransactionManager) -> None:
+    def __init__(self, manager: TransactionManager, prepared_max_age_ms: int = PREPARED_MAX_AGE_MS) -> None:
         self._manager = manager
+        self._prepared_max_age_ms = prepared_max_age_ms
         self._next_s = 0.0
         self._next_forget_s = 0.0
 
@@ -48,7 +55,14 @@ class TransactionReaper:
         shared = manager.existing()
         if shared is None:
             return None
-        open_ids = shared.look(lambda machine: [state.transactional_id for state in machine.in_doubt()])
+        now_ms = manager.now_ms()
+        open_ids = shared.look(
+            lambda machine: [
+                state.transactional_id
+                for state in machine.in_doubt()
+                if not state.is_waiting(now_ms, self._prepared_max_age_ms)
+            ]
+        )
         failures: list[LogStoreError] = []
         leases = {lease.transactional_id: lease for lease in manager.leases()}
         for transactional_id in dict.fromkeys((*open_ids, *leases)):
@@ -101,6 +115,10 @@ class TransactionReaper:
                 )
                 lease.abort_for(reason)
                 logger.warning("%s", reason)
+            elif state.is_prepared and not state.is_waiting(manager.now_ms(), self._prepared_max_age_ms):
+                manager.decide_resolve(lease.transactional_id, self._prepared_max_age_ms)
+                if (ended := manager.state_of(lease.transactional_id)) is not None:
+                    self._follow(lease, ended)
             lease.finish_unfinished()
         finally:
             guard.leave()
@@ -125,7 +143,9 @@ class TransactionReaper:
 
     def _resolve(self, transactional_id: str) -> None:
         """If its owner is gone."""
-        self._with_lock(transactional_id, self._manager.resolve)
+        self._with_lock(
+            transactional_id, lambda found: self._manager.resolve(found, self._prepared_max_age_ms)
+        )
 
     def _forget(self, transactional_id: str) -> None:
         manager = self._manager

@@ -39,12 +39,13 @@ class TransactionEndings:
     def decide(self, now_ms: int) -> list[Change]:
         """End everything that is under way; the records that the coordinator's log has to get for it."""
         changes: list[Change] = []
-        for state in self._machine.in_doubt():
+        # Participants first: their coordinator's decision is theirs, and it is complete after them.
+        for state in sorted(self._machine.in_doubt(), key=lambda one: one.decides is not None):
             decided = self._machine.decide_resolve(state.transactional_id, now_ms)
             ended = decided.reply
             if ended is None:
                 continue
-            if decided.records:
+            if decided.records and not ended.commit:
                 self.aborted += 1
             else:
                 self.finished += 1

@@ -83,13 +83,14 @@ class TransactionAdmin:
         holder = transaction_holder(self._context, state.transactional_id)
         return TransactionSummary(
             state.transactional_id,
-            state.status.name,
+            "PREPARED" if state.is_prepared else state.status.name,
             state.producer_id,
             state.epoch,
             state.timeout_ms,
             state.start_ms,
             state.places,
             None if holder is None else holder.describe(),
+            state.coordinator,
         )
 
     def abort(self, transactional_id: str) -> TransactionSummary:
@@ -104,7 +105,11 @@ class TransactionAdmin:
             if lease is None:
                 self._abort_elsewhere(transactional_id)
             else:
-                if lease.begun:
+                if lease.prepared is not None:
+                    ended = manager.decide_resolve(transactional_id)
+                    if ended is not None:
+                        manager.finish(ended, wait=False)
+                elif lease.begun:
                     reason = f"the transaction of {transactional_id!r} was aborted by request"
                     lease.abort_for(TransactionAbortedError(reason))
                 lease.finish_unfinished()

@@ -30,7 +30,7 @@ class TransactionServices:
     ) -> None:
         runtime = EmbeddedTransactionRuntime(context, registry, producer_ids)
         self.manager = TransactionManager(context, runtime, offsets, ends, coordinators)
-        self.reaper = TransactionReaper(self.manager)
+        self.reaper = TransactionReaper(self.manager, int(context.prepared_max_age_s * 1000))
         self.admin = TransactionAdmin(context, registry, self.manager, offsets)
 
     def abandon(self) -> None:

@@ -14,8 +14,17 @@ class EmbeddedTransactions:
 
     transactions: TransactionServices
 
-    def init_transactions(self, transactional_id: str, timeout_ms: int) -> CoordinatedLease:
-        return self.transactions.manager.open(transactional_id, timeout_ms)
+    def init_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> CoordinatedLease:
+        return self.transactions.manager.open(
+            transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+        )
 
     def list_transactions(self) -> list[TransactionSummary]:
         return self.transactions.admin.summaries()

@@ -56,6 +56,7 @@ class StoreContext:
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
     offsets_retention_s: float = 7 * 86_400.0  # of groups without members; Kafka's offsets.retention.minutes
+    prepared_max_age_s: float = 86_400.0  # that a prepared transaction waits for its coordinator
     recovered: list[RecoveredPartition] = field(default_factory=list)
     closed: bool = False
     forked: bool = False

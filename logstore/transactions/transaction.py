@@ -9,6 +9,13 @@ Life of an id (the numbers are Kafka's, in ``__transaction_state``):
     EMPTY, COMPLETE_* - the id is opened again ------> EMPTY
     EMPTY, COMPLETE_* - out of use for long ---------> forgotten (a null value; DEAD(6) in Kafka's logs)
 
+An id may be opened as the participant of another, its coordinator. Its transaction is *prepared* when its writing has
+ended: its status stays ONGOING, and only the coordinator's outcome, or an administrator, ends it. The coordinator's
+PREPARE_COMMIT lists the prepared transactions that it commits (``decides``); whatever else names it is aborted:
+
+    ONGOING ----------- prepare ---------------------> ONGOING with prepared_ms
+    EMPTY, COMPLETE_* - the outcome of participants --> PREPARE_COMMIT | PREPARE_ABORT, of no places
+
 A transaction that runs under epoch e is ended by markers of a higher one, and the next one of the id runs under
 the markers' epoch (KIP-890). So whatever still comes under e is older than the end, and touches nothing after it.
 A marker of epoch e + 1 says that the producer itself may go on under e + 1; one of e + 2 fences it.
@@ -20,6 +27,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from logstore.api.transactions import PreparedTransaction
 from logstore.types import TopicPartition
 
 HIGHEST_EPOCH: Final = 2**15 - 1
@@ -57,13 +65,15 @@ _OUTCOMES: Final = {
 
 
 class EndedTransaction(NamedTuple):
-    """A decided transaction: its markers carry ``marker_epoch`` and ``commit``; ``places`` lack them still."""
+    """A decided transaction: its markers carry ``marker_epoch`` and ``commit``; ``places`` lack them still.
+    ``decides``: its outcome is that of its participants, too, which are ended before it is complete."""
 
     transactional_id: str
     producer_id: int
     marker_epoch: int
     commit: bool
     places: tuple[TopicPartition, ...]
+    decides: bool = False
 
 
 class InitReply(NamedTuple):
@@ -79,7 +89,9 @@ class InitReply(NamedTuple):
 class TransactionState:
     """``places``: of the transaction under way, or, once it is decided, those without a marker yet; sorted.
     ``updated_ms``, ``start_ms``: ms since 1970 UTC of the last change, and of the last transaction's beginning
-    (-1: there was none). ``epoch``: of the transaction under way, else of the next one."""
+    (-1: there was none). ``epoch``: of the transaction under way, else of the next one. ``coordinator``: the id whose
+    participant this opening is. ``prepared_ms``: since when the transaction is prepared, -1: it is not. ``decides``:
+    what a decided outcome commits of the id's participants, the others are aborted; None: it decides nothing."""
 
     transactional_id: str
     producer_id: int
@@ -89,6 +101,18 @@ class TransactionState:
     places: tuple[TopicPartition, ...]
     updated_ms: int
     start_ms: int
+    coordinator: str | None = None
+    prepared_ms: int = -1
+    decides: tuple[PreparedTransaction, ...] | None = None
+
+    @property
+    def is_prepared(self) -> bool:
+        return self.status == TransactionStatus.ONGOING and self.prepared_ms >= 0
+
+    @property
+    def handle(self) -> PreparedTransaction:
+        """What names the transaction under way to its coordinator."""
+        return PreparedTransaction(self.transactional_id, self.producer_id, self.epoch)
 
     @property
     def ended(self) -> EndedTransaction | None:
@@ -96,7 +120,10 @@ class TransactionState:
         if not self.status.is_decided:
             return None
         commit = self.status == TransactionStatus.PREPARE_COMMIT
-        return EndedTransaction(self.transactional_id, self.producer_id, self.epoch, commit, self.places)
+        decides = self.decides is not None
+        return EndedTransaction(
+            self.transactional_id, self.producer_id, self.epoch, commit, self.places, decides
+        )
 
     def ended_from(self, producer_id: int, epoch: int) -> bool | None:
         """The outcome, if what this producer began under ``epoch`` was the last transaction and is decided, and
@@ -114,5 +141,10 @@ class TransactionState:
         return self.ended_from(producer_id, epoch) is True
 
     def is_overdue(self, now_ms: int) -> bool:
-        """A transaction is under way for longer than its timeout."""
-        return self.status == TransactionStatus.ONGOING and now_ms - self.start_ms > self.timeout_ms
+        """A transaction is under way, and not prepared, for longer than its timeout."""
+        ongoing = self.status == TransactionStatus.ONGOING and not self.is_prepared
+        return ongoing and now_ms - self.start_ms > self.timeout_ms
+
+    def is_waiting(self, now_ms: int, prepared_max_age_ms: int) -> bool:
+        """It is prepared, and its coordinator has time left to decide."""
+        return self.is_prepared and now_ms - self.prepared_ms <= prepared_max_age_ms

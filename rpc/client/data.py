@@ -160,8 +160,22 @@ class RemoteData:
     def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
         return self._connection.limit(timeout_s)
 
-    def init_transactions(self, transactional_id: str, timeout_ms: int) -> TransactionLease:
-        return RemoteTransactionLease(self._connection, self._keeper, transactional_id, timeout_ms)
+    def init_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> TransactionLease:
+        return RemoteTransactionLease(
+            self._connection,
+            self._keeper,
+            transactional_id,
+            timeout_ms,
+            coordinator=coordinator,
+            keep_prepared=keep_prepared,
+        )
 
     # --- groups ---
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from google.protobuf.message import Message
 
 from logstore.api.groups import MemberIdentity
+from logstore.api.transactions import PreparedTransaction
 from logstore.arguments import whole
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -16,14 +17,21 @@ from rpc.client.leases import LeaseKeeper
 from rpc.errors import BrokerTimeoutError, BrokerUnavailableError
 from rpc.pb import transactions_pb2 as pb
 from rpc.wire.offsets import committed_to_wire
-from rpc.wire.values import fill
+from rpc.wire.values import fill, read
 
 
 class RemoteTransactionLease:
     """A ``TransactionLease``. Thread-safe."""
 
     def __init__(
-        self, connection: Connection, keeper: LeaseKeeper, transactional_id: str, timeout_ms: int
+        self,
+        connection: Connection,
+        keeper: LeaseKeeper,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
     ) -> None:
         self._connection = connection
         self._keeper = keeper
@@ -31,6 +39,8 @@ class RemoteTransactionLease:
         request = pb.InitTransactionsRequest(
             transactional_id=checked_id(transactional_id),
             timeout_ms=whole(timeout_ms, "transaction_timeout_ms", 1, 2**31 - 1),
+            coordinator=None if coordinator is None else checked_id(coordinator),
+            keep_prepared=keep_prepared,
         )
         # Opened twice, the second opening fences the first: it may be tried again.
         opened = connection.call("TransactionService/InitTransactions", request, pb.TransactionLease)
@@ -79,8 +89,17 @@ class RemoteTransactionLease:
             request.member.member_id, request.member.epoch = member
         self._call("SendOffsets", request)
 
-    def end(self, *, commit: bool) -> None:
+    def prepare(self) -> PreparedTransaction | None:
+        request = pb.PrepareTransactionRequest(lease_id=self._lease_id, writer=self._writer)
+        answer = self._connection.call(
+            "TransactionService/PrepareTransaction", request, pb.PrepareTransactionResponse
+        )
+        return read(answer.prepared, PreparedTransaction) if answer.HasField("prepared") else None
+
+    def end(self, *, commit: bool, prepared: Collection[PreparedTransaction] = ()) -> None:
         request = pb.EndTransactionRequest(lease_id=self._lease_id, commit=commit, writer=self._writer)
+        for one in prepared:
+            fill(request.prepared.add(), one)
         try:
             self._note(self._call("EndTransaction", request, again=not commit))
         except (BrokerUnavailableError, BrokerTimeoutError) as error:

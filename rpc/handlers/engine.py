@@ -9,7 +9,7 @@ from typing import Protocol
 from logstore.api.backend import Backend
 from logstore.api.groups import MemberIdentity
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem, ProduceResult
-from logstore.api.transactions import TransactionLease
+from logstore.api.transactions import PreparedTransaction, TransactionLease
 from logstore.machine import TransactionalWriter
 from logstore.types import Acks, Isolation, OffsetAndMetadata, TopicPartition
 
@@ -39,13 +39,28 @@ class SharedLease(TransactionLease, Protocol):
         writer: TransactionalWriter | None = None,
     ) -> None: ...
 
-    def end(self, *, commit: bool, writer: TransactionalWriter | None = None) -> None: ...
+    def prepare(self, writer: TransactionalWriter | None = None) -> PreparedTransaction | None: ...
+
+    def end(
+        self,
+        *,
+        commit: bool,
+        prepared: Collection[PreparedTransaction] = (),
+        writer: TransactionalWriter | None = None,
+    ) -> None: ...
 
 
 class Engine(Backend, Protocol):
     """Thread-safe. The embedded store's backend is one; a node of a cluster is another."""
 
-    def init_transactions(self, transactional_id: str, timeout_ms: int) -> SharedLease:
+    def init_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> SharedLease:
         """See ``Backend.init_transactions``."""
         ...
 

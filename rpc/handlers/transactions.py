@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
-from logstore.api.transactions import HangingTransaction, TransactionSummary
+from logstore.api.transactions import HangingTransaction, PreparedTransaction, TransactionSummary
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.handlers.blocking import Blocking
@@ -34,16 +34,35 @@ class TransactionHandler:
         self._authorizer = authorizer
         self._leases = leases
 
-    async def open(self, caller: Caller, transactional_id: str, timeout_ms: int) -> tuple[str, SharedLease]:
+    async def open(
+        self,
+        caller: Caller,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> tuple[str, SharedLease]:
         """The opening's id, and the lease."""
-        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
-        lease = await self._blocking.run(self._engine.init_transactions, transactional_id, timeout_ms)
+        self._check(caller, transactional_id)
+        if coordinator is not None:
+            self._check(caller, coordinator)
+        lease = await self._blocking.run(
+            self._engine.init_transactions,
+            transactional_id,
+            timeout_ms,
+            coordinator=coordinator,
+            keep_prepared=keep_prepared,
+        )
         return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
+
+    def _check(self, caller: Caller, transactional_id: str) -> None:
+        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)
 
     def _find(self, caller: Caller, lease_id: str) -> SharedLease:
         """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
         opened = self._leases.find(caller, lease_id, OpenedId)
-        self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, opened.transactional_id)
+        self._check(caller, opened.transactional_id)
         return opened.lease
 
     async def begin(self, caller: Caller, lease_id: str, writer: TransactionalWriter | None) -> SharedLease:
@@ -82,11 +101,25 @@ class TransactionHandler:
         await self._blocking.run(lease.send_offsets, group, offsets, member, writer)
         return lease
 
+    async def prepare(
+        self, caller: Caller, lease_id: str, writer: TransactionalWriter | None
+    ) -> PreparedTransaction | None:
+        return await self._blocking.run(self._find(caller, lease_id).prepare, writer)
+
     async def end(
-        self, caller: Caller, lease_id: str, writer: TransactionalWriter | None, *, commit: bool
+        self,
+        caller: Caller,
+        lease_id: str,
+        writer: TransactionalWriter | None,
+        *,
+        commit: bool,
+        prepared: Collection[PreparedTransaction] = (),
     ) -> SharedLease:
+        """AccessDeniedError also where the caller may not write under the id of a participant."""
         lease = self._find(caller, lease_id)
-        await self._blocking.run(lease.end, commit=commit, writer=writer)
+        for transactional_id in {one.transactional_id for one in prepared}:
+            self._check(caller, transactional_id)
+        await self._blocking.run(lease.end, commit=commit, prepared=prepared, writer=writer)
         return lease
 
     async def release(self, caller: Caller, lease_id: str) -> None:

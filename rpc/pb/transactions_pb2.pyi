@@ -9,12 +9,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms")
+    __slots__ = ("transactional_id", "timeout_ms", "coordinator", "keep_prepared")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    KEEP_PREPARED_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    coordinator: str
+    keep_prepared: bool
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., coordinator: _Optional[str] = ..., keep_prepared: _Optional[bool] = ...) -> None: ...
+
+class PreparedTransaction(_message.Message):
+    __slots__ = ("transactional_id", "producer_id", "epoch")
+    TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    def __init__(self, transactional_id: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class TransactionLease(_message.Message):
     __slots__ = ("lease_id", "producer_id", "epoch")
@@ -68,15 +82,31 @@ class SendOffsetsRequest(_message.Message):
     writer: TransactionWriter
     def __init__(self, lease_id: _Optional[str] = ..., group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[_offsets_pb2.CommittedOffset, _Mapping]]] = ..., member: _Optional[_Union[_offsets_pb2.Member, _Mapping]] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
 
+class PrepareTransactionRequest(_message.Message):
+    __slots__ = ("lease_id", "writer")
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    lease_id: str
+    writer: TransactionWriter
+    def __init__(self, lease_id: _Optional[str] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
+
+class PrepareTransactionResponse(_message.Message):
+    __slots__ = ("prepared",)
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    prepared: PreparedTransaction
+    def __init__(self, prepared: _Optional[_Union[PreparedTransaction, _Mapping]] = ...) -> None: ...
+
 class EndTransactionRequest(_message.Message):
-    __slots__ = ("lease_id", "commit", "writer")
+    __slots__ = ("lease_id", "commit", "writer", "prepared")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     commit: bool
     writer: TransactionWriter
-    def __init__(self, lease_id: _Optional[str] = ..., commit: _Optional[bool] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
+    prepared: _containers.RepeatedCompositeFieldContainer[PreparedTransaction]
+    def __init__(self, lease_id: _Optional[str] = ..., commit: _Optional[bool] = ..., writer: _Optional[_Union[TransactionWriter, _Mapping]] = ..., prepared: _Optional[_Iterable[_Union[PreparedTransaction, _Mapping]]] = ...) -> None: ...
 
 class ReleaseTransactionsRequest(_message.Message):
     __slots__ = ("lease_id",)
@@ -99,7 +129,7 @@ class ListTransactionsResponse(_message.Message):
     def __init__(self, transactions: _Optional[_Iterable[_Union[TransactionSummary, _Mapping]]] = ...) -> None: ...
 
 class TransactionSummary(_message.Message):
-    __slots__ = ("transactional_id", "state", "producer_id", "epoch", "timeout_ms", "started_ms", "places", "holder")
+    __slots__ = ("transactional_id", "state", "producer_id", "epoch", "timeout_ms", "started_ms", "places", "holder", "coordinator")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +138,7 @@ class TransactionSummary(_message.Message):
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     state: str
     producer_id: int
@@ -116,7 +147,8 @@ class TransactionSummary(_message.Message):
     started_ms: int
     places: _containers.RepeatedCompositeFieldContainer[_common_pb2.Place]
     holder: str
-    def __init__(self, transactional_id: _Optional[str] = ..., state: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., started_ms: _Optional[int] = ..., places: _Optional[_Iterable[_Union[_common_pb2.Place, _Mapping]]] = ..., holder: _Optional[str] = ...) -> None: ...
+    coordinator: str
+    def __init__(self, transactional_id: _Optional[str] = ..., state: _Optional[str] = ..., producer_id: _Optional[int] = ..., epoch: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., started_ms: _Optional[int] = ..., places: _Optional[_Iterable[_Union[_common_pb2.Place, _Mapping]]] = ..., holder: _Optional[str] = ..., coordinator: _Optional[str] = ...) -> None: ...
 
 class AbortTransactionRequest(_message.Message):
     __slots__ = ("transactional_id",)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from logstore.api.groups import MemberIdentity
-from logstore.api.transactions import HangingTransaction, TransactionLease
+from logstore.api.transactions import (
+    HangingTransaction,
+    PreparedTransaction,
+    TransactionLease,
+    prepared_handles,
+)
 from logstore.machine import TransactionalWriter
 from rpc.handlers.caller import Caller
 from rpc.handlers.transactions import TransactionHandler
@@ -23,6 +28,7 @@ class TransactionService(Service):
         self.once("BeginTransaction", pb.BeginTransactionRequest, self._begin)
         self.once("AddPartitionsToTransaction", pb.AddPartitionsToTransactionRequest, self._add_partitions)
         self.once("SendOffsets", pb.SendOffsetsRequest, self._send_offsets)
+        self.once("PrepareTransaction", pb.PrepareTransactionRequest, self._prepare)
         self.once("EndTransaction", pb.EndTransactionRequest, self._end)
         self.once("ReleaseTransactions", pb.ReleaseTransactionsRequest, self._release)
         self.unary("ListTransactions", pb.ListTransactionsRequest, self._list)
@@ -31,7 +37,14 @@ class TransactionService(Service):
         self.once("EndHanging", pb.EndHangingRequest, self._end_hanging)
 
     async def _open(self, caller: Caller, request: pb.InitTransactionsRequest) -> pb.TransactionLease:
-        return _lease(*await self._handler.open(caller, request.transactional_id, request.timeout_ms))
+        opened = await self._handler.open(
+            caller,
+            request.transactional_id,
+            request.timeout_ms,
+            coordinator=request.coordinator if request.HasField("coordinator") else None,
+            keep_prepared=request.keep_prepared,
+        )
+        return _lease(*opened)
 
     async def _begin(self, caller: Caller, request: pb.BeginTransactionRequest) -> pb.TransactionLease:
         return _lease(request.lease_id, await self._handler.begin(caller, request.lease_id, _writer(request)))
@@ -53,8 +66,20 @@ class TransactionService(Service):
         )
         return _lease(request.lease_id, lease)
 
+    async def _prepare(
+        self, caller: Caller, request: pb.PrepareTransactionRequest
+    ) -> pb.PrepareTransactionResponse:
+        message = pb.PrepareTransactionResponse()
+        found = await self._handler.prepare(caller, request.lease_id, _writer(request))
+        if found is not None:
+            fill(message.prepared, found)
+        return message
+
     async def _end(self, caller: Caller, request: pb.EndTransactionRequest) -> pb.TransactionLease:
-        lease = await self._handler.end(caller, request.lease_id, _writer(request), commit=request.commit)
+        prepared = prepared_handles([read(one, PreparedTransaction) for one in request.prepared])
+        lease = await self._handler.end(
+            caller, request.lease_id, _writer(request), commit=request.commit, prepared=prepared
+        )
         return _lease(request.lease_id, lease)
 
     async def _release(
@@ -91,6 +116,7 @@ _InTransaction: TypeAlias = (
     pb.BeginTransactionRequest
     | pb.AddPartitionsToTransactionRequest
     | pb.SendOffsetsRequest
+    | pb.PrepareTransactionRequest
     | pb.EndTransactionRequest
 )
 

@@ -59,6 +59,25 @@ def test_abort(begun: Shell) -> None:
         assert b"lost" not in values
 
 
+def test_what_is_prepared_says_who_decides(begun: Shell) -> None:
+    with (
+        logstore.open(begun.store) as store,
+        store.producer(transactional_id="part", transaction_coordinator="whole") as producer,
+    ):
+        producer.begin()
+        producer.send("t", b"waits", partition=2)
+        assert producer.prepare() is not None
+    (found,) = [one for one in begun.json("transaction", "list") if one["transactional_id"] == "part"]
+    assert (found["state"], found["coordinator"], found["holder"]) == ("PREPARED", "whole", None)
+    table = begun.run("transaction", "list").stdout
+    assert "PREPARED" in table
+    assert "whole" in table
+    assert "decided   by whole\n" in begun.run("transaction", "describe", "part").stdout
+    said = begun.run("transaction", "abort", "part").stderr
+    assert "'part' is COMPLETE_ABORT" in said
+    assert "a commit of 'whole' with it will be refused" in said
+
+
 def test_what_hangs_is_shown_and_repaired(begun: Shell) -> None:
     begun.run("transaction", "abort", "open")
     assert begun.json("transaction", "find-hanging") == {"hanging": [], "repaired": False}

@@ -17,9 +17,10 @@ PATIENCE_S: Final = 90.0
 class Member:
     """One worker by its place in the crew: a process after another, each with a name and a file of its own."""
 
-    def __init__(self, job: str, base: str, address: str, folder: Path, seed: int) -> None:
+    def __init__(self, job: str, base: str, address: str, folder: Path, seed: int, pace_s: float) -> None:
         self.job, self.base = job, base
         self._address, self._folder, self._seed = address, folder, seed
+        self._pace_s = pace_s
         self._made = 0
         self._process: Worker | None = None
         self.paused = False
@@ -35,7 +36,7 @@ class Member:
 
     def start(self) -> None:
         self._made += 1
-        arguments = (self.job, self._address, self.path, self.name, self._seed + self._made)
+        arguments = (self.job, self._address, self.path, self.name, self._seed + self._made, self._pace_s)
         self._process = Worker(*arguments, module="tests.history.workers")
         self._process.expect("ready", PATIENCE_S)
 
@@ -82,12 +83,14 @@ class Member:
 
 
 class Crew:
-    """``roles``: the job of each worker by its base name."""
+    """``roles``: the job of each worker by its base name; ``pace_s``: between two calls of a worker."""
 
-    def __init__(self, roles: dict[str, str], address: str, folder: Path, seed: int) -> None:
+    def __init__(
+        self, roles: dict[str, str], address: str, folder: Path, seed: int, pace_s: float = 0.0
+    ) -> None:
         self._folder = folder
         self.members = {
-            base: Member(job, base, address, folder, seed * 1_000_003 + number * 1_009)
+            base: Member(job, base, address, folder, seed * 1_000_003 + number * 1_009, pace_s)
             for number, (base, job) in enumerate(roles.items())
         }
 

@@ -1,7 +1,8 @@
-"""The processes of a campaign: ``python -m tests.history.workers JOB ADDRESS EVENTS NAME SEED``.
+"""The processes of a campaign: ``python -m tests.history.workers JOB ADDRESS EVENTS NAME SEED PACE``.
 
 Each works until its input ends and notes what it asks for and is told in the file EVENTS. An error is met as a program
-of a user's would meet it: the client is closed and made anew. NAME is unique in a campaign, also over restarts.
+of a user's would meet it: the client is closed and made anew. NAME is unique in a campaign, also over restarts; PACE:
+seconds between two calls.
 """
 
 from __future__ import annotations
@@ -50,10 +51,23 @@ class Work:
     """What a job has: a client, dice, its events, and when it has to end."""
 
     def __init__(
-        self, client: Any, events: EventFile, name: str, dice: random.Random, stop: threading.Event
+        self,
+        client: Any,
+        events: EventFile,
+        name: str,
+        dice: random.Random,
+        stop: threading.Event,
+        pace_s: float,
     ) -> None:
         self.client, self.events, self.name, self.dice, self.stop = client, events, name, dice, stop
+        self._pace_s = pace_s
         self.numbers = itertools.count()
+
+    def goes_on(self) -> bool:
+        """Whether there is more to do; waits for its pace."""
+        if self._pace_s:
+            self.stop.wait(self._pace_s)
+        return not self.stop.is_set()
 
     def values(self, count: int) -> tuple[str, ...]:
         """New values, unique in the campaign."""
@@ -80,7 +94,7 @@ def produce(work: Work) -> None:
     """Idempotent sends to one or several partitions at once."""
     with work.client.producer(linger_ms=work.dice.choice((0, 5)), delivery_timeout_ms=20_000) as producer:
         work.events.note(Begun())
-        while not work.stop.is_set():
+        while work.goes_on():
             count = work.dice.choice((1, 1, 5, _MOST))
             waits = [
                 work.send(producer, work.place(IN), work.values(count))
@@ -94,7 +108,7 @@ def transact(work: Work) -> None:
     """Transactions over partitions of both topics; a quarter is aborted."""
     with work.client.producer(transactional_id=_id(work), transaction_timeout_ms=TRANSACTION_MS) as producer:
         work.events.note(Begun())
-        while not work.stop.is_set():
+        while work.goes_on():
             name = f"{work.name}/{next(work.numbers)}"
             transaction = producer.begin()
             for topic in (IN, OUT, IN):
@@ -156,7 +170,7 @@ def read(work: Work) -> None:
     settings = {"session_timeout_ms": SESSION_MS, **_hooks(work, pending.clear)}
     with work.client.consumer([IN, OUT], group=READERS, **settings) as consumer:
         work.events.note(Moved("joined"))
-        while not work.stop.is_set():
+        while work.goes_on():
             pending.update(_points(_polled(work, consumer)))
             if pending and work.dice.random() < 0.3:
                 points = dict(pending)
@@ -174,7 +188,7 @@ def copy(work: Work) -> None:
     ):
         work.events.note(Begun())
         work.events.note(Moved("joined"))
-        while not work.stop.is_set():
+        while work.goes_on():
             records = _polled(work, consumer)
             if records:
                 _copy_batch(work, producer, consumer, records)
@@ -212,12 +226,14 @@ JOBS: Final[dict[str, Callable[[Work], None]]] = {
 }
 
 
-def run(job: str, address: str, events: EventFile, name: str, seed: int, stop: threading.Event) -> int:
+def run(
+    job: str, address: str, events: EventFile, name: str, seed: int, stop: threading.Event, pace_s: float
+) -> int:
     """Work until ``stop``; how many errors were met."""
     dice = random.Random(seed)
     errors = 0
     with logstore.connect(address, connect_timeout_s=60, request_timeout_s=10) as client:
-        work = Work(client, events, name, dice, stop)
+        work = Work(client, events, name, dice, stop, pace_s)
         while not stop.is_set():
             try:
                 JOBS[job](work)
@@ -229,7 +245,7 @@ def run(job: str, address: str, events: EventFile, name: str, seed: int, stop: t
 
 
 def main() -> int:
-    job, address, path, name, seed = sys.argv[1:]
+    job, address, path, name, seed, pace = sys.argv[1:]
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(message)s")
     logging.getLogger("logstore").setLevel(logging.ERROR)
     stop = threading.Event()
@@ -242,7 +258,7 @@ def main() -> int:
     events = EventFile(Path(path))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    errors = run(job, address, events, name, int(seed), stop)
+    errors = run(job, address, events, name, int(seed), stop, float(pace))
     sys.stdout.write(f"ended {errors}\n")
     sys.stdout.flush()
     return 0

@@ -28,6 +28,7 @@ from logstore.errors import (
 )
 from logstore.machine import Change, Decision
 from logstore.transactions import coordinator as coordinator_module
+from logstore.transactions import refusals
 from logstore.transactions.coordinator import (
     EXEMPT_PREFIX,
     LAST_EPOCH,
@@ -511,7 +512,7 @@ class TheLastAnswerWins(TransactionCoordinator):
 class BeginsAfterTheLastEpoch(TransactionCoordinator):
     def decide_add_partitions(self, *request: Any) -> Decision[tuple[TopicPartition, ...]]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(coordinator_module, "LAST_EPOCH", 2**15)
+            patch.setattr(refusals, "LAST_EPOCH", 2**15)
             return super().decide_add_partitions(*request)
 
 

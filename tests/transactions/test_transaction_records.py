@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from aiokafka.protocol import types  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore.api.transactions import PreparedTransaction
 from logstore.errors import InvalidRecordError, LogStoreError, UnsupportedStoreVersionError
 from logstore.groups.fields import compact_string, i32s, tags, unsigned_varint
 from logstore.transactions.coordinator import TransactionCoordinator
@@ -37,6 +39,14 @@ STATES = st.builds(
     st.frozensets(st.builds(TopicPartition, TEXT, INT32), max_size=6).map(lambda found: tuple(sorted(found))),
     INT64,
     INT64,
+)
+HANDLES = st.lists(st.builds(PreparedTransaction, TEXT, INT64, st.integers(0, 2**15 - 1)), max_size=3)
+WITH_PARTICIPANTS = st.builds(
+    replace,
+    STATES,
+    coordinator=st.none() | TEXT,
+    prepared_ms=st.integers(-1, 2**63 - 1),
+    decides=st.none() | HANDLES.map(tuple),
 )
 
 
@@ -84,6 +94,55 @@ def test_round_trip_in_both_versions(state: TransactionState) -> None:
     assert decode_key(encode_key(state.transactional_id)) == state.transactional_id
     assert decode_value(state.transactional_id, encode_value(state)) == state
     assert decode_value(state.transactional_id, flexible(state)) == state
+
+
+GOLDEN_PREPARED = bytes.fromhex(
+    "0001 0000000000001267 0003 0000ea60 01"  # version 1, producer id, epoch, timeout, ONGOING
+    "02 08 666c6967687473 02 00000002 00"  # flights: 2
+    "00000000000007d0 00000000000003e8"
+    "02"  # two tagged fields
+    "904e 07 737061726b2d71"  # 10000: coordinator spark-q
+    "914e 08 00000000000005dc"  # 10001: prepared at 1500
+)
+GOLDEN_DECIDING = bytes.fromhex(
+    "0001 0000000000001267 0003 0000ea60 02 01"  # PREPARE_COMMIT of no places
+    "00000000000007d0 00000000000003e8"
+    "01 924e 14"  # 10002, 20 bytes
+    "02 08 737061726b2d30 0000000000000009 0005 00"  # one: spark-0, producer id 9, epoch 5
+)
+
+
+def test_golden_records_of_prepared_transactions() -> None:
+    """Kafka's flexible version with tagged fields of ours: its readers see an ONGOING, or a decided, transaction."""
+    base = replace(STATE, places=PLACES[2:])
+    prepared = replace(base, status=TransactionStatus.ONGOING, coordinator="spark-q", prepared_ms=1_500)
+    assert encode_value(prepared) == GOLDEN_PREPARED
+    assert decode_value("orders", GOLDEN_PREPARED) == prepared
+    deciding = replace(base, places=(), decides=(PreparedTransaction("spark-0", 9, 5),))
+    assert encode_value(deciding) == GOLDEN_DECIDING
+    assert decode_value("orders", GOLDEN_DECIDING) == deciding
+
+
+@settings(derandomize=True, deadline=None)
+@given(WITH_PARTICIPANTS)
+def test_round_trip_with_participants(state: TransactionState) -> None:
+    value = encode_value(state)
+    assert decode_value(state.transactional_id, value) == state
+    without = replace(state, coordinator=None, prepared_ms=-1, decides=None)
+    if state == without:
+        assert value[:2] == b"\0\0", "what needs no tagged field is written as ever"
+    else:
+        body = flexible(without)[:-1]
+        assert value.startswith(body), "a reader of Kafka's fields alone sees the same transaction"
+
+
+@pytest.mark.parametrize(
+    ("tag", "data"),
+    [(10_000, b"\xff"), (10_001, b"\0" * 7), (10_002, b"\5"), (10_002, b"\2\2x" + b"\0" * 10 + b"\0\1")],
+)
+def test_malformed_fields_of_ours_are_named(tag: int, data: bytes) -> None:
+    with pytest.raises(InvalidRecordError, match="malformed"):
+        decode_value("orders", flexible(STATE, tags({tag: data})))
 
 
 def test_tagged_fields_of_newer_brokers_are_passed_over() -> None:

@@ -79,6 +79,9 @@ class Producer(Transactional[K, V], Generic[K, V]):
     at the first batch that fails: every later ``send`` raises that error, as there would be a gap.
     ``transactional_id``: records go in transactions (``transaction``, ``begin``), each committed within
     ``transaction_timeout_ms`` or aborted. A newer producer of the id fences this one.
+    ``transaction_coordinator``: another transactional id, whose commit decides what this producer's transactions
+    ``prepare``; until then they wait, whatever becomes of this producer. ``keep_prepared``: what waits for this
+    producer's own id is left to its next commit (``Transaction.commit``), or abort; else it is aborted at once.
 
     Per partition records arrive in the order they were sent, also across retries. Leave the ``with`` block
     or call ``close``: records that a producer still held when it was dropped are reported and sent late.
@@ -92,6 +95,8 @@ class Producer(Transactional[K, V], Generic[K, V]):
         name: str | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        transaction_coordinator: str | None = None,
+        keep_prepared: bool = False,
         compression: str | None = None,
         linger_ms: float = 5,
         batch_bytes: int = 65536,
@@ -127,7 +132,10 @@ class Producer(Transactional[K, V], Generic[K, V]):
         self._accumulator = Accumulator(self._settings)
         self._lease = self._transactions = None
         sequences: Sequences | None = None
-        lease = open_transactions(backend, transactional_id, transaction_timeout_ms, self._settings, name)
+        sides = (transaction_coordinator, keep_prepared)
+        lease = open_transactions(
+            backend, transactional_id, transaction_timeout_ms, self._settings, name, *sides
+        )
         if lease is not None:
             sequences = TransactionSequences(lease)
         elif self._settings.idempotence:

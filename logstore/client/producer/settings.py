@@ -21,6 +21,8 @@ class ProducerOptions(TypedDict, total=False):
     name: str | None
     transactional_id: str | None
     transaction_timeout_ms: int
+    transaction_coordinator: str | None
+    keep_prepared: bool
     compression: str | None
     linger_ms: float
     batch_bytes: int

@@ -3,7 +3,8 @@
 ``TransactionControl`` is a producer's side of it: what may be called when, and the order of the steps to an end.
 Phases: none -> open -> ending -> none; open -> failed when a delivery or the coordinator says that it cannot be
 committed any more (only ``abort`` goes on); ending -> doubtful when it is not known whether a commit was decided
-(only ``commit`` again goes on: it asks); any -> fenced when a newer opening of the id took over.
+(only ``commit`` again goes on: it asks); open -> prepared, out of which the coordinator's decision leads (``begin``
+asks for it); any -> fenced when a newer opening of the id took over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from logstore.api.backend import Backend
 from logstore.api.groups import MemberIdentity, checked_offsets
-from logstore.api.transactions import TransactionLease
+from logstore.api.transactions import PreparedTransaction, TransactionLease, prepared_handles
 from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.consumed_offsets import ConsumedOffsets, OffsetSource, offsets_of
 from logstore.client.producer.delivery import Delivery, DeliveryGroup
@@ -42,6 +43,7 @@ class Phase(Enum):
     OPEN = "a transaction is open"
     ENDING = "the transaction is being begun or ended by another call"
     FAILED = "the transaction cannot be committed any more: abort it"
+    PREPARED = "the transaction is prepared, its coordinator decides it"
     DOUBTFUL = "the outcome of its commit is not known: call commit() again to ask for it"
     FENCED = "a newer producer has this transactional id"
 
@@ -49,6 +51,7 @@ class Phase(Enum):
 _HINTS: Final = {
     Phase.NONE: "with producer.transaction() as tx: ...",
     Phase.OPEN: "commit or abort it first; transactions do not nest",
+    Phase.PREPARED: "begin another one once that is decided",
     Phase.ENDING: "wait for that call: one thread begins and ends a producer's transactions",
 }
 
@@ -77,6 +80,7 @@ class TransactionControl:
         self._phase = Phase.NONE
         self._fenced: ProducerFencedError | None = None
         self._on_commit: list[Callable[[], None]] = []
+        self._deciding: tuple[PreparedTransaction, ...] = ()  # of the commit under way
 
     @property
     def phase(self) -> Phase:
@@ -122,8 +126,7 @@ class TransactionControl:
 
     def begin(self) -> int:
         """Open the next transaction; its number. Errors of the lease: none is open then."""
-        self._enter("begin()", Phase.NONE)
-        phase = Phase.NONE
+        phase = self._enter("begin()", Phase.NONE, Phase.PREPARED)
         try:
             self.lease.begin()
             with self._accumulator.lock:
@@ -139,16 +142,37 @@ class TransactionControl:
             self._leave(phase)
         return self.number
 
-    def commit(self) -> None:
+    def prepare(self) -> PreparedTransaction | None:
+        """Wait for every delivery, then prepare. See ``Transaction.prepare``."""
+        was = self._enter("prepare()", Phase.OPEN, Phase.PREPARED)
+        after = Phase.FAILED if was is Phase.OPEN else was
+        try:
+            if was is Phase.OPEN:
+                self._deliver()
+            handle = self.lease.prepare()
+            after = Phase.NONE if handle is None else Phase.PREPARED
+            return handle
+        except LogStoreError as error:
+            self._note(error)
+            raise
+        finally:
+            self._leave(after)
+
+    def commit(self, prepared: Iterable[PreparedTransaction] = ()) -> None:
         """Wait for every delivery, then commit. See ``Transaction.commit``."""
+        handles = prepared_handles(prepared)
         was = self._enter("commit()", Phase.OPEN, Phase.DOUBTFUL)
         after = was
+        if was is Phase.OPEN:
+            self._deciding = (
+                handles  # the same again while it is in doubt: the first call may not have arrived
+            )
         try:
             if was is Phase.OPEN:
                 after = Phase.FAILED
                 self._deliver()
             after = Phase.DOUBTFUL  # should this thread be interrupted from here on
-            self.lease.end(commit=True)
+            self.lease.end(commit=True, prepared=self._deciding)
             after = Phase.NONE
             for noted in self._on_commit:
                 noted()
@@ -359,15 +383,28 @@ class Transaction(Generic[K, V]):
 
     # --- the end ---
 
-    def commit(self) -> None:
+    def prepare(self) -> PreparedTransaction | None:
+        """Wait for every delivery, then leave the outcome to the producer's ``transaction_coordinator``: all of it is
+        durable, nothing more goes in, and it waits whatever becomes of this producer.
+
+        What comes back goes, pickled or as it is, to who commits the coordinator's transaction; None: nothing was
+        sent, nothing is to be decided. Safe to call again; the block may be left. Errors as for ``commit``, and
+        TransactionStateError without a coordinator.
+        """
+        return self._current("prepare()").prepare()
+
+    def commit(self, *, prepared: Iterable[PreparedTransaction] = ()) -> None:
         """Wait for every delivery, then commit; returns when every partition shows it.
 
+        ``prepared``: of other producers, whose ``transaction_coordinator`` is this one's id: one record commits them
+        and this transaction together, and what else waits for the id is aborted. TransactionStateError: one of them
+        was aborted or fenced since; then nothing is decided, and an abort aborts all of them.
         If a delivery failed, its error is raised, and ``abort`` is all that is left. TransactionTimedOutError: it
         took longer than ``transaction_timeout_ms`` and was aborted. OutcomeUnknownError: the commit may be decided,
         or is and its last step failed; it is never to be aborted, and calling ``commit`` again asks and goes on.
         Other errors: nothing was decided, try again or abort.
         """
-        self._current("commit()").commit()
+        self._current("commit()").commit(prepared)
 
     def abort(self) -> None:
         """Nothing of it counts. What was not sent yet gets TransactionAbortedError. TransactionStateError after a
@@ -393,6 +430,8 @@ class Transaction(Generic[K, V]):
                     hint="close the producer after the block",
                 )
             return  # ended in the block
+        if control.phase is Phase.PREPARED:
+            return  # its coordinator ends it
         if error is None:
             try:
                 control.commit()

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic
 
 from logstore.api.backend import Backend
-from logstore.api.transactions import MAX_TIMEOUT_MS, TransactionLease
-from logstore.arguments import shown, whole
+from logstore.api.transactions import MAX_TIMEOUT_MS, PreparedTransaction, TransactionLease
+from logstore.arguments import shown, truth, whole
 from logstore.client.partitioner import checked_partition
 from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.consumed_offsets import OffsetSource, rewindable
@@ -44,6 +44,8 @@ def open_transactions(
     timeout_ms: int,
     settings: ProducerSettings,
     name: str | None,
+    coordinator: str | None = None,
+    keep_prepared: bool = False,
 ) -> TransactionLease | None:
     """The id, opened; None without one. InvalidArgumentError for settings that do not go together."""
     if transactional_id is None:
@@ -52,7 +54,14 @@ def open_transactions(
                 f"transaction_timeout_ms={shown(timeout_ms)} without a transactional id",
                 hint="pass transactional_id=ID, or leave it out",
             )
+        if coordinator is not None or keep_prepared is not False:
+            raise InvalidArgumentError(
+                f"transaction_coordinator={shown(coordinator)}, keep_prepared={shown(keep_prepared)} without a "
+                "transactional id",
+                hint="pass transactional_id=ID, or leave them out",
+            )
         return None
+    truth(keep_prepared, "keep_prepared")
     if not settings.idempotence:
         raise InvalidArgumentError(
             f"transactional_id={transactional_id!r} without idempotence",
@@ -65,7 +74,11 @@ def open_transactions(
             hint="leave out one of the two",
         )
     timeout_ms = whole(timeout_ms, "transaction_timeout_ms", 1, MAX_TIMEOUT_MS)
-    return backend.init_transactions(transactional_id, timeout_ms)
+    if coordinator is None and not keep_prepared:
+        return backend.init_transactions(transactional_id, timeout_ms)
+    return backend.init_transactions(
+        transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+    )
 
 
 class Transactional(Generic[K, V]):
@@ -154,10 +167,15 @@ class Transactional(Generic[K, V]):
         transaction.begin()
         return transaction
 
-    def commit(self) -> None:
+    def prepare(self) -> PreparedTransaction | None:
+        """End the writing of what ``begin`` opened; see ``Transaction.prepare``."""
+        self._check_usable()
+        return _needed(self._transactions, "prepare()").prepare()
+
+    def commit(self, *, prepared: Iterable[PreparedTransaction] = ()) -> None:
         """Commit what ``begin`` opened; see ``Transaction.commit``."""
         self._check_usable()
-        _needed(self._transactions, "commit()").commit()
+        _needed(self._transactions, "commit()").commit(prepared)
 
     def abort(self) -> None:
         """Abort what ``begin`` opened; see ``Transaction.abort``."""

@@ -363,6 +363,36 @@ def test_a_transaction_and_a_name_whose_right_is_taken_away(served: Secured, ali
     producer.release()
 
 
+def test_both_sides_of_a_prepared_transaction_need_the_right_to_both_ids(
+    served: Secured, alice: RemoteStore
+) -> None:
+    def of(name: str) -> Any:
+        return rule("alice", "write", TRANSACTION, name)
+
+    served.allow(of("p"), WRITE_T)
+    with pytest.raises(AccessDeniedError, match="'c'"):
+        alice.backend.init_transactions("p", 60_000, coordinator="c")
+    served.allow(of("c"))
+    participant = alice.backend.init_transactions("p", 60_000, coordinator="c")
+    participant.begin()
+    participant.add_partitions([PLACE])
+    served.forbid(of("p"))
+    with pytest.raises(AccessDeniedError):
+        participant.prepare()
+    served.allow(of("p"))
+    prepared = participant.prepare()
+    assert prepared is not None
+    coordinator = alice.backend.init_transactions("c", 60_000, keep_prepared=True)
+    coordinator.begin()
+    served.forbid(of("p"))
+    with pytest.raises(AccessDeniedError, match="'p'"):
+        coordinator.end(commit=True, prepared=[prepared])
+    served.allow(of("p"))
+    coordinator.end(commit=True, prepared=[prepared])
+    for lease in (participant, coordinator):
+        lease.release()
+
+
 def test_what_a_removed_user_holds_is_over(served: Secured) -> None:
     served.allow(rule("carol", "write", PRODUCER, "of-carol"))
     with served.client("carol") as carol:

@@ -47,6 +47,7 @@ UNKNOWN: Final = {
     "TransactionService/BeginTransaction": "UnknownLeaseError",
     "TransactionService/AddPartitionsToTransaction": "UnknownLeaseError",
     "TransactionService/SendOffsets": "UnknownLeaseError",
+    "TransactionService/PrepareTransaction": "UnknownLeaseError",
     "TransactionService/EndTransaction": "UnknownLeaseError",
     "RecordService/WaitOperation": "UnknownOperationError",
     "RecordService/CancelOperation": "UnknownOperationError",

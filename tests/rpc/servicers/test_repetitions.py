@@ -180,11 +180,11 @@ def test_what_is_opened_for_a_caller_that_is_gone_ends_by_its_timeout(
     entered, go_on, done = threading.Event(), threading.Event(), threading.Event()
     original = getattr(engine, engine_call)
 
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **named: Any) -> Any:
         entered.set()
         go_on.wait(PATIENCE_S)
         try:
-            return original(*args)
+            return original(*args, **named)
         finally:
             done.set()
 
