@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from logstore.api.records import ProduceItem, ProduceResult
-from logstore.types import Acks
+from logstore.api.cancellation import CancelHandle
+from logstore.api.records import FetchRequest, FetchResult, ProduceItem, ProduceResult
+from logstore.types import Acks, Isolation
 
 
 class PendingProduce(Protocol):
@@ -44,6 +45,32 @@ class ProducePipeline(Protocol):
         ...
 
 
+class FetchAhead(Protocol):
+    """Fetches of one consumer: what it will ask for next is on its way while it works through what it has. Of one
+    thread.
+
+    An answer that was fetched ahead is given only for the very request that it answers, offset and epoch among it: what
+    a seek or a rebalance has passed by is dropped. There is at most ``max_bytes`` of it, beside what the consumer has.
+    """
+
+    def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_s: float,
+        cancel: CancelHandle | None = None,
+    ) -> list[FetchResult | None]:
+        """As ``DataPlane.fetch``. None: the partition was not asked, as others have an answer at hand."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is on its way. Safe to call again."""
+        ...
+
+
 @runtime_checkable
 class Pipelining(Protocol):
     """A backend that has this."""
@@ -54,4 +81,8 @@ class Pipelining(Protocol):
 
     def produce_pipeline(self) -> ProducePipeline | None:
         """One of the producer's own. None: requests have to go one by one."""
+        ...
+
+    def fetch_ahead(self) -> FetchAhead:
+        """One of the consumer's own."""
         ...

@@ -194,6 +194,10 @@ class Connection:
         except ValueError as error:
             raise ClientClosedError(f"the connection to {self.target} is closed") from error
 
+    def begin(self, path: str, data: bytes, timeout_s: float) -> Any:
+        """One try whose answer is waited for later: a ``grpc.Future``."""
+        return self._begin(path, data, timeout_s, self._credentials.metadata(self._send_bare, timeout_s))[1]
+
     @property
     def shows_fixed_credentials(self) -> bool:
         """Whether they are the same for every call, and no session, which ends."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Any, Final
 
 from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, JoinRequest, MemberIdentity, checked_offsets, validate_group
@@ -23,6 +23,7 @@ from logstore.api.transactions import TransactionLease
 from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from rpc.client.arguments import bytes_at_most
 from rpc.client.connection import Connection
+from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead, nothing
 from rpc.client.leases import LeaseKeeper
 from rpc.client.membership import RemoteMembership
 from rpc.client.metadata import Metadata
@@ -95,17 +96,8 @@ class RemoteData:
         max_wait_s: float,
         cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
-        message = fetch_request(
-            requests,
-            isolation=isolation,
-            min_bytes=bytes_at_most(min_bytes, "min_bytes"),
-            max_bytes=bytes_at_most(max_bytes, "max_bytes"),
-            max_wait_ms=int(max_wait_s * 1000),
-        )
-        data, timeout_s = (
-            message.SerializeToString(),
-            max_wait_s + self._connection.settings.request_timeout_s,
-        )
+        data = _fetch_data(requests, FetchSettings(isolation, min_bytes, max_bytes), max_wait_s)
+        timeout_s = max_wait_s + self._connection.settings.request_timeout_s
         until_s = time.monotonic() + timeout_s
         while cancel is None or not cancel.cancelled:
             left_s = max(until_s - time.monotonic(), 0.001)
@@ -117,13 +109,22 @@ class RemoteData:
             if answer is None:
                 break
             return read_fetch_response(answer)[1]
-        return [_nothing(request) for request in requests]
+        return [nothing(request) for request in requests]
 
     def _send_fetch(self, data: bytes, timeout_s: float, cancel: CancelHandle | None) -> bytes | None:
         """None: it was cancelled."""
         if cancel is None:
             return self._connection.send("FetchService/Fetch", data, timeout_s)
         return self._connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
+
+    def begin_fetch(self, requests: Sequence[FetchRequest], settings: FetchSettings) -> Any:
+        """See ``FetchCalls``."""
+        data = _fetch_data(requests, settings, 0.0)
+        return self._connection.begin("FetchService/Fetch", data, self._connection.settings.request_timeout_s)
+
+    def fetch_ahead(self) -> RemoteFetchAhead:
+        """See ``Pipelining``."""
+        return RemoteFetchAhead(self, self._metadata.revision)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
@@ -218,6 +219,11 @@ class RemoteData:
         self._connection.close()
 
 
-def _nothing(request: FetchRequest) -> FetchResult:
-    """The wait was ended before there was an answer."""
-    return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)
+def _fetch_data(requests: Sequence[FetchRequest], settings: FetchSettings, max_wait_s: float) -> bytes:
+    return fetch_request(
+        requests,
+        isolation=settings.isolation,
+        min_bytes=bytes_at_most(settings.min_bytes, "min_bytes"),
+        max_bytes=bytes_at_most(settings.max_bytes, "max_bytes"),
+        max_wait_ms=int(max_wait_s * 1000),
+    ).SerializeToString()

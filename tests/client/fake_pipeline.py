@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from logstore.api.pipelines import FetchAhead
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.errors import LogStoreError, OutcomeUnknownError, RetriableError
 from logstore.format.batch import read_header
@@ -119,3 +120,6 @@ class PipelinedBackend(FakeBackend):
     def produce_pipeline(self) -> FakePipeline:
         self.pipelines.append(FakePipeline(self))
         return self.pipelines[-1]
+
+    def fetch_ahead(self) -> FetchAhead:
+        raise NotImplementedError("these tests read by fetches of their own")

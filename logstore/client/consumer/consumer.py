@@ -441,6 +441,7 @@ class Consumer(Positions, Generic[K, V]):
                 self._hooks.revoked(places)
         finally:
             self._closed = True
+            self._fetcher.close()
             self._commits.close()
             self._following.leave()
             if self._letters is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from logstore.api.backend import Backend
-from logstore.api.records import FetchRequest
+from logstore.api.pipelines import FetchAhead, Pipelining
+from logstore.api.records import FetchRequest, FetchResult
 from logstore.client.consumer.assignment import Assignment
 from logstore.client.consumer.fetch_state import FetchState
 from logstore.client.consumer.settings import ConsumerSettings
@@ -34,7 +36,9 @@ class Fetcher:
     def __init__(
         self, backend: Backend, assignment: Assignment, settings: ConsumerSettings, clock: Clock
     ) -> None:
-        self._backend = backend
+        # Where answers take their time, the next ones are fetched ahead.
+        self._ahead = backend.fetch_ahead() if isinstance(backend, Pipelining) else None
+        self._source: FetchAhead | Backend = self._ahead or backend
         self._assignment = assignment
         self._settings = settings
         self._clock = clock
@@ -95,8 +99,9 @@ class Fetcher:
     def _fetch_for(self, states: list[FetchState], wait_s: float) -> LogStoreError | None:
         settings = self._settings
         requests: list[FetchRequest] = [state.request(settings.max_partition_fetch_bytes) for state in states]
+        results: Sequence[FetchResult | None]
         with self.wakeup.waiting() as handle:
-            results = self._backend.fetch(
+            results = self._source.fetch(
                 requests,
                 isolation=settings.isolation,
                 min_bytes=settings.fetch_min_bytes,
@@ -109,6 +114,8 @@ class Fetcher:
         fatal: LogStoreError | None = None
         passing: LogStoreError | None = None
         for state, result in zip(states, results, strict=True):
+            if result is None:
+                continue
             self.fetched_bytes += len(result.batches)
             try:
                 state.take(result)
@@ -156,3 +163,8 @@ class Fetcher:
         with self.wakeup.waiting() as handle:
             handle.on_cancel(woken.set)
             woken.wait(seconds)
+
+    def close(self) -> None:
+        """Drop what is on its way. Any thread, once no fetch is under way."""
+        if self._ahead is not None:
+            self._ahead.close()
