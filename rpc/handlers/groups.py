@@ -61,10 +61,10 @@ class GroupHandler:
         now_s = asyncio.get_running_loop().time()
         member = RemoteMember(group, caller.principal, request, membership, now_s, now_s)
         self._members[group, membership.member_id] = member
+        if self._watching is None:  # whatever fails from here on, the member ends by its session
+            self._watching = asyncio.create_task(self._watch_sessions())
         await self._refresh(member)
         self._watch_for_changes(member)
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch_sessions())
         return member
 
     def find(self, caller: Caller, group: str, member_id: str) -> RemoteMember:
