@@ -188,7 +188,7 @@ def _wait_for_the_end(broker: BrokerForTests) -> None:
     while open_ones := [one for one in store.admin.list_transactions() if one.state == "ONGOING"]:
         if time.monotonic() > deadline_s:
             raise WrongStreamError(f"transactions of the killed go on: {open_ones}")
-        time.sleep(0.1)
+        time.sleep(0.05)
 
 
 def fill(root: Path, topic: str, partitions: int, records: int) -> None:
