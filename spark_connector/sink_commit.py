@@ -1,45 +1,31 @@
 """What the driver does with staged batches: one transaction a batch of a query, which is in once, or not at all.
 
 The transactional id ``spark-<query id>`` is opened first, which finishes or aborts what a killed driver left; then
-the query's counter says which batch is next. That number is committed to the group ``spark-sink-<query id>`` in
-the transaction of the batch's records, so that a batch is in exactly when the counter is past it; the newest batches'
-marks stand beside the number, so that another batch under an old number is noticed. Neither expires.
+the query's counter says which batch is next (``batch_counter.py``), and goes on in the transaction of the batch's
+records.
 
 Nothing is held between two commits: the store is opened for one and closed after it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, cast
 
 import logstore
-from logstore import LogStore, Producer, TopicPartition
+from logstore import LogStore, Producer
 from logstore.api.backend import Backend
 from logstore.api.records import ProduceItem, ProduceResult
-from logstore.errors import BatchChangedError, DiskFullError, StorageError, TopicLockedError
-from logstore.types import COUNTER_TOPIC, Acks, OffsetAndMetadata
-from spark_connector.batch_marks import BatchMarks, Mark, mark_of
+from logstore.errors import DiskFullError, StorageError, TopicLockedError
+from logstore.types import Acks
+from spark_connector.batch_counter import COUNTER, next_counter, sink_group
+from spark_connector.batch_marks import mark_of
 from spark_connector.sink_options import SinkOptions
 from spark_connector.staging import Receipt, StagedBatch, Staging
 
-logger = logging.getLogger("logstore.spark")
-
-COUNTER: Final = TopicPartition(COUNTER_TOPIC, 0)
 _TRANSACTION_MS: Final = 15 * 60 * 1000  # nothing else happens in it than appending what is there already
 _BUFFER_BYTES: Final = 64 << 20
-_CHANGED: Final = (
-    "nothing of it was written. Begin a new query with a checkpoint of its own, from the offsets that are not in yet "
-    "(startingOffsets); or go on with changedBatch=append, which writes some rows twice, or changedBatch=skip, which "
-    "leaves out those that were not in"
-)
 _ROOM: Final = "free space on the store's disk and start the query again: it writes this batch again, once"
-
-
-def sink_group(query: str) -> str:
-    """The group that holds the query's counter: the number of the batch that is next."""
-    return f"spark-sink-{query}"
 
 
 class FullDiskFails:
@@ -83,51 +69,16 @@ class SinkCommit:
         mark = mark_of((receipt.content for receipt in receipts), self._options.checkpoint, batch_id)
         with self._open() as store, self._producer(store, f"spark-{query}") as producer:
             group = sink_group(query)
-            committed = store.committed_offsets(group).get(COUNTER, OffsetAndMetadata(0))
-            marks = BatchMarks.decode(committed.metadata)
-            if committed.offset > batch_id and self._is_in(query, batch_id, marks, mark):
-                logger.info("batch %d of query %s is in already, up to %d", batch_id, query, committed.offset)
+            committed = store.committed_offsets(group)
+            counter = next_counter(self._options, query, batch_id, mark, committed)
+            if counter is None:
                 return False
-            if committed.offset < batch_id:
-                logger.warning(
-                    "batches %d to %d of query %s were never written to %s: an older copy of the store, or another one",
-                    committed.offset,
-                    batch_id - 1,
-                    query,
-                    self._options.path,
-                )
             self._prepare(store, receipts)
-            counter = OffsetAndMetadata(
-                max(committed.offset, batch_id + 1), metadata=marks.with_batch(batch_id, mark).encode()
-            )
             with producer.transaction() as tx:
                 for staged in self._batches(receipts):
                     tx.send_batch(*staged)
                 tx.commit_offsets(group, {COUNTER: counter})
         return True
-
-    def _is_in(self, query: str, batch_id: int, marks: BatchMarks, mark: Mark) -> bool:
-        """Whether a batch that the counter is past is the one that was written. ``BatchChangedError``, or what option
-        ``changedBatch`` says, for another one under its number."""
-        known = marks.marks.get(batch_id)
-        if known is not None and known.is_of(mark):
-            return True
-        if not marks.marks:
-            logger.warning(
-                "batch %d of query %s is skipped: its number was written by a version that kept no marks of batches",
-                batch_id,
-                query,
-            )
-            return True
-        had = "which rows it had is not known any more" if known is None else f"with {known.rows} rows"
-        text = (
-            f"batch {batch_id} of query {query} was written before, {had}, and comes again with {mark.rows} other "
-            "ones: the checkpoint has lost its newest files, or is an older copy"
-        )
-        if self._options.changed_batch == "error":
-            raise BatchChangedError(text, hint=_CHANGED)
-        logger.warning("%s; changedBatch=%s", text, self._options.changed_batch)
-        return self._options.changed_batch == "skip"
 
     def together(self, run: str, receipts: Collection[Receipt]) -> None:
         """A batch write: all of it or nothing. Its id is used once, and expires."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
+from logstore.api.transactions import MAX_TIMEOUT_MS
 from logstore.config import CODECS
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.errors import InvalidArgumentError
 from spark_connector.option_names import OptionNames, local_folder, one_of, target_of, time_ms
 from spark_connector.option_table import BY_NAME as SOURCE_NAMES
 from spark_connector.option_table import Option
@@ -28,7 +29,7 @@ SINK_TABLE: Final = (
         name="bootstrap.servers",
         default="",
         values="HOST:PORT,...",
-        meaning="Brokers instead of a directory, as `kafka.bootstrap.servers`; under delivery=at_least_once alone.",
+        meaning="Brokers instead of a directory, as `kafka.bootstrap.servers`. Executors write to them directly.",
     ),
     Option(
         name="clientConfig",
@@ -68,13 +69,21 @@ SINK_TABLE: Final = (
         name="lockTimeout",
         default="30s",
         values="a time, as 500ms or 2m",
-        meaning="How long a commit waits for topics that another process owns.",
+        meaning="How long a commit waits for topics of a directory that another process owns.",
+        ours=True,
+    ),
+    Option(
+        name="transactionTimeout",
+        default="1h",
+        values="a time up to 24h",
+        meaning="How long a task may write to brokers under exactly_once; one that hangs is aborted then.",
         ours=True,
     ),
 )
 
 _BY_NAME: Final = {option.name.lower(): option for option in SINK_TABLE}
-_OF_A_DIRECTORY: Final = ("changedBatch", "lockTimeout")
+_OF_A_DIRECTORY: Final = ("lockTimeout",)
+_OF_BROKERS: Final = ("transactionTimeout",)
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 _MAPPED: Final = {
     "kafka.compression.type": "compression",
@@ -134,6 +143,7 @@ class SinkOptions:
     compression: str | None
     lock_timeout_s: float
     changed_batch: ChangedBatch = "error"
+    transaction_timeout_s: float = 3600.0
     checkpoint: str | None = None
 
     @property
@@ -150,8 +160,7 @@ class ParsedSink(NamedTuple):
 
 
 def parse_sink(given: Mapping[str, str]) -> ParsedSink:
-    """``InvalidArgumentError`` names the option and what it may be, or the nearest to an unknown one;
-    ``NotAvailableYetError`` for brokers under delivery=exactly_once."""
+    """``InvalidArgumentError`` names the option and what it may be, or the nearest to an unknown one."""
     values, warnings = _NAMES.sort(given)
     lowered = {name.lower(): value for name, value in given.items()}
     target = target_of(values, _NAMES, "a write")
@@ -166,7 +175,24 @@ def parse_sink(given: Mapping[str, str]) -> ParsedSink:
                 f"option {option} is for a directory, not for bootstrap.servers={target.brokers}",
                 hint="leave it out",
             )
-    options = SinkOptions(
+    for option in () if target.brokers else _OF_BROKERS:
+        if option.lower() in values:
+            raise InvalidArgumentError(
+                f"option {option} is for brokers, not for path={target.path}", hint="leave it out"
+            )
+    return ParsedSink(_options(values, lowered, target, topic), warnings)
+
+
+def _options(
+    values: Mapping[str, str], lowered: Mapping[str, str], target: Target, topic: str | None
+) -> SinkOptions:
+    timeout_ms = time_ms(values, "transactionTimeout", _BY_NAME["transactiontimeout"].default)
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise InvalidArgumentError(
+            f"transactionTimeout={values['transactiontimeout']}",
+            hint="it is more than nothing, and at most 24h",
+        )
+    return SinkOptions(
         target=target,
         topic=None if topic is None else topic.strip(),
         delivery=cast(Delivery, one_of(values, "delivery", ("exactly_once", "at_least_once"))),
@@ -174,10 +200,5 @@ def parse_sink(given: Mapping[str, str]) -> ParsedSink:
         lock_timeout_s=time_ms(values, "lockTimeout", _BY_NAME["locktimeout"].default) / 1000,
         changed_batch=cast(ChangedBatch, one_of(values, "changedBatch", ("error", "skip", "append"))),
         checkpoint=local_folder(lowered.get("checkpointlocation", "")),
+        transaction_timeout_s=timeout_ms / 1000,
     )
-    if target.brokers and options.delivery == "exactly_once":
-        raise NotAvailableYetError(
-            f"bootstrap.servers={target.brokers}: writing to brokers exactly once comes with a later version",
-            hint='set .option("delivery", "at_least_once"), or write to a directory',
-        )
-    return ParsedSink(options, warnings)

@@ -1,4 +1,5 @@
-"""The writers: tasks stage encoded batches, ``commit`` on the driver appends them, ``abort`` forgets them.
+"""The writers: tasks stage encoded batches, ``commit`` on the driver appends them, ``abort`` forgets them. At brokers
+tasks write in transactions that ``commit`` decides (``prepared_sink.py``), or just write (``direct_sink.py``).
 
 Methods of one writer run in different processes: it is made where the write is planned, once more for each commit
 of a stream, and its pickled copies write in the tasks. So it has options and columns, and nothing that is open.
@@ -26,6 +27,13 @@ from spark_connector.batch_marks import Content, content_of
 from spark_connector.connection import client_of, store_at
 from spark_connector.direct_sink import DirectSink
 from spark_connector.notices import notice
+from spark_connector.prepared_sink import (
+    PreparedSink,
+    Task,
+    Written,
+    query_coordinator,
+    write_coordinator,
+)
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import SinkOptions
 from spark_connector.sink_rows import check_columns, placed
@@ -100,9 +108,9 @@ def check_sink(options: SinkOptions, schema: StructType) -> None:
 
 def _receipts(messages: Sequence[WriterCommitMessage | None]) -> tuple[list[str], list[Receipt]]:
     """The ids of the runs (one, if any task came to its end) and what they staged, in the order of the tasks."""
-    staged = [message for message in messages if isinstance(message, Staged)]
-    runs = sorted({message.run for message in staged})
-    return runs, [message.receipt for message in staged if message.receipt is not None]
+    told = [message for message in messages if isinstance(message, Staged | Written)]
+    receipts = [message.receipt for message in told if isinstance(message, Staged)]
+    return sorted({message.run for message in told}), [one for one in receipts if one is not None]
 
 
 class LogStoreWriter(DataSourceArrowWriter):
@@ -116,13 +124,15 @@ class LogStoreWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self._options.target.brokers:
-            return _sent(self._options, iterator)
+            return _sent(self._options, self._run, write_coordinator(self._run), iterator)
         context = _context()
         attempt = Attempt(self._run, 0, context.partitionId(), context.taskAttemptId())
         return self._sink.stage(iterator, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._options.target.brokers:
+            if self._options.delivery == "exactly_once":
+                PreparedSink(self._options).together(self._run, _written(messages))
             return
         _, receipts = _receipts(messages)
         staging = self._sink.staging()
@@ -136,6 +146,8 @@ class LogStoreWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         if not self._options.target.brokers:
             self._sink.staging().sweep(self._run, 0)
+        elif self._options.delivery == "exactly_once":
+            PreparedSink(self._options).abort(write_coordinator(self._run))
 
 
 class LogStoreStreamWriter(DataSourceStreamArrowWriter):
@@ -147,8 +159,6 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
         self._sink = TaskSink(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        if self._options.target.brokers:
-            return _sent(self._options, iterator)
         context = _context()
         query = context.getLocalProperty(QUERY_PROPERTY)
         batch_id = context.getLocalProperty(BATCH_PROPERTY)
@@ -157,18 +167,22 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
                 "the task does not know which batch of which query it writes for",
                 hint="write a stream with writeStream, and a DataFrame (in foreachBatch, too) with write",
             )
+        if self._options.target.brokers:
+            return _sent(self._options, query, query_coordinator(query), iterator)
         attempt = Attempt(query, int(batch_id), context.partitionId(), context.taskAttemptId())
         return self._sink.stage(iterator, attempt)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        if self._options.target.brokers:
-            return
         runs, receipts = _receipts(messages)
         if not runs:
             logger.info("batch %d had no task: there is nothing to commit", batchId)
             return
         if len(runs) > 1:
             raise InvariantError(f"one batch was written for the queries {', '.join(runs)}")
+        if self._options.target.brokers:
+            if self._options.delivery == "exactly_once":
+                PreparedSink(self._options).once(runs[0], batchId, _written(messages))
+            return
         staging = self._sink.staging()
         commit = SinkCommit(self._options, staging)
         if self._options.delivery == "exactly_once":
@@ -178,16 +192,29 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
         staging.sweep(runs[0], batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Without a message nobody knows the query: what its tasks left is swept after its next batch."""
+        """Without a message nobody knows the query: what its tasks left ends with its next batch."""
         runs, _ = _receipts(messages)
-        for run in () if self._options.target.brokers else runs:
-            self._sink.staging().sweep(run, batchId)
+        for run in runs:
+            if not self._options.target.brokers:
+                self._sink.staging().sweep(run, batchId)
+            elif self._options.delivery == "exactly_once":
+                PreparedSink(self._options).abort(query_coordinator(run))
 
 
-def _sent(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """A task's rows, at the brokers; there is nothing for the driver to commit."""
+def _sent(
+    options: SinkOptions, run: str, coordinator: str, batches: Iterable[pa.RecordBatch]
+) -> WriterCommitMessage:
+    """A task's rows, at the brokers: for the driver to commit, or done."""
+    if options.delivery == "exactly_once":
+        context = _context()
+        task = Task(run, coordinator, context.partitionId(), context.attemptNumber())
+        return PreparedSink(options).write(batches, task)
     DirectSink(options).send(batches)
-    return Staged("", None)
+    return Staged(run, None)
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
 
 
 def _context() -> TaskContext:

@@ -115,7 +115,11 @@ class GroupManager:
         member = GroupMember(self, group, request, member_id, liveness, self.clock.monotonic_s())
         with self._guard:
             self._members[member_id] = member
-        self.refresh()
+        try:
+            self.refresh()
+        except BaseException:
+            self.leave(member)  # its caller will never hear of it
+            raise
         self._on_member()
         return member
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
+
+from logstore.types import COUNTER_TOPIC, TopicPartition
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of a caller without credentials."""
@@ -44,6 +47,12 @@ class Resource(StrEnum):
 
 CLUSTER: Final = "cluster"
 """The name of the one resource of kind CLUSTER."""
+
+
+def topics_in(places: Iterable[TopicPartition]) -> set[str]:
+    """The topics whose rights are asked for offsets of a group. A number of the group's own (``COUNTER_TOPIC``) is in
+    no topic: who may use the group may use it."""
+    return {place.topic for place in places} - {COUNTER_TOPIC}
 
 
 class Authorizer(Protocol):

@@ -11,7 +11,7 @@ from typing import Final
 from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberView
 from logstore.errors import LogStoreError, UnknownMemberError
-from logstore.types import TopicPartition
+from logstore.types import COUNTER_TOPIC, TopicPartition
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
@@ -61,10 +61,10 @@ class GroupHandler:
         now_s = asyncio.get_running_loop().time()
         member = RemoteMember(group, caller.principal, request, membership, now_s, now_s)
         self._members[group, membership.member_id] = member
+        if self._watching is None:  # whatever fails from here on, the member ends by its session
+            self._watching = asyncio.create_task(self._watch_sessions())
         await self._refresh(member)
         self._watch_for_changes(member)
-        if self._watching is None:
-            self._watching = asyncio.create_task(self._watch_sessions())
         return member
 
     def find(self, caller: Caller, group: str, member_id: str) -> RemoteMember:
@@ -146,7 +146,8 @@ class GroupHandler:
 
     def _seen_by(self, caller: Caller, group: GroupSummary) -> GroupSummary:
         def sees(topic: str) -> bool:
-            return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+            counter = topic == COUNTER_TOPIC  # the group's own
+            return counter or self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
 
         def seen(places: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
             return tuple(place for place in places if sees(place.topic))

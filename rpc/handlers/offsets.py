@@ -8,7 +8,7 @@ from logstore.api.groups import MemberIdentity
 from logstore.api.records import ListedOffset, OffsetSpec
 from logstore.types import Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from rpc.handlers.blocking import Blocking
-from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
+from rpc.handlers.caller import Authorizer, Caller, Operation, Resource, topics_in
 from rpc.handlers.engine import Engine
 
 
@@ -44,7 +44,7 @@ class OffsetHandler:
         member: MemberIdentity | None,
     ) -> None:
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
-        for topic in {place.topic for place in offsets}:
+        for topic in topics_in(offsets):
             self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
         await self._blocking.run(self._engine.commit_offsets, group, offsets, member=member)
 
@@ -61,4 +61,7 @@ class OffsetHandler:
         ]
 
     def _sees(self, caller: Caller, place: TopicPartition) -> bool:
-        return self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, place.topic)
+        return all(
+            self._authorizer.allows(caller, Operation.DESCRIBE, Resource.TOPIC, topic)
+            for topic in topics_in([place])
+        )

@@ -9,7 +9,7 @@ from logstore.api.transactions import HangingTransaction, PreparedTransaction, T
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.handlers.blocking import Blocking
-from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
+from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource, topics_in
 from rpc.handlers.engine import Engine, SharedLease
 from rpc.handlers.leases import Leases
 
@@ -96,7 +96,7 @@ class TransactionHandler:
     ) -> SharedLease:
         lease = self._find(caller, lease_id)
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
-        for topic in {place.topic for place in offsets}:
+        for topic in topics_in(offsets):
             self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
         await self._blocking.run(lease.send_offsets, group, offsets, member, writer)
         return lease

@@ -7,7 +7,7 @@ import pytest
 from logstore.api.groups import JoinRequest
 from logstore.coordination.group_manager import GroupManager
 from logstore.coordination.membership_task import MembershipTask
-from logstore.errors import StaleGenerationError, UnknownMemberError
+from logstore.errors import StaleGenerationError, StorageError, UnknownMemberError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.types import OffsetAndMetadata, TopicPartition
 from tests.coordination.memory_coordinators import MemoryCoordinators, MemoryLog
@@ -61,6 +61,26 @@ def test_members_of_two_processes_share_a_topic() -> None:
     with pytest.raises(StaleGenerationError):
         one.commit({place: OffsetAndMetadata(3)}, view.epoch)
     other.commit({place: OffsetAndMetadata(3)}, moved.epoch)
+
+
+def test_a_join_whose_answer_cannot_be_given_leaves_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process would keep it alive, and its caller never hears of it."""
+    first, _, alive = two()
+    refresh = first.manager.refresh
+
+    def fail() -> bool:
+        monkeypatch.setattr(first.manager, "refresh", refresh)
+        raise StorageError("cannot read")
+
+    monkeypatch.setattr(first.manager, "refresh", fail)
+    with pytest.raises(StorageError):
+        first.manager.join("g", REQUEST)
+    assert first.manager.members() == []
+    assert alive == set()
+    other = first.manager.join("g", REQUEST)
+    view = other.view()
+    assert view is not None
+    assert len(view.assigned) == 4
 
 
 def test_a_dead_member_makes_way_and_offsets_expire_with_their_group() -> None:

@@ -256,11 +256,12 @@ def test_batch_and_stream_from_brokers(spark: SparkSession, tmp_path: Path) -> N
         assert len(seen) == 43
         served.store.create_topic("copy", partitions=2)
         to = {"bootstrap.servers": served.address, "topic": "copy"}
-        with pytest.raises(PySparkException, match="exactly once comes with a later version"):
-            read.select("key", "value").write.format("logstore").options(**to).mode("append").save()
-        anew = spark.read.format("logstore").options(**options).load()  # a frame is planned once
-        plain = anew.select("key", "value").write.format("logstore").options(**to, delivery="at_least_once")
-        plain.mode("append").save()
+        for delivery in ("exactly_once", "at_least_once"):
+            anew = spark.read.format("logstore").options(**options).load()  # a frame is planned once
+            rows = anew.select("key", "value").write.format("logstore").options(**to, delivery=delivery)
+            rows.mode("append").save()
         copied = [record for n in range(2) for record in served.store.partition("copy", n).records(0)]
-        assert len(copied) == 43
+        assert len(copied) == 86
+        states = {one.state for one in served.store.admin.list_transactions()}
+        assert states == {"COMPLETE_COMMIT"}
         connection.forget_stores()

@@ -23,7 +23,6 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 import logstore
 from logstore.client.partitioner import murmur2_partition
 from logstore.errors import (
-    BatchChangedError,
     DamagedStoreError,
     DiskFullError,
     InvalidArgumentError,
@@ -38,7 +37,6 @@ from logstore.errors import (
 )
 from logstore.format.batch import iter_headers
 from logstore.seams.fs import OsFile
-from logstore.types import OffsetAndMetadata
 from spark_connector.sink_commit import COUNTER, SinkCommit, sink_group
 from spark_connector.sink_options import SinkOptions, parse_sink
 from spark_connector.source import LogStoreDataSource
@@ -174,74 +172,6 @@ def test_a_task_without_rows_has_a_message_and_no_file(root: Path) -> None:
 # --- exactly once ---
 
 
-def test_a_batch_is_in_once_across_topics(root: Path) -> None:
-    first = stage(root, rows("a", "b"), rows("c"))
-    second = stage(root, rows("d"), task=1, topic="other")
-    assert commit(root).once(QUERY, 0, [first, second])
-    assert (values(root), values(root, "other"), next_batch(root)) == (["a", "b", "c"], ["d"], 1)
-    again = [stage(root, rows("c", "b", "a"), attempt=9), stage(root, rows("d"), attempt=9, topic="other")]
-    assert not commit(root).once(QUERY, 0, again)
-    assert (values(root), next_batch(root)) == (["a", "b", "c"], 1)
-    assert commit(root).once(QUERY, 1, [])  # a batch without rows counts, too
-    assert commit(root).once(QUERY, 2, [stage(root, rows("e"), batch_id=2)])
-    assert (values(root), next_batch(root)) == (["a", "b", "c", "e"], 3)
-
-
-def test_another_batch_under_an_old_number_is_an_error_and_never_skipped(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also several behind the newest: an older checkpoint was put back, with another limit."""
-    for number, values_in in enumerate(["ab", "cd", "ef"]):
-        assert commit(root).once(QUERY, number, [stage(root, rows(*values_in), batch_id=number)])
-    wider = [stage(root, rows("c", "d", "e", "f"), batch_id=1, attempt=1)]
-    with pytest.raises(
-        BatchChangedError, match=r"batch 1 .*with 2 rows, and comes again with 4.*changedBatch"
-    ):
-        commit(root).once(QUERY, 1, wider)
-    with pytest.raises(BatchChangedError, match=r"batch 2 .* comes again with 0 other ones"):
-        commit(root).once(QUERY, 2, [])
-    assert (values(root), next_batch(root)) == (list("abcdef"), 3)
-    for number, values_in in enumerate(["ba", "dc", "fe"]):
-        again = stage(root, rows(*values_in), batch_id=number, attempt=2)
-        assert not commit(root).once(QUERY, number, [again])
-    with caplog.at_level("WARNING"):
-        assert not commit(root, changedBatch="skip").once(QUERY, 1, wider)
-    assert "changedBatch=skip" in caplog.text
-    assert (values(root), next_batch(root)) == (list("abcdef"), 3)
-    assert commit(root, changedBatch="append").once(QUERY, 1, wider)
-    assert (values(root), next_batch(root)) == (sorted("abcdef" + "cdef"), 3)
-    assert not commit(root).once(QUERY, 1, wider)  # it is the one of that number now
-
-
-def test_the_same_offsets_are_the_same_batch_whatever_its_rows(root: Path, tmp_path: Path) -> None:
-    """A query with a random column, killed between its commit and Spark's note of it."""
-    (tmp_path / "ckpt" / "offsets").mkdir(parents=True)
-    planned = tmp_path / "ckpt" / "offsets" / "0"
-    given = {"checkpointLocation": (tmp_path / "ckpt").as_uri()}
-    planned.write_text('v1\n{"batchTimestampMs":1}\n{"t":{"0":5}}', "utf-8")
-    assert commit(root, **given).once(QUERY, 0, [stage(root, rows("0.123"))])
-    planned.write_text('v1\n{"batchTimestampMs":2}\n{"t":{"0":5}}', "utf-8")
-    assert not commit(root, **given).once(QUERY, 0, [stage(root, rows("0.456"), attempt=1)])
-    planned.write_text('v1\n{"batchTimestampMs":2}\n{"t":{"0":9}}', "utf-8")
-    with pytest.raises(BatchChangedError):
-        commit(root, **given).once(QUERY, 0, [stage(root, rows("0.789"), attempt=2)])
-    assert values(root) == ["0.123"]
-
-
-def test_a_counter_without_marks_skips_as_it_did(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A store of a version that kept none; and one whose checkpoint is ahead of it."""
-    with logstore.open(root) as store:
-        store.commit_offsets(sink_group(QUERY), {COUNTER: OffsetAndMetadata(3)})
-    with caplog.at_level("WARNING"):
-        assert not commit(root).once(QUERY, 2, [stage(root, rows("x"), batch_id=2)])
-        assert "kept no marks" in caplog.text
-        assert commit(root).once(QUERY, 5, [stage(root, rows("y"), batch_id=5)])
-    assert "batches 3 to 4 of query" in caplog.text
-    assert (values(root), next_batch(root)) == (["y"], 6)
-    with pytest.raises(BatchChangedError, match="not known any more"):
-        commit(root).once(QUERY, 2, [stage(root, rows("x"), batch_id=2, attempt=1)])
-
-
 class Full:
     """A disk on which files whose path holds ``part`` take ``writes`` more writes, and none while it is full."""
 
@@ -298,13 +228,6 @@ def test_a_full_disk_fails_the_commit_at_once(
         assert sink.once(QUERY, 0, receipts)
     else:
         sink.plainly(receipts)
-    assert values(root) == ["a", "b"]
-
-
-def test_queries_do_not_know_each_other(root: Path) -> None:
-    assert commit(root).once(QUERY, 0, [stage(root, rows("a"))])
-    other = QUERY.replace("1", "2")
-    assert commit(root).once(other, 0, [stage(root, rows("b"))])
     assert values(root) == ["a", "b"]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from logstore.errors import InvalidArgumentError, NotAvailableYetError
+from logstore.errors import InvalidArgumentError
 from spark_connector import sink_options
 from spark_connector.option_table import markdown
 from spark_connector.sink_options import SINK_HARMLESS, SINK_REFUSED, SINK_TABLE, SinkOptions, parse_sink
@@ -41,6 +41,8 @@ CASES: list[tuple[str, dict[str, str], str, Any]] = [
     ("lockTimeout", {"locktimeout": "2 m"}, "lock_timeout_s", 120.0),
     ("lockTimeout", {"lockTimeout": "soon"}, REFUSED, "lockTimeout=soon"),
     ("lockTimeout", {"lockTimeout": "-1s"}, REFUSED, "lockTimeout=-1s"),
+    ("transactionTimeout", {}, "transaction_timeout_s", 3600.0),
+    ("transactionTimeout", {"transactionTimeout": "2h"}, REFUSED, "is for brokers"),
 ]
 
 
@@ -95,14 +97,19 @@ def test_unknown_names_are_refused_with_the_nearest(name: str, hint: str) -> Non
     assert hint in str(error.value)
 
 
-def test_brokers_take_what_comes_at_least_once() -> None:
-    with pytest.raises(NotAvailableYetError, match="exactly once comes with a later version"):
-        parse_sink({"kafka.bootstrap.servers": "h:1"})
-    found = parse_sink({"kafka.bootstrap.servers": "h:1", "delivery": "at_least_once"})
-    assert (found.options.target, found.warnings) == (Target(brokers="h:1"), [])
-    for name, value in (("changedBatch", "skip"), ("lockTimeout", "2m")):
-        with pytest.raises(InvalidArgumentError, match=f"option {name} is for a directory"):
-            parse_sink({"bootstrap.servers": "h:1", "delivery": "at_least_once", name: value})
+def test_brokers_take_both_deliveries() -> None:
+    for delivery in ("exactly_once", "at_least_once"):
+        found = parse_sink({"kafka.bootstrap.servers": "h:1", "delivery": delivery, "changedBatch": "skip"})
+        assert (found.options.target, found.warnings) == (Target(brokers="h:1"), [])
+        assert (found.options.delivery, found.options.changed_batch) == (delivery, "skip")
+    with pytest.raises(InvalidArgumentError, match="option lockTimeout is for a directory"):
+        parse_sink({"bootstrap.servers": "h:1", "lockTimeout": "2m"})
+    for text, seconds in (("90s", 90.0), ("24h", 86_400.0)):
+        found = parse_sink({"bootstrap.servers": "h:1", "transactionTimeout": text})
+        assert found.options.transaction_timeout_s == seconds
+    for text in ("25h", "0s"):
+        with pytest.raises(InvalidArgumentError, match=f"transactionTimeout={text}.*at most 24h"):
+            parse_sink({"bootstrap.servers": "h:1", "transactionTimeout": text})
 
 
 def test_the_readme_has_the_table() -> None:

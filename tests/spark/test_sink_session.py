@@ -11,8 +11,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import logstore
+from spark_connector import connection
 from spark_connector.sink_commit import COUNTER, sink_group
 from tests.house import ROOT
+from tests.rpc.served import Served
 from tests.spark.sources import TOPIC, fill
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -114,6 +116,59 @@ def test_a_stream_is_copied_once_whatever_spark_forgets(spark: SparkSession, tmp
     assert len(expected) == 10
     assert values(target) == values(source, TOPIC)
     assert staged(target) == []
+
+
+def values_at(served: Served) -> list[bytes]:
+    with served.store.consumer(OUT, isolation="read_committed", until_end=True) as consumer:
+        return sorted(record.value or b"" for batch in consumer.batches() for record in batch)
+
+
+def copy_at(spark: SparkSession, served: Served, source: Path, checkpoint: Path) -> Any:
+    """A streaming copy of ``TOPIC`` of a directory to ``OUT`` of brokers, to its end."""
+    frame = (
+        spark.readStream.format("logstore").option("subscribe", TOPIC).option("startingOffsets", "earliest")
+    )
+    frame = frame.option("maxOffsetsPerTrigger", "6").load(str(source)).select("key", "value")
+    writer = frame.writeStream.format("logstore").option("bootstrap.servers", served.address)
+    writer = writer.option("topic", OUT).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(DEADLINE_S)
+    return query
+
+
+def test_a_stream_to_brokers_is_in_once_whatever_spark_forgets(spark: SparkSession, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    fill(source, [6, 4])
+    with Served(tmp_path / "out") as served:
+        served.store.create_topic(OUT, partitions=2)
+        query = copy_at(spark, served, source, checkpoint)
+        assert values_at(served) == values(source, TOPIC)
+        assert served.store.committed_offsets(sink_group(query.id))[COUNTER].offset == 2
+        (checkpoint / "commits" / "1").unlink()
+        (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+        fill(source, [1, 1])
+        copy_at(spark, served, source, checkpoint)
+        assert values_at(served) == values(source, TOPIC)
+        found = {one.transactional_id: one for one in served.store.admin.list_transactions()}
+        assert {one.state for one in found.values()} <= {"EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT"}
+        assert {one.coordinator for one in found.values()} == {None, f"spark-{query.id}"}
+        connection.forget_stores()
+
+
+def test_a_failed_job_leaves_nothing_at_brokers(spark: SparkSession, tmp_path: Path) -> None:
+    """One task has prepared its rows, the other meets a bad one."""
+    with Served(tmp_path / "out") as served:
+        served.store.create_topic(OUT, partitions=2)
+        rows = spark.range(0, 100, 1, 2).selectExpr(
+            "CAST(id AS STRING) AS value", "CAST(IF(id = 99, 7, 0) AS INT) AS partition"
+        )
+        writer = rows.write.format("logstore").option("bootstrap.servers", served.address)
+        with pytest.raises(PySparkException, match="names partition 7 of topic 'copies'"):
+            writer.option("topic", OUT).mode("append").save()
+        assert values_at(served) == []
+        states = {one.state for one in served.store.admin.list_transactions()}
+        assert states <= {"EMPTY", "COMPLETE_ABORT"}
+        connection.forget_stores()
 
 
 @pytest.mark.slow

@@ -94,7 +94,12 @@ class Membership(Following):
         self._member = member
         self._dropped = weakref.finalize(self, _report_dropped, member, self._group)
         self._dropped.atexit = False  # a process that ends frees what it held
-        self._note(member.view())
+        view = member.view()
+        while view is not None and view.revoking:
+            # Another member joined before this one looked: it waits for partitions that were never read here.
+            member.sync(view.assigned, view.epoch)
+            view = member.view()
+        self._note(view)
 
     def _watch(self, handle: CancelHandle | None) -> None:
         """A wait begins (None: is over): it ends when the group says something else than what was acted on."""

@@ -73,6 +73,33 @@ def drain(consumer: Reader) -> list[Record]:
     return records
 
 
+def test_a_member_that_has_to_give_up_before_it_has_looked_does(
+    backend: Backend, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one joins between the join and its first look: what it never read is free at once."""
+    original, second = backend.join_group, []
+
+    def join_group(*arguments: Any) -> Any:
+        member = original(*arguments)
+        if not second:
+            second.append(None)
+            second[0] = join()
+            until(lambda: bool(member.view().revoking), "the first member has heard of the second")  # type: ignore[union-attr]
+        return member
+
+    monkeypatch.setattr(backend, "join_group", join_group)
+    one, two = join(), second[0]
+    assert two is not None
+
+    def shared() -> bool:
+        one.poll(1, timeout_s=0)
+        two.poll(1, timeout_s=0)
+        return len(two.assignment()) == 2
+
+    until(shared, "the second has its share")
+    assert len(one.assignment()) == 2
+
+
 def test_partitions_are_shared_and_come_back(join: Join) -> None:
     one = join()
     assert len(one.assignment()) == 4

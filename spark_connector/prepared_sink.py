@@ -1,0 +1,163 @@
+"""``PreparedSink``: tasks that send their rows to brokers themselves, and a driver that decides which of them count.
+
+Each attempt of a task writes in a transaction of its own, ``spark-<query id>-<partition>-<attempt>``, straight into the
+partitions, and prepares it: durable, and not to be seen. Its handle travels to the driver, through Spark. There
+``spark-<query id>`` commits those of the attempts that Spark reports, and the batch's number, by one record; whatever
+else was written for that id is aborted (attempts that lost, tasks of batches that failed).
+
+A batch write has no query; its coordinator is ``spark-once-<a random id>``, used once and forgotten. Ids of tasks are
+used again by the next batch, so that a query has as many as it has partitions and attempts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from logstore import PreparedTransaction, Producer
+from logstore.errors import OutcomeUnknownError
+from spark_connector.batch_counter import COUNTER, next_counter, sink_group
+from spark_connector.batch_marks import Content, content_of, mark_of
+from spark_connector.connection import client_of
+from spark_connector.sink_options import SinkOptions
+from spark_connector.sink_rows import placed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger("logstore.spark")
+
+_BATCH_BYTES: Final = 512 << 10
+_DECISION_MS: Final = 60_000  # of the driver's own transaction, which holds one offset
+_TRIES: Final = 3  # to learn what became of a commit that got no answer
+
+
+def query_coordinator(query: str) -> str:
+    """The transactional id that decides a streaming query's batches."""
+    return f"spark-{query}"
+
+
+def write_coordinator(run: str) -> str:
+    """The transactional id that decides a batch write; it expires."""
+    return f"spark-once-{run}"
+
+
+class Task(NamedTuple):
+    """Whose rows they are. ``run``: a streaming query's id, or a batch write's own; ``attempt``: from 0, of this
+    partition in its stage."""
+
+    run: str
+    coordinator: str
+    partition: int
+    attempt: int
+
+    @property
+    def transactional_id(self) -> str:
+        return f"{self.coordinator}-{self.partition}-{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task hands to the driver. ``prepared`` None: it had no rows."""
+
+    run: str
+    prepared: PreparedTransaction | None
+    content: Content
+
+
+class PreparedSink:
+    """One write. Picklable; errors of its methods are those of sending and of transactions."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    # --- in a task ---
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: Task) -> Written:
+        """Durable, and undecided, when it returns. An error aborts; so does the end of the process, when the broker
+        has not heard of it for its ``lease_timeout_s``."""
+        options = self._options
+        parts = (part for batch in batches for part in placed(batch, options.topic))
+        first = next(parts, None)
+        if first is None:
+            return Written(task.run, None, Content())
+        content = Content()
+        with (
+            Producer[bytes, bytes](
+                client_of(options.target).backend,
+                transactional_id=task.transactional_id,
+                transaction_coordinator=task.coordinator,
+                transaction_timeout_ms=int(options.transaction_timeout_s * 1000),
+                compression=options.compression,
+                batch_bytes=_BATCH_BYTES,
+            ) as producer,
+            producer.transaction() as tx,
+        ):
+            for part in chain([first], parts):
+                tx.send_many(part.topic, part.rows, partition=part.partition)
+                content = content.joined(content_of(part))
+            return Written(task.run, tx.prepare(), content)
+
+    # --- on the driver ---
+
+    def once(self, query: str, batch_id: int, written: Collection[Written]) -> bool:
+        """Batch ``batch_id`` of the query, unless it is in: then False. ``BatchChangedError``: its number is in with
+        other rows; ``TransactionStateError``: a task's transaction was ended meanwhile. Nothing of the batch is to be
+        seen then, but after ``OutcomeUnknownError``, when it may be; the query, started anew, finds out."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._once(query, batch_id, written)
+            except OutcomeUnknownError as error:
+                # Opened again, the id's commit is finished if it was decided; else the tasks' transactions still wait.
+                logger.warning(
+                    "whether batch %d of query %s is in is asked again: %s", batch_id, query, error
+                )
+        return self._once(query, batch_id, written)
+
+    def _once(self, query: str, batch_id: int, written: Collection[Written]) -> bool:
+        mark = mark_of((one.content for one in written), self._options.checkpoint, batch_id)
+        store, group = client_of(self._options.target), sink_group(query)
+        with self._deciding(query_coordinator(query)) as producer, producer.transaction() as tx:
+            committed = store.backend.committed_offsets(group)
+            counter = next_counter(self._options, query, batch_id, mark, committed)
+            if counter is None:
+                tx.abort()  # of what the tasks wrote again
+                return False
+            tx.commit_offsets(group, {COUNTER: counter})
+            try:
+                tx.commit(prepared=_handles(written))
+            except OutcomeUnknownError:
+                tx.commit()  # asks
+        return True
+
+    def together(self, run: str, written: Collection[Written]) -> None:
+        """A batch write: all of it or nothing. Errors as ``once``."""
+        handles = _handles(written)
+        if not handles:
+            return
+        with self._deciding(write_coordinator(run)) as producer, producer.transaction() as tx:
+            try:
+                tx.commit(prepared=handles)
+            except OutcomeUnknownError:
+                tx.commit()
+
+    def abort(self, coordinator: str) -> None:
+        """Nothing that was written for this id, and is not committed, counts."""
+        self._deciding(coordinator, keep=False).close()
+
+    def _deciding(self, coordinator: str, *, keep: bool = True) -> Producer[bytes, bytes]:
+        return Producer(
+            client_of(self._options.target).backend,
+            transactional_id=coordinator,
+            transaction_timeout_ms=_DECISION_MS,
+            keep_prepared=keep,
+        )
+
+
+def _handles(written: Collection[Written]) -> list[PreparedTransaction]:
+    return [one.prepared for one in written if one.prepared is not None]
