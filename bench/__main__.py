@@ -18,6 +18,8 @@ QUESTIONS = (
     "idle", "batches", "growth", "compaction", "idempotence", "isolation", "groups", "commits",
     "transactions", "table", "spark", "spark_sink", "following", "beside_cleaning", "rpc", "server_kinds",
 )  # fmt: skip
+BY_NAME = ("kafka",)
+"""Asked by name alone: they need what is not there by itself."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results")
 README = os.path.join(os.path.dirname(HERE), "README.md")
@@ -26,14 +28,15 @@ README = os.path.join(os.path.dirname(HERE), "README.md")
 def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    add("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS))
+    add("questions", nargs="*", metavar="QUESTION", help=", ".join(QUESTIONS + BY_NAME))
     add("--quick", action="store_true", help="smaller sizes, fewer rounds; prints, writes nothing")
     add("--dir", default=None, help="where the sides write (default: the temporary folder)")
+    add("--save", metavar="NAME", help="write the rows of these questions to results/NAME.json and NAME.md")
     add("--render", action="store_true", help="measure nothing; write the pages anew from latest.json")
     chosen = parser.parse_args(arguments)
-    unknown = [name for name in chosen.questions if name not in QUESTIONS]
+    unknown = [name for name in chosen.questions if name not in QUESTIONS + BY_NAME]
     if unknown:
-        parser.error(f"no question {', '.join(unknown)}; there are {', '.join(QUESTIONS)}")
+        parser.error(f"no question {', '.join(unknown)}; there are {', '.join(QUESTIONS + BY_NAME)}")
     return chosen
 
 
@@ -63,7 +66,8 @@ def render(done: report.Report) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Results are written by a full run of all questions: rows of different runs do not share a table."""
+    """Results are written by a full run of all questions, or under a name of their own: rows of different runs do not
+    share a table."""
     chosen = parse(arguments)
     latest = os.path.join(RESULTS, "latest.json")
     if chosen.render:
@@ -75,7 +79,7 @@ def main(arguments: list[str]) -> None:
         rows = ask(chosen.questions or list(QUESTIONS), Bench(folder=folder, quick=chosen.quick))
         facts["pace_after"] = machine.pace()
     print(report.table(rows))
-    if chosen.questions or chosen.quick:
+    if chosen.save is None and (chosen.questions or chosen.quick):
         return
     done = report.Report(
         machine=facts,
@@ -85,6 +89,10 @@ def main(arguments: list[str]) -> None:
         rows=rows,
     )
     os.makedirs(RESULTS, exist_ok=True)
+    if chosen.save is not None:
+        write(os.path.join(RESULTS, f"{chosen.save}.json"), report.as_json(done))
+        write(os.path.join(RESULTS, f"{chosen.save.upper()}.md"), report.markdown(done))
+        return
     write(latest, report.as_json(done))
     render(done)
 

@@ -164,31 +164,51 @@ def compact_within(folder: str, map_bytes: int) -> dict[str, float]:
         return {"grown_mb": machine.peak_mb() - before}
 
 
-def rpc_throughput(address: str, count: int) -> dict[str, float]:
+def rpc_throughput(address: str, count: int, size: int, topic: str = ours.TOPIC) -> dict[str, float]:
     """Records a second into a broker, and, in a process of its own, out of it."""
-    from bench import rpc
+    from bench import rpc_clients
 
-    produced = rpc.produce(address, count)
-    return {"produce": produced} | call("rpc_consume", address=address)
+    produced = rpc_clients.produce(address, count, size, topic)
+    return {"produce": produced} | call("rpc_consume", address=address, topic=topic)
 
 
-def rpc_consume(address: str) -> dict[str, float]:
-    from bench import rpc
+def rpc_consume(address: str, topic: str) -> dict[str, float]:
+    from bench import rpc_clients
 
-    return {"consume": rpc.consume(address)}
+    return {"consume": rpc_clients.consume(address, topic)}
+
+
+def rpc_embedded(folder: str, count: int, size: int) -> dict[str, float]:
+    """The same in and out of a store of this process."""
+    from bench import rpc_clients
+
+    return rpc_clients.embedded(folder, count, size)
 
 
 def rpc_singles(address: str, acks: Acks, count: int) -> dict[str, float]:
     """p50 and p99 of produces at a broker, one at a time."""
-    from bench import rpc
+    from bench import rpc_clients
 
-    return rpc.singles(address, acks, count)
+    return rpc_clients.singles(address, acks, count)
+
+
+def rpc_idle(address: str, count: int, wait_s: float, seconds: float) -> dict[str, float]:
+    """Clients of a broker that wait, or only are connected; says a line once all are there."""
+    import asyncio
+
+    from bench import rpc_clients
+    from bench.broker import allow_descriptors
+
+    allow_descriptors()
+    asyncio.run(rpc_clients.idle(address, count, wait_s, seconds))
+    return {}
 
 
 VERBS: dict[str, Callable[..., dict[str, float]]] = {
     verb.__name__: verb
     for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
-    + (follow, fill_keys, compact_within, rpc_throughput, rpc_consume, rpc_singles)
+    + (follow, fill_keys, compact_within, rpc_throughput, rpc_consume, rpc_embedded)
+    + (rpc_singles, rpc_idle)
 }
 
 if __name__ == "__main__":

@@ -2,130 +2,97 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 
 import logstore
 from bench import child, ours
-from bench.harness import Bench, Row, alone, percentile
-from logstore.types import Acks
+from bench.broker import BrokerProcess, allow_descriptors, processor_s, resident_mb, running
+from bench.harness import Bench, Row, alone, compared
+from bench.rpc_clients import VALUE_BYTES
 
 QUESTION = "over a broker"
-VALUE_BYTES = 1024
-STARTED_WITHIN_S = 30.0
+SIZES = (100, VALUE_BYTES, 10_240)
+CONSUMERS = 1000
+WAITS_S = (5.0, 30.0)
+TARGETS = {("produce", VALUE_BYTES): 150_000, ("consume", VALUE_BYTES): 300_000}
 
-
-class BrokerProcess:
-    """A broker of its own on ``folder``. ``started_s``: from its begin to its line; ``address``: where it listens."""
-
-    def __init__(self, folder: str) -> None:
-        began = time.perf_counter()
-        words = ("broker", "start", "--data", folder, "--listen", "127.0.0.1:0")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "logstore.cli", *words], cwd=child.ROOT, stdout=subprocess.PIPE, text=True
-        )
-        self.address = self._listening()
-        self.started_s = time.perf_counter() - began
-
-    def _listening(self) -> str:
-        output = self._process.stdout
-        assert output is not None  # it was asked for
-        if not select.select([output], [], [], STARTED_WITHIN_S)[0]:
-            self.end()
-            raise TimeoutError(f"the broker did not listen within {STARTED_WITHIN_S:g} s")
-        line = output.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the broker said {line!r}, and ended with {self._process.wait()}")
-        return line.split()[-1]
-
-    def resident_mb(self) -> float:
-        """MiB of memory that it has now (Linux)."""
-        with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
-
-    def end(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-
-@contextmanager
-def running(folder: str) -> Iterator[BrokerProcess]:
-    broker = BrokerProcess(folder)
-    try:
-        yield broker
-    finally:
-        broker.end()
-
-
-# --- what the clients' processes do ---
-
-
-def produce(address: str, count: int) -> float:
-    """Records a second of one producer, acks=1."""
-    value = bytes(VALUE_BYTES)
-    with logstore.connect(address) as client, client.producer(acks=1) as producer:
-        producer.send(ours.TOPIC, value).result(timeout_s=30)  # connected
-        began = time.perf_counter()
-        for _ in range(count):
-            producer.send(ours.TOPIC, value)
-        producer.flush()
-        return count / (time.perf_counter() - began)
-
-
-def consume(address: str) -> float:
-    """Records a second of one consumer, from its first fetch to the last record."""
-    with logstore.connect(address) as client, client.consumer(ours.TOPIC, until_end=True) as consumer:
-        began, count = time.perf_counter(), 0
-        for records in consumer.batches(max_records=500):
-            count += len(records)
-        return count / (time.perf_counter() - began)
-
-
-def one_by_one(address: str, acks: Acks, count: int) -> list[float]:
-    """Seconds of each of ``count`` produces, one at a time, each waited for."""
-    value, clock = bytes(VALUE_BYTES), time.perf_counter
-    with logstore.connect(address) as client, client.producer(acks=acks, linger_ms=0) as producer:
-        took = []
-        for _ in range(count + count // 10):
-            began = clock()
-            producer.send(ours.TOPIC, value).result(timeout_s=30)
-            took.append(clock() - began)
-    return took[count // 10 :]  # warm
-
-
-# --- the question ---
+Figures = dict[str, list[float]]
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    records, singles = bench.size(300_000, 20_000), bench.size(2_000, 300)
-    figures: dict[str, list[float]] = {}
+    allow_descriptors()
+    with bench.scratch() as code:
+        with bench.scratch() as folder, running(folder, code):
+            pass  # compiled from now on
+        yield from _throughput(bench, code)
+        yield from _latency(bench, code)
+        yield from _idle(bench, code)
+
+
+def _served(broker: BrokerProcess) -> str:
+    """The address of a broker with the topic."""
+    with logstore.connect(broker.address) as client:
+        client.create_topic(ours.TOPIC, config=ours.CACHED)
+    return broker.address
+
+
+def _add(figures: Figures, found: dict[str, float], prefix: str = "") -> None:
+    for name, figure in found.items():
+        figures.setdefault(prefix + name, []).append(figure)
+
+
+def _throughput(bench: Bench, code: str) -> Iterator[Row]:
+    for size in SIZES:
+        count = bench.size(min(1_000_000, 300 * (1 << 20) // size), min(50_000, 20 * (1 << 20) // size))
+        figures: Figures = {}
+        for number in range(bench.rounds):
+            sides = [_over_broker, _embedded]
+            for side in sides if number % 2 else reversed(sides):
+                side(bench, code, figures, count, size)
+        for what in ("produce", "consume"):
+            row = compared(
+                QUESTION,
+                f"{what}{', acks=1' if what == 'produce' else ''}, {size} B",
+                {"here": figures[f"broker {what}"], "embedded": figures[f"embedded {what}"]},
+                ours="here",
+                peer="embedded",
+                unit="records/s",
+                note=f"{count:,} records, one partition; shown once appended, not synced",
+            )
+            target = TARGETS.get((what, size))
+            if target is not None:
+                row = _with_target(row, target)
+            yield row
+
+
+def _with_target(row: Row, at_least: float) -> Row:
+    """The target is on the rate, not on the ratio."""
+    return replace(row, target=f">= {at_least:g} {row.unit}", met=row.value.median >= at_least)
+
+
+def _over_broker(bench: Bench, code: str, figures: Figures, count: int, size: int) -> None:
+    with bench.scratch() as folder, running(folder, code) as broker:
+        found = child.call("rpc_throughput", address=_served(broker), count=count, size=size)
+        _add(figures, found, "broker ")
+
+
+def _embedded(bench: Bench, code: str, figures: Figures, count: int, size: int) -> None:
+    del code
+    with bench.scratch() as folder:
+        _add(figures, child.call("rpc_embedded", folder=folder, count=count, size=size), "embedded ")
+
+
+def _latency(bench: Bench, code: str) -> Iterator[Row]:
+    count = bench.size(2_000, 300)
+    figures: Figures = {}
     for _ in range(bench.rounds):
-        with bench.scratch() as folder, running(folder) as broker:
-            found = {"start": broker.started_s, "resident": broker.resident_mb()}
-            with logstore.connect(broker.address) as client:
-                client.create_topic(ours.TOPIC, config=ours.CACHED)
+        with bench.scratch() as folder, running(folder, code) as broker:
+            _add(figures, {"start": broker.started_s, "resident": resident_mb(broker.pid)})
+            address = _served(broker)
             for acks in (1, "all"):
-                found |= child.call("rpc_singles", address=broker.address, acks=acks, count=singles)
-            found |= child.call("rpc_throughput", address=broker.address, count=records)
-        for name, figure in found.items():
-            figures.setdefault(name, []).append(figure)
-    yield from _rows(figures, records, singles)
-
-
-def _rows(figures: dict[str, list[float]], records: int, singles: int) -> Iterator[Row]:
-    note = f"{records:,} records of 1 KiB, one partition; shown once appended, not synced"
-    yield alone(
-        QUESTION, "produce, acks=1", figures["produce"], unit="records/s", at_least=150_000, note=note
-    )
-    yield alone(QUESTION, "consume", figures["consume"], unit="records/s", at_least=300_000, note=note)
+                _add(figures, child.call("rpc_singles", address=address, acks=acks, count=count))
     for acks, limits in (("1", {50: 1.5, 99: 5.0}), ("all", {50: None, 99: None})):
         for percent, limit in limits.items():
             yield alone(
@@ -135,13 +102,40 @@ def _rows(figures: dict[str, list[float]], records: int, singles: int) -> Iterat
                 unit="ms",
                 scale=1e3,
                 at_most=limit,
-                note=f"send().result(), 1 KiB, {singles:,} a round",
+                note=f"send().result(), 1 KiB, {count:,} a round",
             )
-    yield alone(QUESTION, "start to serving", figures["start"], unit="s", at_most=0.5, note="a new process")
+    note = "a new process; its code is compiled before, as of an installed package"
+    yield alone(QUESTION, "start to serving", figures["start"], unit="s", at_most=0.5, note=note)
     yield alone(QUESTION, "resident, idle", figures["resident"], unit="MiB", at_most=80)
 
 
-def singles(address: str, acks: Acks, count: int) -> dict[str, float]:
-    """p50 and p99 of one produce at a time."""
-    took = one_by_one(address, acks, count)
-    return {f"{acks} p{percent}": percentile(took, percent) for percent in (50, 99)}
+def _idle(bench: Bench, code: str) -> Iterator[Row]:
+    """What clients cost that are connected, and that wait."""
+    count, seconds = bench.size(CONSUMERS, 50), bench.size(20, 2)
+    with bench.scratch() as folder, running(folder, code) as broker:
+        address = _served(broker)
+        before = resident_mb(broker.pid)
+        connected = child.begin("rpc_idle", address=address, count=count, wait_s=0.0, seconds=1.0)
+        connected.await_line()
+        grown = [(resident_mb(broker.pid) - before) * 1024 / count]
+        connected.figures()
+        yield alone(
+            QUESTION, "resident, each idle connection", grown, unit="KiB", note=f"{count:,} connections"
+        )
+        for wait_s in WAITS_S:
+            waiting = child.begin(
+                "rpc_idle", address=address, count=count, wait_s=wait_s, seconds=seconds + 1.0
+            )
+            waiting.await_line()
+            taken, began = processor_s(broker.pid), time.perf_counter()
+            time.sleep(seconds)
+            share = 100 * (processor_s(broker.pid) - taken) / (time.perf_counter() - began)
+            waiting.figures()
+            yield alone(
+                QUESTION,
+                f"{count:,} consumers that wait, {wait_s:g} s a long poll",
+                [share],
+                unit="% of a core",
+                at_most=5 if wait_s == WAITS_S[-1] else None,
+                note="the broker's share, at the end of the topic, each consumer with a connection of its own",
+            )

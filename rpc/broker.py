@@ -33,7 +33,7 @@ from rpc.handlers.transactions import TransactionHandler
 from rpc.handlers.waits import Waits
 from rpc.observability.logs import RequestLog
 from rpc.observability.meter import Meter
-from rpc.observability.observers import Observers
+from rpc.observability.observers import Observers, is_traced
 from rpc.quota_rules import DIRECTIONS, Direction
 from rpc.security.security import Security
 from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
@@ -186,12 +186,10 @@ class Broker:
 
     def _observer(self) -> Observer:
         observers: list[Observer] = [self.meter, RequestLog(self.settings.slow_request_s)]
-        try:
+        if is_traced():
             from rpc.observability.tracing import Tracing
 
             observers.append(Tracing())
-        except ModuleNotFoundError:
-            pass  # without opentelemetry-api there are no spans
         return Observers(observers)
 
     def _security_services(self, observe: Observer) -> list[Service]:

@@ -117,10 +117,13 @@ class RemoteData:
             return self._connection.send("FetchService/Fetch", data, timeout_s)
         return self._connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
 
-    def begin_fetch(self, requests: Sequence[FetchRequest], settings: FetchSettings) -> Any:
+    def begin_fetch(
+        self, requests: Sequence[FetchRequest], settings: FetchSettings, max_wait_s: float
+    ) -> Any:
         """See ``FetchCalls``."""
-        data = _fetch_data(requests, settings, 0.0)
-        return self._connection.begin("FetchService/Fetch", data, self._connection.settings.request_timeout_s)
+        data = _fetch_data(requests, settings, max_wait_s)
+        timeout_s = max_wait_s + self._connection.settings.request_timeout_s
+        return self._connection.begin("FetchService/Fetch", data, timeout_s)
 
     def fetch_ahead(self) -> RemoteFetchAhead:
         """See ``Pipelining``."""

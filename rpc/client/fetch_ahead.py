@@ -1,7 +1,8 @@
 """``RemoteFetchAhead``: a consumer's fetches at a broker, with the next one under way while it works through the last.
 
-Only what the broker has already is fetched ahead (an answer that ended below the high watermark), so no call waits for
-records on a consumer's behalf without the consumer.
+What the broker has already (an answer ended below the high watermark) is fetched ahead. At the end of the log a call
+that waits for more stays under way when the consumer's own wait is over, and is the next one's: idle consumers ask
+twice a minute, however often they poll.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from rpc.wire.records import read_fetch_response
 
 _KEPT_S: Final = 30.0
 """What was fetched ahead and is not asked for within this is dropped."""
+_WAIT_S: Final = 30.0
+"""How long a call waits for more."""
 
 
 class FetchSettings(NamedTuple):
@@ -44,17 +47,20 @@ class FetchCalls(Protocol):
         max_wait_s: float,
         cancel: CancelHandle | None = None,
     ) -> list[FetchResult]: ...
-    def begin_fetch(self, requests: Sequence[FetchRequest], settings: FetchSettings) -> Any:
+    def begin_fetch(
+        self, requests: Sequence[FetchRequest], settings: FetchSettings, max_wait_s: float
+    ) -> Any:
         """The call, as a ``grpc.Future`` of the answer's bytes. LogStoreError."""
         ...
 
 
 class _Asked(NamedTuple):
-    """A call under way."""
+    """A call under way. ``waits``: for what the broker may not have yet."""
 
     requests: Sequence[FetchRequest]
     call: Any
     began_s: float
+    waits: bool
 
 
 class _Held(NamedTuple):
@@ -92,10 +98,7 @@ class RemoteFetchAhead:
         """See ``FetchAhead``."""
         settings = FetchSettings(isolation, min_bytes, max_bytes)
         self._drop_stale(settings)
-        asked = self._asked
-        if asked is not None and not set(asked.requests).isdisjoint(requests):
-            self._take(asked, cancel)
-        results = self._at_hand(requests)
+        results = self._of_calls(requests, settings, max_wait_s, cancel)
         if results is None:
             results = list(
                 self._calls.fetch(
@@ -111,6 +114,36 @@ class RemoteFetchAhead:
             self._look_ahead(requests, results, settings)
         return results
 
+    def _of_calls(
+        self,
+        requests: Sequence[FetchRequest],
+        settings: FetchSettings,
+        max_wait_s: float,
+        cancel: CancelHandle | None,
+    ) -> list[FetchResult | None] | None:
+        """What a call under way brings in time, or one that is begun for it. None: the consumer's own call is to
+        tell."""
+        asked = self._asked
+        if asked is not None and asked.waits and not set(requests).issubset(asked.requests):
+            asked.call.cancel()  # it would keep others waiting
+            asked = self._asked = None
+        if asked is not None and not set(asked.requests).isdisjoint(requests):
+            if asked.waits and max_wait_s <= 0 and not asked.call.done():
+                return None  # what is there now is asked for
+            if not self._take(asked, max_wait_s if asked.waits else None, cancel):
+                return [None] * len(requests)
+            asked = None
+        found = self._at_hand(requests)
+        cancelled = cancel is not None and cancel.cancelled
+        if found is not None or asked is not None or max_wait_s <= 0 or cancelled:
+            return found
+        if any(request.reverse for request in requests):
+            return None
+        begun = self._begin(requests, settings, _WAIT_S)
+        if begun is None:
+            return None
+        return self._at_hand(requests) if self._take(begun, max_wait_s, cancel) else [None] * len(requests)
+
     def close(self) -> None:
         """See ``FetchAhead``."""
         asked, self._asked = self._asked, None
@@ -124,36 +157,43 @@ class RemoteFetchAhead:
             self.close()
             self._settings = now
         oldest_s = self._now_s() - _KEPT_S
-        if self._asked is not None and self._asked.began_s < oldest_s:
-            self._asked.call.cancel()
+        asked = self._asked
+        if asked is not None and asked.began_s < oldest_s - (_WAIT_S if asked.waits else 0):
+            asked.call.cancel()
             self._asked = None
         for place in [place for place, held in self._held.items() if held.came_s < oldest_s]:
             del self._held[place]
 
-    def _take(self, asked: _Asked, cancel: CancelHandle | None) -> None:
-        """Wait for the call under way, and keep what it brings; where it fails, the consumer's own call tells why."""
-        self._asked = None
+    def _take(self, asked: _Asked, wait_s: float | None, cancel: CancelHandle | None) -> bool:
+        """Wait for the call under way, and keep what it brings; where it fails, the consumer's own call tells why.
+        False: it is still under way."""
         if cancel is not None:
             cancel.on_cancel(asked.call.cancel)
         try:
-            results = read_fetch_response(asked.call.result())[1]
+            data = asked.call.result(wait_s)
+            results = read_fetch_response(data)[1]
+        except grpc.FutureTimeoutError:
+            return False
         except (grpc.RpcError, grpc.FutureCancelledError, LogStoreError):
-            return  # asked again, without looking ahead
+            self._asked = None
+            return True  # asked again, by the consumer
         finally:
             if cancel is not None:
                 cancel.on_cancel(None)
+        self._asked = None
         now_s = self._now_s()
         for request, result in zip(asked.requests, results, strict=False):
-            if result.error is None and len(result.batches):
+            if result.error is None:
                 self._held[TopicPartition(request.topic, request.partition)] = _Held(request, result, now_s)
+        return True
 
     def _at_hand(self, requests: Sequence[FetchRequest]) -> list[FetchResult | None] | None:
-        """The results, if some are here. What is here for another position of a partition is dropped."""
+        """The results, if some with records are here. What is here for another position of a partition is dropped."""
         results: list[FetchResult | None] = []
         for request in requests:
             held = self._held.pop(TopicPartition(request.topic, request.partition), None)
             results.append(None if held is None or held.request != request else held.result)
-        return results if any(result is not None for result in results) else None
+        return results if any(result is not None and len(result.batches) for result in results) else None
 
     def _look_ahead(
         self, requests: Sequence[FetchRequest], results: Sequence[FetchResult | None], settings: FetchSettings
@@ -176,11 +216,18 @@ class RemoteFetchAhead:
         held_bytes = sum(len(held.result.batches) for held in self._held.values())
         if not more or held_bytes > settings.max_bytes // 2:
             return
+        self._begin(wanted, settings._replace(max_bytes=settings.max_bytes - held_bytes), 0.0)
+
+    def _begin(
+        self, requests: Sequence[FetchRequest], settings: FetchSettings, wait_s: float
+    ) -> _Asked | None:
+        """Begin a call. None: it cannot be; the consumer's own meets the same, and tells."""
         try:
-            ahead = settings._replace(max_bytes=settings.max_bytes - held_bytes)
-            self._asked = _Asked(wanted, self._calls.begin_fetch(wanted, ahead), self._now_s())
+            call = self._calls.begin_fetch(requests, settings, wait_s)
         except LogStoreError:
-            pass  # the consumer's own call meets the same, and tells
+            return None
+        self._asked = begun = _Asked(requests, call, self._now_s(), wait_s > 0)
+        return begun
 
 
 def nothing(request: FetchRequest) -> FetchResult:

@@ -1,12 +1,14 @@
 """A streaming copy by Spark, exactly once, whose driver and Python workers are killed and started again.
 
-    python -m tests.integration.killed_stream --records 100000 --kills 20 --start 0
+    python -m tests.integration.killed_stream --records 100000 --kills 20 --start 0 [--brokers]
 
 copies so many records in one query, until so many kills have landed inside a batch, prints what came of it, and ends
 with 1 if the output is not the input, once and in order. Kills take turns: at a random moment of a batch; of the
 Python workers alone, after which Spark goes on or the query fails; at points that wait for the kill (stream_job.py):
 before the commit is decided, between the decision and the markers, and after all was done but Spark's own note.
-A kill counts if it landed inside a batch: the checkpoint has the batch's offsets and no commit of it.
+With ``--brokers`` both topics are at a broker, which is killed in its turn; what lies between a decision and its
+markers is the broker's then. A kill counts if it landed inside a batch: the checkpoint has the batch's offsets and no
+commit of it.
 """
 
 from __future__ import annotations
@@ -17,15 +19,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import logstore
+from rpc.testing.broker import BrokerForTests
 from tests.integration.killed_copier import difference
 from tests.integration.spark_driver import Driver, WrongStreamError, progress, stage
-from tests.integration.stream_job import PAUSE, POINTS, Copy, command
+from tests.integration.stream_job import BROKERS, PAUSE, POINTS, Copy, command
 
 KINDS: Final = ("decided", "unnoted", "random", "open", "workers", "random")
+KINDS_AT_BROKERS: Final = ("unnoted", "broker", "open", "random", "workers", "broker", "random")
+_LEASE_S: Final = 20.0  # longer than the look at what a kill has cut
 KEYS: Final = 11
 _LONGEST_S: Final = 0.5  # from what was waited for to the kill
 _BATCHES_AHEAD: Final = 2  # at most, that a driver finishes before it is killed
@@ -50,14 +56,18 @@ class Stream(NamedTuple):
 class Kills:
     """Kills of one query, one driver after the other."""
 
-    def __init__(self, root: Path, folder: Path, most: int, copy: Copy, seed: int) -> None:
+    def __init__(
+        self, root: Path, folder: Path, most: int, copy: Copy, seed: int, broker: BrokerForTests | None
+    ) -> None:
         self.dice = random.Random(f"kills {seed}")
         self.at: Counter[str] = Counter()
         self.missed = self.retried = self.failed = 0
         self._seed = seed
         self._root, self._folder = root, folder
         self._checkpoint = copy.checkpoint(folder)
-        self._command = command(root, folder, most, [copy])
+        self._broker = broker
+        place = root if broker is None else Path(f"{BROKERS}{broker.address}")
+        self._command = command(place, folder, most, [copy])
         self._drivers = 0
 
     @property
@@ -80,7 +90,9 @@ class Kills:
             else:
                 self._into(driver, wanted)
             if kind == "workers" and not driver.ended:
-                self._kill_workers(driver)
+                self._kill_others(driver, kind, lambda: driver.kill_workers(self.dice))
+            elif kind == "broker" and self._broker is not None and not driver.ended:
+                self._kill_others(driver, kind, self._broker.restart)
             ended = driver.ended
         finally:
             driver.kill(self.dice)
@@ -95,7 +107,7 @@ class Kills:
     def _into(self, driver: Driver, batch: int) -> None:
         """Into the batch: a moment after it was begun, or after its first task has a file."""
         driver.wait_for(lambda: progress(self._checkpoint).begun >= batch, f"the batch {batch}")
-        if self.dice.random() < 0.5:
+        if self._broker is None and self.dice.random() < 0.5:
             staging = self._root / ".staging"
             driver.wait_for(
                 lambda: any(staging.glob("*.staged")) or progress(self._checkpoint).noted >= batch,
@@ -103,14 +115,15 @@ class Kills:
             )
         time.sleep(self.dice.random() * _LONGEST_S)
 
-    def _kill_workers(self, driver: Driver) -> None:
-        """Then Spark retries the task, or the query fails; in the first case the driver's own turn comes later."""
+    def _kill_others(self, driver: Driver, kind: str, kill: Callable[[], object]) -> None:
+        """Workers or the broker. Then calls are made again, Spark retries the task, or the query fails; unless it does
+        the driver's own turn comes later."""
         before = progress(self._checkpoint)
-        driver.kill_workers(self.dice)
+        kill()
         inside = before.begun > progress(self._checkpoint).noted
-        self.at["workers"] += inside
+        self.at[kind] += inside
         self.missed += not inside
-        told = f"what becomes of batch {before.begun} after its workers were killed"
+        told = f"what becomes of batch {before.begun} after {kind} was killed"
         if driver.wait_for(lambda: progress(self._checkpoint).noted > before.begun, told):
             self.retried += inside
             self._into(driver, before.begun + 2)
@@ -130,7 +143,7 @@ class Kills:
         self.at[reached] += 1
 
 
-def run_stream(folder: Path, seed: int, records: int, kills: int) -> Stream:
+def run_stream(folder: Path, seed: int, records: int, kills: int, *, at_brokers: bool = False) -> Stream:
     """Copy with so many landed kills, or fewer if the input ends before. ``WrongStreamError``."""
     dice = random.Random(seed)
     root = folder / "store"
@@ -139,22 +152,43 @@ def run_stream(folder: Path, seed: int, records: int, kills: int) -> Stream:
     with logstore.open(root) as store:
         segment = str(dice.choice((50_000, 400_000, 4_000_000)))
         store.create_topic("out", partitions, {"segment.bytes": segment})
-    done = Kills(root, folder, max(1, records // (3 * kills + 6)), copy, seed)
-    for turn in range(3 * kills):
-        if done.landed >= kills or not done.one(KINDS[turn % len(KINDS)]):
-            break
-        print(f"seed {seed}: {done.landed} landed, {dict(done.at)}", flush=True)
-    last = done.start()
+    broker = BrokerForTests(root, lease_timeout_s=_LEASE_S) if at_brokers else None
     try:
-        if last.wait(copy.checkpoint(folder)):
-            raise WrongStreamError(f"seed {seed}: the last run failed: {last.errors()}")
+        done = Kills(root, folder, max(1, records // (3 * kills + 6)), copy, seed, broker)
+        _kill_and_finish(done, KINDS if broker is None else KINDS_AT_BROKERS, kills, copy.checkpoint(folder))
+        if broker is not None:
+            _wait_for_the_end(broker)
     finally:
-        last.kill(done.dice)
+        if broker is not None:
+            broker.close()
     aborted = compare(seed, root, [copy])
     batches = progress(copy.checkpoint(folder)).noted + 1
     return Stream(
         seed, records, batches, done.landed, dict(done.at), done.missed, done.retried, done.failed, aborted
     )
+
+
+def _kill_and_finish(done: Kills, kinds: tuple[str, ...], kills: int, checkpoint: Path) -> None:
+    for turn in range(3 * kills):
+        if done.landed >= kills or not done.one(kinds[turn % len(kinds)]):
+            break
+        print(f"{done.landed} landed, {dict(done.at)}", flush=True)
+    last = done.start()
+    try:
+        if last.wait(checkpoint):
+            raise WrongStreamError(f"the last run failed: {last.errors()}")
+    finally:
+        last.kill(done.dice)
+
+
+def _wait_for_the_end(broker: BrokerForTests) -> None:
+    """What a killed task was writing ends once the broker has missed it."""
+    store = broker.connect()
+    deadline_s = time.monotonic() + 3 * _LEASE_S
+    while open_ones := [one for one in store.admin.list_transactions() if one.state == "ONGOING"]:
+        if time.monotonic() > deadline_s:
+            raise WrongStreamError(f"transactions of the killed go on: {open_ones}")
+        time.sleep(0.05)
 
 
 def fill(root: Path, topic: str, partitions: int, records: int) -> None:
@@ -187,13 +221,13 @@ def compare(seed: int, root: Path, copies: list[Copy]) -> int:
         open_ones = [found for found in store.admin.list_transactions() if found.state not in _ENDED]
     if open_ones:
         raise WrongStreamError(f"seed {seed}: transactions are not ended: {open_ones}")
-    left = sorted(path.name for path in (root / ".staging").iterdir())
+    left = sorted(path.name for path in (root / ".staging").glob("*"))
     if left:
         raise WrongStreamError(f"seed {seed}: staging files stay: {left}")
     return uncounted
 
 
-_ENDED: Final = ("COMPLETE_COMMIT", "EMPTY")
+_ENDED: Final = ("COMPLETE_COMMIT", "COMPLETE_ABORT", "EMPTY")
 Rows = dict[tuple[bytes, ...], list[tuple[bytes | None, bytes]]]
 
 
@@ -221,10 +255,13 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--kills", type=int, default=20, help="kills that have to land inside a batch")
     parser.add_argument("--start", type=int, default=0, help="the seed")
+    parser.add_argument("--brokers", action="store_true", help="both topics at a broker, killed as well")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            done = run_stream(Path(folder), options.start, options.records, options.kills)
+            done = run_stream(
+                Path(folder), options.start, options.records, options.kills, at_brokers=options.brokers
+            )
         except WrongStreamError as error:
             print("wrong:", error, flush=True)
             return 1

@@ -52,15 +52,17 @@ def _last(folder: Path) -> int:
 
 
 def stage(root: Path, checkpoint: Path, batch: int) -> str:
-    """How far batch ``batch``, which Spark did not finish, has come, by what is in the store: "begun", "staged",
-    "open" (appended to a transaction), "decided" (no marker, or not all), "unnoted" (in, and Spark does not know)."""
+    """How far batch ``batch``, which Spark did not finish, has come, by what is in the store: "begun", "staged" (at
+    brokers: a task writes, or has prepared), "open" (appended to a transaction), "decided" (no marker, or not all),
+    "unnoted" (in, and Spark does not know)."""
     try:
         query = json.loads((checkpoint / "metadata").read_text())["id"]
     except FileNotFoundError:
         return "begun"
     with logstore.open(root, mode="r") as store:
-        states = {found.transactional_id: found.state for found in store.admin.list_transactions()}
-        state = states.get(f"spark-{query}", "")
+        known = {found.transactional_id: found for found in store.admin.list_transactions()}
+        own = known.get(f"spark-{query}")
+        state = "" if own is None else own.state
         counter = store.committed_offsets(sink_group(query)).get(COUNTER)
     if state.startswith("PREPARE"):
         return "decided"
@@ -68,7 +70,9 @@ def stage(root: Path, checkpoint: Path, batch: int) -> str:
         return "open"
     if counter is not None and counter.offset > batch:
         return "unnoted"
-    return "staged" if list((root / ".staging").glob(f"{query}.{batch}.*")) else "begun"
+    tasks = [one for one in known.values() if one.coordinator == f"spark-{query}"]
+    at_work = any(one.state in ("ONGOING", "PREPARED") for one in tasks)
+    return "staged" if at_work or list((root / ".staging").glob(f"{query}.{batch}.*")) else "begun"
 
 
 class Driver:

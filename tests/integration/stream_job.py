@@ -1,9 +1,10 @@
 """Streaming copies in one Spark driver, which can be told to stop at a point of a commit and wait to be killed.
 
 Points, each reached in the commit of a batch: ``open`` (records are appended, nothing is decided), ``decided`` (the
-transaction's state says commit, no marker is written), ``unnoted`` (all is done and Spark has no note of it yet).
-The environment variable ``PAUSE`` is ``POINT:BATCH:FILE``: the first batch from that number on stops there and makes
-the file. It reaches Spark's Python workers, in one of which a commit runs.
+transaction's state says commit, no marker is written), ``unnoted`` (all is done and Spark has no note of it yet). At
+brokers, whose processes write the markers, a driver has ``open`` and ``unnoted``. A store is a directory, or
+``brokers=HOST:PORT``. The environment variable ``PAUSE`` is ``POINT:BATCH:FILE``: the first batch from that number on
+stops there and makes the file. It reaches Spark's Python workers, in one of which a commit runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,10 +25,12 @@ from pyspark.sql.types import StructType
 from logstore.client.producer.transaction import TransactionControl
 from logstore.coordination.transaction_manager import TransactionManager
 from spark_connector import LogStoreDataSource, spark_session
+from spark_connector.prepared_sink import PreparedSink
 from spark_connector.sink_commit import SinkCommit
 
 PAUSE: Final = "STREAM_JOB_PAUSE"
 POINTS: Final = ("open", "decided", "unnoted")
+BROKERS: Final = "brokers="
 FORGOTTEN_S: Final = 300  # nobody came to kill: the process ends by itself
 TASK_FAILURES: Final = 4
 _CROWDED_STARTS: Final = 10
@@ -69,19 +73,22 @@ def arm(point: str, first: str, file: str) -> None:
         return
     _armed = True
     current = -1
-    once, deliver, finish = SinkCommit.once, TransactionControl._deliver, TransactionManager.finish
+    deliver, finish = TransactionControl._deliver, TransactionManager.finish
 
     def pause_at(here: str) -> None:
         if here == point and current >= int(first):
             pause(Path(file), f"{point} {current}")
 
-    def once_seen(self: SinkCommit, query: str, batch_id: int, receipts: Any) -> bool:
-        nonlocal current
-        current = batch_id
-        done = once(self, query, batch_id, receipts)
-        pause_at("unnoted")
-        current = -1
-        return done
+    def seen(once: Callable[..., bool]) -> Callable[..., bool]:
+        def once_seen(self: Any, query: str, batch_id: int, told: Any) -> bool:
+            nonlocal current
+            current = batch_id
+            done = once(self, query, batch_id, told)
+            pause_at("unnoted")
+            current = -1
+            return done
+
+        return once_seen
 
     def delivered(self: TransactionControl) -> None:
         deliver(self)
@@ -91,7 +98,8 @@ def arm(point: str, first: str, file: str) -> None:
         pause_at("decided")
         finish(self, *given, **named)
 
-    SinkCommit.once = once_seen  # type: ignore[method-assign]
+    SinkCommit.once = seen(SinkCommit.once)  # type: ignore[method-assign]
+    PreparedSink.once = seen(PreparedSink.once)  # type: ignore[method-assign]
     TransactionControl._deliver = delivered  # type: ignore[method-assign]
     TransactionManager.finish = finished  # type: ignore[method-assign]
 
@@ -153,12 +161,21 @@ def start(spark: SparkSession, root: Path, folder: Path, most: int, copy: Copy) 
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(most))
         .option("minPartitions", "3")
-        .load(str(root))
+        .options(**_place(root))
+        .load()
     )
     columns = ["key", "value", "partition"] if copy.keep else ["key", "value"]
     writer = frame.select(*columns).writeStream.format("logstore").option("topic", copy.target)
     writer = writer.option("checkpointLocation", str(copy.checkpoint(folder)))
-    return writer.trigger(availableNow=True).start(str(root))
+    return writer.options(**_place(root)).trigger(availableNow=True).start()
+
+
+def _place(root: Path) -> dict[str, str]:
+    """The options that name the store."""
+    text = str(root)
+    if text.startswith(BROKERS):
+        return {"bootstrap.servers": text.removeprefix(BROKERS)}
+    return {"path": text}
 
 
 def command(root: Path, folder: Path, most: int, copies: list[Copy]) -> list[str]:

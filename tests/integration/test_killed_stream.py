@@ -32,6 +32,21 @@ def test_the_output_equals_the_input_after_kills_inside_batches(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("seed", "records", "kills"),
+    [(2, 5_000, 3), pytest.param(9, 100_000, 20, marks=pytest.mark.timeout(7200))],
+)
+def test_a_copy_at_brokers_that_are_killed_as_well(
+    tmp_path: Path, seed: int, records: int, kills: int
+) -> None:
+    done = run_stream(tmp_path, seed, records, kills, at_brokers=True)
+    print(done)
+    assert done.landed >= kills, "the input was long enough, and kills came in time"
+    assert {"unnoted", "broker"} <= set(done.at)
+    assert kills < 7 or {"open", "workers"} <= set(done.at)
+
+
+@pytest.mark.long
 def test_queries_into_two_topics_and_into_one_are_cut_and_resumed(tmp_path: Path) -> None:
     done = run_queries(tmp_path, 5, 1_200)
     print(done)

@@ -110,14 +110,48 @@ def test_an_idle_stream_ends_and_says_why(
         call = channel.stream_stream(f"/logstore.v1.{path}")(iter(requests), timeout=DRAIN_S)
         for _ in range(answers):
             next(call)
-        until_s = time.monotonic() + 30
-        numbers = served.broker.meter.methods
-        while f"logstore.v1.{path}" not in numbers():
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
+        begun(served, path)
         assert stop(served) < AT_ONCE_S
         with pytest.raises(grpc.RpcError) as refused:
             next(call)
         requests.over.set()
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     assert "the broker stops" in (refused.value.details() or "")
+
+
+def begun(served: Served, path: str) -> None:
+    """Until the broker has a call of the method."""
+    until_s = time.monotonic() + 30
+    while f"logstore.v1.{path}" not in served.broker.meter.methods():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("path", ["ProduceService/Produce", "FetchService/Fetch", "TopicService/GetMetadata"])
+def test_a_call_whose_request_never_comes_holds_a_stop_no_longer_than_the_drain(
+    served: Served, path: str
+) -> None:
+    requests = Open()
+    with grpc.insecure_channel(served.address) as channel:
+        # On the wire the same as a method of one request.
+        call = channel.stream_unary(f"/logstore.v1.{path}").future(iter(requests), timeout=DRAIN_S * 4)
+        begun(served, path)
+        wait(served.broker.stop(0.2), DRAIN_S)
+        assert isinstance(call.exception(DRAIN_S), grpc.RpcError)
+        requests.over.set()
+
+
+def test_a_reader_that_never_reads_holds_a_stop_no_longer_than_the_drain(served: Served) -> None:
+    for _ in range(8):
+        served.store.partition("t", 0).append([(None, bytes(1 << 19))])
+    credit = fetch_pb2.FetchStreamRequest(credit_bytes=1 << 40).SerializeToString()
+    requests = Open(read_from_start(), credit)
+    with grpc.insecure_channel(served.address) as channel:
+        call = channel.stream_stream("/logstore.v1.FetchService/FetchStream")(
+            iter(requests), timeout=DRAIN_S * 4
+        )
+        begun(served, "FetchService/FetchStream")
+        wait(served.broker.stop(0.2), DRAIN_S)
+        with pytest.raises(grpc.RpcError):
+            list(call)
+        requests.over.set()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from typing import Any
 
 import pytest
 
@@ -130,3 +132,21 @@ def test_administration_of_records(client: RemoteStore) -> None:
     assert report.records_removed == 1
     client.admin.delete_records("t", {0: 50})
     assert client.describe_topic("t").partitions[0].log_start_offset == 50
+
+
+@pytest.mark.parametrize("settings", [{}, {"acks": 1}, {"idempotence": False}, {"compression": "gzip"}])
+def test_much_for_many_partitions_goes_in_requests_that_a_broker_takes(
+    client: RemoteStore, settings: dict[str, Any]
+) -> None:
+    """All at once they would be more than one message may have."""
+    client.create_topic("wide", partitions=8, config={"visible.after": "append"})
+    noise = random.Random(1)
+    with client.producer(linger_ms=60_000, buffer_bytes=64 << 20, **settings) as producer:
+        for number in range(24_000):
+            value = b"%d " % number + noise.randbytes(1000)
+            producer.send("wide", value, partition=number % 8)
+    with client.consumer("wide", until_end=True) as consumer:
+        found: dict[int, list[int]] = {}
+        for record in consumer:
+            found.setdefault(record.partition, []).append(int((record.value or b"").split(b" ")[0]))
+    assert found == {partition: list(range(partition, 24_000, 8)) for partition in range(8)}

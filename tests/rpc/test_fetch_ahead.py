@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from logstore.api.cancellation import CancelHandle
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem
 from logstore.client.consumer.consumer import Consumer
+from logstore.errors import OffsetOutOfRangeError
 from logstore.format.batch import encode_batch
 from logstore.types import TopicPartition
 from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead
@@ -25,19 +26,31 @@ PARTITIONS = 3
 
 
 class FakeCall:
-    """An answer on its way; ``fails``: it never comes."""
+    """An answer on its way, of what ``look`` finds, now if ``wait_s`` is 0; ``fails``: it never comes."""
 
-    def __init__(self, results: list[FetchResult], *, fails: bool) -> None:
-        self._results = results
+    def __init__(self, look: Callable[[], list[FetchResult]], wait_s: float, *, fails: bool) -> None:
+        self._look = look
+        self._waits = wait_s > 0
         self._fails = fails
+        self._answer = None if self._waits else look()
         self.cancelled = False
 
-    def result(self) -> bytes:
+    def done(self) -> bool:
+        if self._answer is None:
+            found = self._look()
+            if any(len(result.batches) or result.error is not None for result in found):
+                self._answer = found
+        return self.cancelled or self._fails or self._answer is not None
+
+    def result(self, timeout_s: float | None) -> bytes:
         if self.cancelled:
             raise grpc.FutureCancelledError
         if self._fails:
             raise grpc.RpcError("the connection broke")
-        return fetch_response(self._results, 0)
+        if not self.done():
+            assert timeout_s is not None, "it would wait for ever"
+            raise grpc.FutureTimeoutError
+        return fetch_response(self._answer or [], 0)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -58,18 +71,20 @@ class AheadBackend(FakeBackend):
     def produce_pipeline(self) -> None:
         return
 
-    def begin_fetch(self, requests: Sequence[FetchRequest], asked: FetchSettings) -> FakeCall:
+    def begin_fetch(
+        self, requests: Sequence[FetchRequest], asked: FetchSettings, max_wait_s: float
+    ) -> FakeCall:
         failing = self.failing.pop() if self.failing else ""
         if failing == "refused":
             raise BrokerUnavailableError("away")
-        results = self.fetch(
-            requests,
-            isolation=asked.isolation,
-            min_bytes=asked.min_bytes,
-            max_bytes=asked.max_bytes,
-            max_wait_s=0,
-        )
-        self.calls_ahead.append((requests, FakeCall(results, fails=failing == "lost")))
+        isolation, min_bytes, max_bytes = asked
+
+        def look() -> list[FetchResult]:
+            return self.fetch(
+                requests, isolation=isolation, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_s=0
+            )
+
+        self.calls_ahead.append((requests, FakeCall(look, max_wait_s, fails=failing == "lost")))
         return self.calls_ahead[-1][1]
 
     def fetch_ahead(self) -> RemoteFetchAhead:
@@ -98,9 +113,11 @@ def reading(backend: AheadBackend, **given: Any) -> Consumer[bytes, bytes]:
     return Consumer(backend, "t", max_partition_fetch_bytes=300, **given)
 
 
-def ask(ahead: RemoteFetchAhead, *requests: FetchRequest, cancel: CancelHandle | None = None) -> list[Any]:
+def ask(
+    ahead: RemoteFetchAhead, *requests: FetchRequest, cancel: CancelHandle | None = None, wait_s: float = 0
+) -> list[Any]:
     return ahead.fetch(
-        requests, isolation="read_uncommitted", min_bytes=1, max_bytes=1000, max_wait_s=0, cancel=cancel
+        requests, isolation="read_uncommitted", min_bytes=1, max_bytes=1000, max_wait_s=wait_s, cancel=cancel
     )
 
 
@@ -143,11 +160,50 @@ def test_partitions_that_are_left_out_are_asked_ahead_with_the_others(backend: A
     first, nothing = ask(ahead, request(0, 0), request(1, 0, -1))
     assert not len(nothing.batches)
     backend.add(1, 1)
-    second, left_out = ask(ahead, request(0, first.next_offset), request(1, 0, -1))
-    assert left_out is None
+    second, not_yet = ask(ahead, request(0, first.next_offset), request(1, 0, -1))
+    assert not len(not_yet.batches)
     third, found = ask(ahead, request(0, second.next_offset), request(1, 0, -1))
     assert len(third.batches)
     assert len(found.batches)
+
+
+def test_a_wait_that_is_over_goes_on_for_the_next_one(backend: AheadBackend) -> None:
+    ahead = backend.fetch_ahead()
+    for _ in range(5):
+        assert ask(ahead, request(0, 0, -1), request(1, 0, -1), wait_s=0.5) == [None, None]
+    assert len(backend.calls_ahead) == 1, "one call for all of them"
+    backend.add(0, 1)
+    found, nothing = ask(ahead, request(0, 0, -1), request(1, 0, -1), wait_s=0.5)
+    assert found.next_offset == 1
+    assert not len(nothing.batches)
+    assert len(backend.calls_ahead) == 1
+
+
+def test_a_wait_for_others_or_elsewhere_is_begun_anew(backend: AheadBackend) -> None:
+    ahead = backend.fetch_ahead()
+    ask(ahead, request(0, 0, -1), request(1, 0, -1), wait_s=0.5)
+    assert ask(ahead, request(1, 0, -1), wait_s=0.5) == [None]
+    assert not backend.calls_ahead[0][1].cancelled, "it waits for the one that is left, too"
+    backend.add(2, 1)
+    _, found = ask(ahead, request(1, 0, -1), request(2, 0, -1), wait_s=0.5)
+    assert found.next_offset == 1
+    assert backend.calls_ahead[0][1].cancelled
+
+
+def test_who_does_not_wait_is_told_what_is_there_now(backend: AheadBackend) -> None:
+    ahead = backend.fetch_ahead()
+    ask(ahead, request(0, 0, -1), wait_s=0.5)
+    before = backend.fetches
+    (now,) = ask(ahead, request(0, 0, -1))
+    assert not len(now.batches)
+    assert backend.fetches > before
+    assert not backend.calls_ahead[0][1].cancelled
+
+
+def test_an_error_of_a_partition_that_was_waited_for_is_told(backend: AheadBackend) -> None:
+    backend.fetch_faults[TopicPartition("t", 0)].extend([OffsetOutOfRangeError("gone")] * 3)
+    (found,) = ask(backend.fetch_ahead(), request(0, 0, -1), wait_s=0.5)
+    assert isinstance(found.error, OffsetOutOfRangeError)
 
 
 @pytest.mark.parametrize("failing", ["refused", "lost"])
@@ -218,9 +274,9 @@ class AheadMachine(RuleBasedStateMachine):
     def add(self, partition: int, count: int) -> None:
         self.backend.add(partition, count)
 
-    @rule(count=st.integers(1, 20))
-    def poll(self, count: int) -> None:
-        for record in self.consumer.poll(count, 0):
+    @rule(count=st.integers(1, 20), timeout_s=st.sampled_from([0, 0.001]))
+    def poll(self, count: int, timeout_s: float) -> None:
+        for record in self.consumer.poll(count, timeout_s):
             assert record.partition not in self.paused
             assert record.offset == self.positions[record.partition] == offset_in(record.value)
             self.positions[record.partition] += 1
@@ -257,7 +313,7 @@ class AheadMachine(RuleBasedStateMachine):
         for _ in range(2000):
             if self.positions == ends:
                 break
-            self.poll(50)
+            self.poll(50, 0.001)
         assert self.positions == ends
         self.consumer.close()
 

@@ -238,10 +238,11 @@ class Accumulator:
         return bool(queue.closed) or self._is_open_ready(queue, now_s)
 
     def is_deep(self, now_s: float, *, stacking: bool = False) -> bool:
-        """Whether so much is ready that it is worth a pipeline."""
+        """Whether so much is ready that it is worth a pipeline. What is to be compressed is not: that is the longer
+        work, and callers that wait share it."""
         ready_bytes = 0
         for queue in self.active:
-            if self.is_ready(queue, now_s, stacking=stacking):
+            if queue.route.codec == "none" and self.is_ready(queue, now_s, stacking=stacking):
                 for batch in queue.closed:
                     ready_bytes += batch.size
                     if ready_bytes >= self.deep_bytes:

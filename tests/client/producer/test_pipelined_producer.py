@@ -85,6 +85,16 @@ def test_little_goes_one_flight_at_a_time() -> None:
     producer.close()
 
 
+def test_what_is_to_be_compressed_is_left_to_all_threads() -> None:
+    backend, clock = PipelinedBackend(), ManualClock()
+    producer = made(backend, clock, compression="gzip")
+    send(producer, 60)
+    steps(producer, clock)
+    assert numbers(backend) == list(range(60))
+    assert not backend.pipelines[0].most_waiting
+    producer.close()
+
+
 def test_without_sequences_and_with_syncs_flights_go_one_by_one() -> None:
     backend, clock = PipelinedBackend(), ManualClock()
     producer = made(backend, clock, idempotence=False)

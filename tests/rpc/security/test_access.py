@@ -377,8 +377,9 @@ def test_a_number_of_a_groups_own_takes_the_right_to_the_group_alone(
     assert set(alice.backend.unstable_offsets("job")) == {TopicPartition(COUNTER_TOPIC, 0)}
     lease.end(commit=True)
     lease.release()
-    shown = alice.admin.describe_group("job").elsewhere
-    assert shown == {TopicPartition(COUNTER_TOPIC, 0): OffsetAndMetadata(8)}
+    assert alice.committed_offsets("job") == {TopicPartition(COUNTER_TOPIC, 0): OffsetAndMetadata(8)}
+    (group,) = [one for one in alice.backend.list_groups() if one.group == "job"]
+    assert set(group.offsets) == {TopicPartition(COUNTER_TOPIC, 0)}
     with pytest.raises(AccessDeniedError):
         alice.commit_offsets("job", {TopicPartition("t", 0): OffsetAndMetadata(0)})
 
