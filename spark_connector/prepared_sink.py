@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql.datasource import WriterCommitMessage
 
 from logstore import PreparedTransaction, Producer
-from logstore.errors import OutcomeUnknownError
+from logstore.errors import LogStoreError, OutcomeUnknownError
 from spark_connector.batch_counter import COUNTER, next_counter, sink_group
 from spark_connector.batch_marks import Content, content_of, mark_of
 from spark_connector.connection import client_of
@@ -129,10 +129,7 @@ class PreparedSink:
                 tx.abort()  # of what the tasks wrote again
                 return False
             tx.commit_offsets(group, {COUNTER: counter})
-            try:
-                tx.commit(prepared=_handles(written))
-            except OutcomeUnknownError:
-                tx.commit()  # asks
+            _commit(producer, _handles(written))
         return True
 
     def together(self, run: str, written: Collection[Written]) -> None:
@@ -140,11 +137,8 @@ class PreparedSink:
         handles = _handles(written)
         if not handles:
             return
-        with self._deciding(write_coordinator(run)) as producer, producer.transaction() as tx:
-            try:
-                tx.commit(prepared=handles)
-            except OutcomeUnknownError:
-                tx.commit()
+        with self._deciding(write_coordinator(run)) as producer, producer.transaction():
+            _commit(producer, handles)
 
     def abort(self, coordinator: str) -> None:
         """Nothing that was written for this id, and is not committed, counts."""
@@ -157,6 +151,17 @@ class PreparedSink:
             transaction_timeout_ms=_DECISION_MS,
             keep_prepared=keep,
         )
+
+
+def _commit(producer: Producer[bytes, bytes], handles: list[PreparedTransaction]) -> None:
+    """OutcomeUnknownError where the broker cannot be asked any more, e.g. since it was started anew."""
+    try:
+        producer.commit(prepared=handles)
+    except OutcomeUnknownError as unknown:
+        try:
+            producer.commit()  # asks
+        except LogStoreError as error:
+            raise unknown from error
 
 
 def _handles(written: Collection[Written]) -> list[PreparedTransaction]:

@@ -47,7 +47,8 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 logger = logging.getLogger(__name__)
 
 _CONFIG = {"segment.bytes": str(16 << 20)}
-_AT_ONCE = 200  # participants whose outcomes go into one batch, and whose markers share syncs
+_AT_ONCE = 100  # participants whose markers share syncs
+_SETTLED_BYTES = 256 << 10  # of their records in one batch, which has to stay below the topic's limit
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
 
 
@@ -299,7 +300,7 @@ class TransactionManager:
         are. What begins meanwhile is left alone."""
         shared = self.coordinator()
         now_ms = self.now_ms()
-        while shared.decide(lambda machine: machine.decide_settle(coordinator_id, now_ms, _AT_ONCE)):
+        while shared.decide(lambda machine: machine.decide_settle(coordinator_id, now_ms, _SETTLED_BYTES)):
             pass  # a batch of their records more
         ends = shared.look(lambda machine: [state.ended for state in machine.participants.of(coordinator_id)])
         due = [ended for ended in ends if ended is not None]
@@ -307,7 +308,12 @@ class TransactionManager:
         for start in range(0, len(due), _AT_ONCE):
             some = due[start : start + _AT_ONCE]
             written = self.markers.write_all(some, wait=wait)
-            self.tell([(ended, done) for ended, (done, _) in zip(some, written, strict=True)])
+            told = [(ended, done) for ended, (done, _) in zip(some, written, strict=True)]
+            whole = [(ended, done) for ended, done in told if set(done) >= set(ended.places)]
+            self.tell(whole)
+            for one in told:  # the record of one with places left may be large
+                if one not in whole:
+                    self.tell([one])
             for ended, (done, failure) in zip(some, written, strict=True):
                 try:
                     if failure is not None:

@@ -298,15 +298,19 @@ class TransactionCoordinator:
             )
         self.participants.check_prepared(state.transactional_id, prepared)
 
-    def decide_settle(self, coordinator: str, now_ms: int, most: int) -> Decision[int]:
-        """The outcome of a coordinator that decides participants, in the records of up to ``most`` of them; of how
-        many, 0: of none any more. UnknownTransactionError."""
-        reached = self.participants.undecided(self._find(coordinator), most)
+    def decide_settle(self, coordinator: str, now_ms: int, most_bytes: int) -> Decision[int]:
+        """The outcome of a coordinator that decides participants, in the records of some of them: of one, and of as
+        many more as ``most_bytes`` take. The reply: of how many, 0: of none any more. UnknownTransactionError."""
         records: list[Change] = []
-        for state, commit in reached:
+        size = 0
+        for state, commit in self.participants.undecided(self._find(coordinator)):
             ended = _decided(state, commit, now_ms, state.epoch + 1)
-            records.append((encode_key(ended.transactional_id), encode_value(ended)))
-        return Decision(tuple(records), len(reached))
+            key, value = encode_key(ended.transactional_id), encode_value(ended)
+            size += len(key) + len(value)
+            if records and size > most_bytes:
+                break
+            records.append((key, value))
+        return Decision(tuple(records), len(records))
 
     def decide_marked(
         self,

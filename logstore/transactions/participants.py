@@ -6,7 +6,7 @@ records follow from it, so that until those are written each look at one of them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from logstore.api.transactions import PreparedTransaction
@@ -55,13 +55,14 @@ class Participants:
             and state.handle in decider.decides
         )
 
-    def undecided(self, coordinator: TransactionState, most: int) -> list[tuple[TransactionState, bool]]:
-        """Up to ``most`` transactions that its decided outcome has not reached, and whether that commits each."""
+    def undecided(self, coordinator: TransactionState) -> Iterator[tuple[TransactionState, bool]]:
+        """Transactions that its decided outcome has not reached, and whether that commits each."""
         if coordinator.decides is None or not coordinator.status.is_decided:
-            return []
+            return
         committed = frozenset(coordinator.decides)
-        ongoing = [one for one in self.of(coordinator.transactional_id) if one.status == _Status.ONGOING]
-        return [(one, one.is_prepared and one.handle in committed) for one in ongoing[:most]]
+        for one in self.of(coordinator.transactional_id):
+            if one.status == _Status.ONGOING:
+                yield one, one.is_prepared and one.handle in committed
 
     def are_complete(self, coordinator: TransactionState) -> bool:
         """Whether all that its outcome commits is marked everywhere."""

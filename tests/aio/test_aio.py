@@ -114,6 +114,35 @@ def test_send_many_batches_and_a_table(world: World, tmp_path: Path) -> None:
     run(work, world, tmp_path)
 
 
+def test_prepared_transactions_are_decided_together(world: World, tmp_path: Path) -> None:
+    async def part(store: AsyncStore, number: int) -> logstore.PreparedTransaction:
+        async with (
+            store.producer(transactional_id=f"p{number}", transaction_coordinator="c") as producer,
+            producer.transaction() as tx,
+        ):
+            await tx.send("t", b"%d" % number)
+            prepared = await tx.prepare()
+        assert prepared is not None
+        return prepared
+
+    async def work(store: AsyncStore) -> None:
+        await store.create_topic("t")
+        parts = await asyncio.gather(*(part(store, number) for number in range(4)))
+        async with store.producer(transactional_id="c", keep_prepared=True) as producer:
+            async with producer.transaction() as tx:
+                await tx.commit(prepared=parts[:2])
+            await producer.begin()
+            await producer.send("t", b"own")
+            await producer.commit()
+        async with store.consumer("t", isolation="read_committed", until_end=True) as consumer:
+            seen = [record.value async for record in consumer]
+        assert sorted(seen) == [b"0", b"1", b"own"]
+        states = {one.transactional_id: one.state for one in await store.admin.list_transactions()}
+        assert states["p3"] == "COMPLETE_ABORT"
+
+    run(work, world, tmp_path)
+
+
 def test_transactions_copy_exactly_once(world: World, tmp_path: Path) -> None:
     async def work(store: AsyncStore) -> None:
         await filled(store, 30)

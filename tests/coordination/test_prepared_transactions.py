@@ -292,6 +292,24 @@ def test_what_is_prepared_takes_nothing_more() -> None:
     assert committed(store) == [b"second", b"x"]
 
 
+def test_offsets_of_a_participant_count_with_it() -> None:
+    world = World()
+    store = world.made()
+    for commit in (False, True):
+        writer = Writer(store, "p0", coordinator="c")
+        writer.begin()
+        writer.offset(5)
+        prepared = writer.prepare()
+        writer.lease.release()
+        driver = coordinator(store)
+        assert group_offset(store) == 0
+        if commit:
+            driver.commit(prepared)
+        else:
+            driver.abort()
+    assert group_offset(store) == 5
+
+
 def test_a_plain_id_prepares_nothing_and_a_participant_commits_nothing() -> None:
     world = World()
     store = world.made()

@@ -69,6 +69,36 @@ def abort_transaction(world: World, store: LogStore, tag: str) -> None:
         producer.abort()
 
 
+def commit_prepared(world: World, store: LogStore, tag: str) -> None:
+    """Two participants, and the coordinator that commits both with one record."""
+    name = f"{tag}-prepared"
+    values, handles = set(), []
+    for number in range(2):
+        with (
+            store.producer(
+                transactional_id=f"{name}-{number}",
+                transaction_coordinator=name,
+                transaction_timeout_ms=30_000,
+                delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
+            ) as producer,
+            producer.transaction() as tx,
+        ):
+            for place in PLACES[number : number + 2]:
+                value = f"{name}-{number}-{place.topic}-{place.partition}".encode()
+                values.add(value)
+                tx.send(place.topic, value, partition=place.partition)
+            handle = tx.prepare()
+            assert handle is not None
+            handles.append(handle)
+    with store.producer(
+        transactional_id=name, keep_prepared=True, delivery_timeout_ms=DELIVERY_TIMEOUT_MS
+    ) as producer:
+        producer.begin()
+        world.facts.begun[name] = values
+        producer.commit(prepared=handles)
+        world.facts.committed.add(name)
+
+
 def commit_offsets(world: World, store: LogStore, tag: str) -> None:
     group = f"{tag}-group"
     for offset in (1, 2):
@@ -195,6 +225,7 @@ ACTIONS: Final[dict[str, Action]] = {
         send,
         commit_transaction,
         abort_transaction,
+        commit_prepared,
         commit_offsets,
         trim,
         put,

@@ -127,6 +127,7 @@ class World:
             for _ in range(3):  # past every timeout of a transaction
                 store.step()
                 clock.advance(70_000)
+            _end_prepared(store)
             shown = {place: read(store, place) for place in PLACES}
             _check_writes(shown, facts, facts.acked, "acked")
             _check_writes(shown, facts, facts.seen, "seen by a reader")
@@ -144,6 +145,13 @@ class World:
                 require(after.offset >= max(shown[place], default=-1), f"{place}: offsets went back")
         finally:
             store.abandon()
+
+
+def _end_prepared(store: LogStore) -> None:
+    """As whoever opens a coordinator's id next: what it has decided is finished, what not is aborted."""
+    prepared = [one for one in store.admin.list_transactions() if one.state == "PREPARED"]
+    for name in sorted({one.coordinator for one in prepared if one.coordinator is not None}):
+        store.backend.init_transactions(name, 60_000).release()
 
 
 def _check_writes(

@@ -18,9 +18,12 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from logstore import Producer
+from logstore.client.producer.transaction import Phase
 from logstore.errors import (
     InvalidArgumentError,
     LogStoreError,
+    OutcomeUnknownError,
     RecordTooLargeError,
     TransactionStateError,
     TransactionTimedOutError,
@@ -219,6 +222,37 @@ def test_a_broker_that_is_killed_within_the_commit(world: BrokerWorld) -> None:
         due = sorted(f"{batch}-{task}" for batch in range(number + 1) for task in range(8))
         assert values(world) == due
         assert next_batch(world) == number + 1
+
+
+def test_a_commit_that_got_no_answer_is_asked_for_and_made_again(
+    world: BrokerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call is lost, and so are the questions, up to a number; some did their work."""
+    commit = Producer.commit
+    for number, (lost, arrived) in enumerate([(1, True), (1, False), (2, True), (3, True), (4, True)]):
+        calls = 0
+
+        def unanswered(
+            self: Producer[Any, Any], *, prepared: Any = (), lost: int = lost, arrived: bool = arrived
+        ) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > lost:
+                commit(self, prepared=prepared)
+                return
+            control = self._transactions
+            assert control is not None
+            if arrived:
+                commit(self, prepared=prepared)
+            control._phase, control._deciding = Phase.DOUBTFUL, tuple(prepared) or control._deciding
+            raise OutcomeUnknownError("no answer")
+
+        told = [world.write(rows(f"{number}-{task}"), task=task) for task in range(2)]
+        monkeypatch.setattr(Producer, "commit", unanswered)
+        world.once(number, told)
+        monkeypatch.setattr(Producer, "commit", commit)
+        assert len(values(world)) == 2 * (number + 1)
+        assert settled(world)
 
 
 def test_a_driver_that_was_replaced_commits_nothing(world: BrokerWorld) -> None:

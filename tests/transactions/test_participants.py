@@ -79,8 +79,8 @@ class Machine:
             self.machine.decide_end(*writer, commit=commit, now_ms=self.now_ms, prepared=prepared)
         )
 
-    def settle(self, name: str, most: int = 100) -> int:
-        changed: int = self.keep(self.machine.decide_settle(name, self.now_ms, most))
+    def settle(self, name: str, most_bytes: int = 10_000) -> int:
+        changed: int = self.keep(self.machine.decide_settle(name, self.now_ms, most_bytes))
         return changed
 
     def mark(self, name: str) -> None:
@@ -274,6 +274,21 @@ def test_neither_the_bound_nor_an_administrator_nor_an_opening_undoes_a_decision
         machine.finish("c")
         assert machine.status("p1") == "COMPLETE_COMMIT", how
         assert machine.machine.outcome_of(*one) is True, how
+
+
+def test_outcomes_of_many_go_into_batches_that_fit() -> None:
+    machine = Machine()
+    places = [TopicPartition("t", number) for number in range(1_000)]
+    prepared = []
+    for number in range(10):
+        writer = opened(machine, f"p{number}", coordinator="c")
+        machine.add(writer, *places)
+        prepared.append(machine.prepare(writer))
+    machine.end(opened(machine, keep_prepared=True), True, *prepared)
+    assert machine.settle("c", 10_000) == 2
+    assert machine.settle("c", 1) == 1, "one at the least"
+    machine.finish("c")
+    assert machine.status("c") == "COMPLETE_COMMIT"
 
 
 # --- refusals ---
@@ -544,8 +559,8 @@ class CompleteBeforeItsParticipants(TransactionCoordinator):
 
 
 class CommitsTheLosersToo(TransactionCoordinator):
-    def decide_settle(self, coordinator: str, now_ms: int, most: int) -> Any:
-        decision = super().decide_settle(coordinator, now_ms, most)
+    def decide_settle(self, coordinator: str, now_ms: int, most_bytes: int) -> Any:
+        decision = super().decide_settle(coordinator, now_ms, most_bytes)
         records = []
         for key, value in decision.records:
             name = key[4:].decode()
