@@ -44,8 +44,6 @@ class ByteBudget:
             yield
         finally:
             self.taken_bytes -= size
-            left = self._by_connection[connection] - size
+            left = self._by_connection.pop(connection, 0) - size  # an empty request holds nothing
             if left:
                 self._by_connection[connection] = left
-            else:
-                del self._by_connection[connection]

@@ -31,7 +31,7 @@ from tests.history.faults import drop_connections, kill_worker
 from tests.history.workers import IN, OUT, PARTITIONS
 
 _LOOK_S = 5.0
-_PACE_S = 0.02
+_PACE_S = 0.05
 """Between two calls of a worker, so that hours of events can be kept."""
 _CONFIG = {"segment.bytes": "4000000", "retention.bytes": "40000000"}
 

@@ -1,0 +1,50 @@
+"""Errors of replication, by name; each says what to change."""
+
+from __future__ import annotations
+
+from logstore.errors import FatalError, RetriableError
+
+
+class NotLeaderError(RetriableError):
+    """The replica does not lead the partition. ``leader_id``: the leader as far as the replica knows, -1: unknown."""
+
+    code = 6
+    hint = "ask the leader"
+
+    def __init__(self, message: str, *, leader_id: int = -1, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.leader_id = leader_id
+
+
+class LeaderNotReadyError(RetriableError):
+    """The leader was elected a moment ago, and has not committed anything in its term; or it gives its place up."""
+
+    code = 5
+    hint = "try again in a moment"
+
+
+class MembershipChangeError(RetriableError):
+    """The membership cannot change now: a change is under way, or a learner is too far behind."""
+
+    code = 10200
+
+
+class InvalidMembershipError(FatalError, ValueError):
+    """A membership that no partition may have."""
+
+    code = 10201
+
+
+class DivergedLogError(FatalError):
+    """A leader's log contradicts what this replica knows to be committed: a node's disk was exchanged or set back, or a
+    partition was recovered uncleanly. Nothing is cut; the replica has to be made anew."""
+
+    code = 10202
+    hint = "remove the replica and add it again, so that it is filled from the others"
+
+
+class DamagedVoteError(FatalError):
+    """What a replica has promised in elections is not known any more, so that it must not vote or lead again."""
+
+    code = 10203
+    hint = "remove the replica and add it again, so that it is filled from the others"

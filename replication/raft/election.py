@@ -1,0 +1,157 @@
+"""Elections: when a replica stands, how it votes, and what it becomes.
+
+Sections are of "In Search of an Understandable Consensus Algorithm" (5.2, 5.4) and of
+Ongaro's dissertation (3.10, 6.4, 9.6).
+"""
+
+from __future__ import annotations
+
+from replication.errors import NotLeaderError
+from replication.raft.effects import ReadFailed
+from replication.raft.messages import TimeoutNow, VoteReply, VoteRequest
+from replication.raft.progress import Progress
+from replication.raft.quorum import has_majority
+from replication.raft.state import RaftState
+from replication.raft.types import NO_NODE, EntryKind, NodeId, Role, VoteState
+
+
+def wait_anew(state: RaftState) -> None:
+    """The next election is a while away, by chance longer than that of others."""
+    ticks = state.settings.election_ticks
+    state.deadline_tick = state.now + ticks + state.randomness.randrange(ticks)
+
+
+def hears_leader(state: RaftState) -> bool:
+    """Whether there is a leader, as far as this replica knows: then nobody is elected (section 9.6, check-quorum)."""
+    if state.role is Role.LEADER:
+        return True
+    return state.leader_id != NO_NODE and state.now - state.heard_tick < state.settings.election_ticks
+
+
+# --- what a replica becomes ---
+
+
+def become_follower(state: RaftState, term: int, leader_id: NodeId) -> None:
+    """Of ``leader_id`` (-1: not known) in ``term``, which is the own one or newer."""
+    before = (state.role, state.term, state.leader_id)
+    if term > state.term:
+        state.store_vote(VoteState(term))
+    if before[1:] != (term, leader_id) or state.role is not Role.FOLLOWER:
+        state.accepted_end, state.owed, state.leader_commit = state.commit, None, 0
+    state.role, state.leader_id = Role.FOLLOWER, leader_id
+    state.votes.clear()
+    state.peers.clear()
+    state.transfer_to, state.transferring = NO_NODE, False
+    reads, state.reads = state.reads, []
+    for read in reads:
+        error = NotLeaderError("the replica leads no more", leader_id=leader_id)
+        state.emit(ReadFailed(read.read_id, error))
+    wait_anew(state)
+    if before != (state.role, state.term, state.leader_id):
+        state.show_role()
+
+
+def stand(state: RaftState) -> None:
+    """Ask whether an election would be won, before one is held: a replica that was cut off must not raise the term
+    (section 9.6)."""
+    wait_anew(state)
+    if not state.is_voter:
+        return
+    state.role, state.leader_id = Role.PRE_CANDIDATE, NO_NODE
+    state.votes = {state.node_id: True}
+    state.show_role()
+    _ask(state, state.term + 1, pre=True)
+    _count(state)
+
+
+def campaign(state: RaftState, *, transfer: bool = False) -> None:
+    wait_anew(state)
+    state.role, state.leader_id = Role.CANDIDATE, NO_NODE
+    state.transferring = transfer
+    state.votes = {}  # the own vote counts once it is durable
+    state.store_vote(VoteState(state.term + 1, state.node_id))
+    state.show_role()
+    _ask(state, state.term, pre=False)
+
+
+def _ask(state: RaftState, term: int, *, pre: bool) -> None:
+    trail = state.trail
+    for voter in sorted(state.membership.voters - {state.node_id}):
+        request = VoteRequest(
+            state.node_id, term, trail.last_term, trail.end, pre, state.transferring and not pre
+        )
+        state.send(voter, request)
+
+
+def become_leader(state: RaftState) -> None:
+    """The first entry of the term commits, with it, all that earlier leaders left (section 5.4.2)."""
+    state.role, state.leader_id = Role.LEADER, state.node_id
+    state.votes, state.reads, state.round = {}, [], 0
+    state.quorum_tick = state.now
+    state.peers = {peer: Progress(state.trail.end, state.now) for peer in state.others}
+    state.show_role()
+    state.append_own(1, EntryKind.LEADER_CHANGE)
+
+
+# --- votes ---
+
+
+def on_vote_stored(state: RaftState) -> None:
+    """The own vote counts now."""
+    if state.role is Role.CANDIDATE and state.stored_vote == VoteState(state.term, state.node_id):
+        state.votes[state.node_id] = True
+        _count(state)
+
+
+def on_vote_request(state: RaftState, request: VoteRequest) -> None:
+    if request.pre:
+        granted = request.term > state.term and _is_up_to_date(state, request) and not hears_leader(state)
+        term = request.term if granted else state.term
+        state.send(request.sender, VoteReply(state.node_id, term, granted, pre=True))
+        return
+    if request.term > state.term:
+        if hears_leader(state) and not request.transfer:
+            return  # a replica that does not hear the leader must not end its term for all
+        become_follower(state, request.term, NO_NODE)
+    granted = (
+        request.term == state.term
+        and state.vote.voted_for in (NO_NODE, request.sender)
+        and state.role is Role.FOLLOWER
+        and _is_up_to_date(state, request)
+    )
+    if granted:
+        state.store_vote(VoteState(state.term, request.sender))
+        wait_anew(state)
+    state.send(request.sender, VoteReply(state.node_id, state.term, granted))
+
+
+def _is_up_to_date(state: RaftState, request: VoteRequest) -> bool:
+    """Section 5.4.1: the log that ends in the newer term, or is longer in the same one, holds all that is committed."""
+    return (request.last_term, request.end_offset) >= (state.trail.last_term, state.trail.end)
+
+
+def on_vote_reply(state: RaftState, reply: VoteReply) -> None:
+    wanted = Role.PRE_CANDIDATE if reply.pre else Role.CANDIDATE
+    term = state.term + 1 if reply.pre else state.term
+    if state.role is not wanted or (reply.granted and reply.term != term):
+        return  # of an election that is over
+    state.votes[reply.sender] = reply.granted
+    _count(state)
+
+
+def _count(state: RaftState) -> None:
+    for_it = [node for node, granted in state.votes.items() if granted]
+    against = [node for node, granted in state.votes.items() if not granted]
+    if has_majority(state.membership, for_it):
+        if state.role is Role.PRE_CANDIDATE:
+            campaign(state)
+        else:
+            become_leader(state)
+    elif has_majority(state.membership, against):
+        become_follower(state, state.term, NO_NODE)
+
+
+def on_timeout_now(state: RaftState, request: TimeoutNow) -> None:
+    """The leader gives its place to this replica, which holds all of its log."""
+    if request.term == state.term and state.role is Role.FOLLOWER and state.is_voter:
+        campaign(state, transfer=True)

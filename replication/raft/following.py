@@ -1,0 +1,121 @@
+"""The follower's side: entries and snapshots of the leader (Raft, sections 5.3 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logstore.invariants import invariant
+from replication.errors import DivergedLogError
+from replication.raft.effects import Append, Commit, InstallSnapshot, Truncate
+from replication.raft.election import become_follower, wait_anew
+from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
+from replication.raft.state import RaftState
+from replication.raft.types import Entry, NodeId, Role
+
+
+def hear(state: RaftState, leader_id: NodeId) -> None:
+    """A word of the leader of the own term."""
+    invariant(state.role is not Role.LEADER, f"term {state.term} has one leader, not {leader_id}, too")
+    if state.role is not Role.FOLLOWER or state.leader_id != leader_id:
+        become_follower(state, state.term, leader_id)
+    state.heard_tick = state.now
+    wait_anew(state)
+
+
+def on_append_request(state: RaftState, request: AppendRequest) -> None:
+    """DivergedLogError: the leader would have what is committed here cut off."""
+    if request.term < state.term:
+        _reject(state, request, 0, -1)
+        return
+    hear(state, request.sender)
+    trail = state.trail
+    position, entries = request.prev_end, request.entries
+    if position < trail.start:
+        # All before the own start is committed, and the same in every log.
+        entries = tuple(entry for entry in entries if entry.end_offset > trail.start)
+    elif position > trail.end or trail.term_before(position) != request.prev_term:
+        if position <= state.commit:
+            raise DivergedLogError(
+                f"replica {state.node_id}: leader {request.sender} has term {request.prev_term} before offset "
+                f"{position}, where term {trail.term_before(position)} is committed here"
+            )
+        term, end = trail.end_of_term(request.prev_term)
+        _reject(state, request, min(end, position), term)
+        return
+    _take(state, entries)
+    agreed = entries[-1].end_offset if entries else position
+    state.accepted_end = max(state.accepted_end, min(agreed, trail.end))
+    state.leader_commit = max(state.leader_commit, request.commit)
+    raise_commit(state)
+    if entries and state.durable < state.accepted_end:
+        state.owed = request.round
+    else:
+        _accept(state, request.round)
+
+
+def _take(state: RaftState, entries: Sequence[Entry]) -> None:
+    """Append what is new, behind what agrees; what contradicts the leader's log is cut off."""
+    trail = state.trail
+    for number, entry in enumerate(entries):
+        if entry.end_offset <= trail.end and trail.term_before(entry.end_offset) == entry.term:
+            continue  # it is here
+        if entry.base_offset < trail.end:
+            if entry.base_offset < state.commit:
+                raise DivergedLogError(
+                    f"replica {state.node_id}: leader {state.leader_id} has term {entry.term} at offset "
+                    f"{entry.base_offset}, where another one is committed here"
+                )
+            trail.truncate(entry.base_offset)
+            state.durable = min(state.durable, entry.base_offset)
+            state.accepted_end = min(state.accepted_end, entry.base_offset)
+            state.emit(Truncate(entry.base_offset))
+        fresh = tuple(entries[number:])
+        for one in fresh:
+            trail.append(one)
+        state.emit(Append(fresh))
+        return
+
+
+def _accept(state: RaftState, round_: int) -> None:
+    """Never more than is durable: the leader counts it."""
+    end = min(state.accepted_end, state.durable)
+    state.send(state.leader_id, AppendReply(state.node_id, state.term, True, end, round=round_))
+
+
+def _reject(state: RaftState, request: AppendRequest, hint_end: int, hint_term: int) -> None:
+    reply = AppendReply(
+        state.node_id, state.term, False, request.prev_end, hint_end, hint_term, request.round
+    )
+    state.send(request.sender, reply)
+
+
+def raise_commit(state: RaftState) -> None:
+    """Readers here see what the leader said is committed, as far as it is here, agrees, and is durable."""
+    commit = min(state.leader_commit, state.accepted_end, state.durable)
+    if commit > state.commit:
+        state.commit = commit
+        state.emit(Commit(commit))
+
+
+def on_durable(state: RaftState) -> None:
+    """The own log is durable further than before."""
+    raise_commit(state)
+    if state.owed is not None and state.role is Role.FOLLOWER:
+        round_, state.owed = state.owed, None
+        _accept(state, round_)
+
+
+def on_snapshot_request(state: RaftState, request: SnapshotRequest) -> None:
+    if request.term < state.term:
+        return
+    hear(state, request.sender)
+    snapshot = request.snapshot
+    if snapshot.end_offset <= state.commit:
+        _accept(state, 0)  # an old one: all of it is here
+        return
+    state.trail.reset(snapshot.end_offset, snapshot.epochs, snapshot.membership)
+    state.emit(InstallSnapshot(snapshot))
+    state.durable = 0
+    state.accepted_end = snapshot.end_offset
+    state.leader_commit = max(state.leader_commit, snapshot.end_offset)
+    state.owed = 0

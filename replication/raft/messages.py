@@ -1,0 +1,73 @@
+"""Messages between replicas of a partition. Each carries its sender and the sender's term."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from replication.raft.types import Entry, NodeId, Snapshot
+
+
+class VoteRequest(NamedTuple):
+    """Asks for a vote in ``term``. ``last_term``, ``end_offset``: of the sender's log. ``pre``: only whether the vote
+    would be given; ``term`` is the one that the sender would go to. ``transfer``: the leader itself asked the sender to
+    stand."""
+
+    sender: NodeId
+    term: int
+    last_term: int
+    end_offset: int
+    pre: bool = False
+    transfer: bool = False
+
+
+class VoteReply(NamedTuple):
+    """``term``: the voter's; of a pre-vote that is granted: the one that was asked about."""
+
+    sender: NodeId
+    term: int
+    granted: bool
+    pre: bool = False
+
+
+class AppendRequest(NamedTuple):
+    """Entries behind ``prev_end``, the end of an entry of ``prev_term``; without any a heartbeat. ``commit``: how far
+    the log is committed; ``round``: of reads that wait for a majority's word, given back in the reply."""
+
+    sender: NodeId
+    term: int
+    prev_end: int
+    prev_term: int
+    entries: tuple[Entry, ...]
+    commit: int
+    round: int = 0
+
+
+class AppendReply(NamedTuple):
+    """``accepted``: the log agrees with the leader's up to ``end_offset``, and is durable that far. Else: where the two
+    may agree, ``hint_end`` at the most, an end of entries of ``hint_term`` (KIP-595, diverging epoch)."""
+
+    sender: NodeId
+    term: int
+    accepted: bool
+    end_offset: int
+    hint_end: int = 0
+    hint_term: int = -1
+    round: int = 0
+
+
+class SnapshotRequest(NamedTuple):
+    """For a follower that lacks records that the leader's log has no more."""
+
+    sender: NodeId
+    term: int
+    snapshot: Snapshot
+
+
+class TimeoutNow(NamedTuple):
+    """The leader has its follower stand for election at once: it holds all that the leader has."""
+
+    sender: NodeId
+    term: int
+
+
+Message = VoteRequest | VoteReply | AppendRequest | AppendReply | SnapshotRequest | TimeoutNow
