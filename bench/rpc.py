@@ -15,7 +15,7 @@ from bench.rpc_clients import VALUE_BYTES
 QUESTION = "over a broker"
 SIZES = (100, VALUE_BYTES, 10_240)
 CONSUMERS = 1000
-WAITS_S = (5.0, 30.0)
+WAITS_S = (5.0, 30.0, 60.0)
 TARGETS = {("produce", VALUE_BYTES): 150_000, ("consume", VALUE_BYTES): 300_000}
 
 Figures = dict[str, list[float]]

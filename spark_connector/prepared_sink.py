@@ -12,7 +12,8 @@ used again by the next batch, so that a query has as many as it has partitions a
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("logstore.spark")
 
-_BATCH_BYTES: Final = 512 << 10
 _DECISION_MS: Final = 60_000  # of the driver's own transaction, which holds one offset
 _TRIES: Final = 3  # to learn what became of a commit that got no answer
 
@@ -88,13 +88,14 @@ class PreparedSink:
             return Written(task.run, None, Content())
         content = Content()
         with (
-            Producer[bytes, bytes](
-                client_of(options.target).backend,
-                transactional_id=task.transactional_id,
-                transaction_coordinator=task.coordinator,
-                transaction_timeout_ms=int(options.transaction_timeout_s * 1000),
-                compression=options.compression,
-                batch_bytes=_BATCH_BYTES,
+            _closing(
+                Producer[bytes, bytes](
+                    client_of(options.target).backend,
+                    transactional_id=task.transactional_id,
+                    transaction_coordinator=task.coordinator,
+                    transaction_timeout_ms=int(options.transaction_timeout_s * 1000),
+                    compression=options.compression,
+                )
             ) as producer,
             producer.transaction() as tx,
         ):
@@ -122,7 +123,7 @@ class PreparedSink:
     def _once(self, query: str, batch_id: int, written: Collection[Written]) -> bool:
         mark = mark_of((one.content for one in written), self._options.checkpoint, batch_id)
         store, group = client_of(self._options.target), sink_group(query)
-        with self._deciding(query_coordinator(query)) as producer, producer.transaction() as tx:
+        with _closing(self._deciding(query_coordinator(query))) as producer, producer.transaction() as tx:
             committed = store.backend.committed_offsets(group)
             counter = next_counter(self._options, query, batch_id, mark, committed)
             if counter is None:
@@ -137,12 +138,13 @@ class PreparedSink:
         handles = _handles(written)
         if not handles:
             return
-        with self._deciding(write_coordinator(run)) as producer, producer.transaction():
+        with _closing(self._deciding(write_coordinator(run))) as producer, producer.transaction():
             _commit(producer, handles)
 
     def abort(self, coordinator: str) -> None:
         """Nothing that was written for this id, and is not committed, counts."""
-        self._deciding(coordinator, keep=False).close()
+        with _closing(self._deciding(coordinator, keep=False)):
+            pass  # the opening aborts
 
     def _deciding(self, coordinator: str, *, keep: bool = True) -> Producer[bytes, bytes]:
         return Producer(
@@ -151,6 +153,20 @@ class PreparedSink:
             transaction_timeout_ms=_DECISION_MS,
             keep_prepared=keep,
         )
+
+
+@contextmanager
+def _closing(producer: Producer[bytes, bytes]) -> Iterator[Producer[bytes, bytes]]:
+    """What is prepared or committed is, also where the broker is gone when its producer is closed."""
+    try:
+        yield producer
+    finally:
+        try:
+            producer.close()
+        except LogStoreError as error:
+            logger.warning(
+                "transactional id %r is let go of by its lease's end: %s", producer.transactional_id, error
+            )
 
 
 def _commit(producer: Producer[bytes, bytes], handles: list[PreparedTransaction]) -> None:

@@ -279,6 +279,9 @@ class TransactionManager:
         if failure is not None:
             raise failure
         self._check_left(ended, done)
+        state = self.state_of(ended.transactional_id) if ended.decides else None
+        if state is not None and state.ended is not None and state.epoch == ended.marker_epoch:
+            self.finish(state.ended, wait=wait)  # a participant began in the moment of the decision
 
     def _check_left(self, ended: EndedTransaction, done: Collection[TopicPartition]) -> None:
         """TopicLockedError: places lack the marker, and wait for the process that has their topic."""

@@ -339,11 +339,13 @@ class TransactionCoordinator:
         left = tuple(place for place in state.places if place not in marked)
         if left == state.places and left:
             return Decision((), left)
+        # That of a decision over participants stays: what begins after it is no part of it.
+        updated_ms = now_ms if state.decides is None else state.updated_ms
         if left:
-            return _decision(replace(state, places=left, updated_ms=now_ms), left)
+            return _decision(replace(state, places=left, updated_ms=updated_ms), left)
         if not self.participants.are_complete(state):
             return (
-                _decision(replace(state, places=(), updated_ms=now_ms), ())
+                _decision(replace(state, places=(), updated_ms=updated_ms), ())
                 if state.places
                 else Decision((), ())
             )

@@ -56,18 +56,22 @@ class Participants:
         )
 
     def undecided(self, coordinator: TransactionState) -> Iterator[tuple[TransactionState, bool]]:
-        """Transactions that its decided outcome has not reached, and whether that commits each."""
+        """Transactions that its decided outcome has not reached, and whether that commits each. What began after the
+        decision, while that was being carried out, is no part of it: the next attempt at the same work, perhaps."""
         if coordinator.decides is None or not coordinator.status.is_decided:
             return
         committed = frozenset(coordinator.decides)
         for one in self.of(coordinator.transactional_id):
             if one.status == _Status.ONGOING:
-                yield one, one.is_prepared and one.handle in committed
+                commit = one.is_prepared and one.handle in committed
+                if commit or one.start_ms <= coordinator.updated_ms:
+                    yield one, commit
 
     def are_complete(self, coordinator: TransactionState) -> bool:
-        """Whether all that its outcome commits is marked everywhere."""
+        """Whether its outcome has reached all, and what it commits is marked everywhere."""
         committed = {handle.transactional_id for handle in coordinator.decides or ()}
-        return committed.isdisjoint(self._under_way.get(coordinator.transactional_id, ()))
+        marked = committed.isdisjoint(self._under_way.get(coordinator.transactional_id, ()))
+        return marked and next(self.undecided(coordinator), None) is None
 
     # --- checks ---
 

@@ -2,7 +2,7 @@
 
 What the broker has already (an answer ended below the high watermark) is fetched ahead. At the end of the log a call
 that waits for more stays under way when the consumer's own wait is over, and is the next one's: idle consumers ask
-twice a minute, however often they poll.
+once a minute, however often they poll.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rpc.wire.records import read_fetch_response
 
 _KEPT_S: Final = 30.0
 """What was fetched ahead and is not asked for within this is dropped."""
-_WAIT_S: Final = 30.0
-"""How long a call waits for more."""
+_WAIT_S: Final = 60.0
+"""How long a call waits for more: as long as a broker lets it, by default."""
 
 
 class FetchSettings(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from logstore.api.records import FetchRequest, FetchResult
@@ -74,26 +75,23 @@ class FetchHandler:
         """What is worth an answer, or what there is when the time is over. ``max_wait_s=None``: it never is, but
         BrokerUnavailableError once the broker stops."""
         loop = asyncio.get_running_loop()
-        results, enough = await self._look(caller, requests, isolation, min_bytes, max_bytes)
-        if enough or max_wait_s == 0:
-            return results
         deadline_s = None if max_wait_s is None else loop.time() + max_wait_s
-        places = {TopicPartition(request.topic, request.partition) for request in requests}
+        more = asyncio.Event()
         while True:
-            more = asyncio.Event()
-            # The wait begins before the look: what comes between the two is told.
-            forget = self._engine.when_more(places, lambda more=more: _tell(loop, more))  # type: ignore[misc]
+            watch = None if max_wait_s == 0 else _Watch(self._engine, requests, lambda: _tell(loop, more))
             try:
-                results, enough = await self._look(caller, requests, isolation, min_bytes, max_bytes)
-                if enough:
+                results, enough = await self._look(caller, requests, isolation, min_bytes, max_bytes, watch)
+                if enough or watch is None:
                     return results
                 left_s = None if deadline_s is None else max(deadline_s - loop.time(), 0.0)
                 if not await self._waits.wait(more.wait(), left_s):
                     if deadline_s is None:
                         raise BrokerUnavailableError("the broker stops", unreached=True)
                     return results
+                more.clear()
             finally:
-                forget()
+                if watch is not None:
+                    watch.end()
 
     async def _look(
         self,
@@ -102,17 +100,54 @@ class FetchHandler:
         isolation: Isolation,
         min_bytes: int,
         max_bytes: int,
+        watch: _Watch | None,
     ) -> tuple[list[FetchResult], bool]:
-        """What there is now. A caller with a quota waits for it here, with nothing read yet."""
+        """What there is now; if that is not enough, ``watch`` has begun. A caller with a quota waits for it here, with
+        nothing read yet."""
+
+        def look(least: int, most: int) -> tuple[list[FetchResult], bool]:
+            """One change of threads, also for a caller that will wait."""
+            results, enough = self._engine.collect(requests, isolation, least, most)
+            if enough or watch is None:
+                return results, enough
+            watch.begin()  # before the second look: what comes between the two is told
+            return self._engine.collect(requests, isolation, least, most)
+
         bucket = self._quota.bucket(caller)
         if bucket is None:
-            return await self._blocking.run(self._engine.collect, requests, isolation, min_bytes, max_bytes)
+            return await self._blocking.run(look, min_bytes, max_bytes)
         async with self._quota.reading(bucket, max_bytes) as most:
-            results, enough = await self._blocking.run(
-                self._engine.collect, requests, isolation, min(min_bytes, most), most
-            )
+            results, enough = await self._blocking.run(look, min(min_bytes, most), most)
             bucket.charge(sum(len(result.batches) for result in results))
         return results, enough
+
+
+class _Watch:
+    """Has ``tell`` called when there may be more; begun in a thread and ended by the loop, whichever comes first."""
+
+    def __init__(self, engine: Engine, requests: Sequence[FetchRequest], tell: Callable[[], None]) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._over = False
+        self._forget: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        places = {TopicPartition(request.topic, request.partition) for request in self._requests}
+        forget = self._engine.when_more(places, self._tell)
+        with self._lock:
+            if not self._over:
+                self._forget = forget
+                return
+        forget()  # the caller has gone meanwhile
+
+    def end(self) -> None:
+        with self._lock:
+            self._over = True
+            forget, self._forget = self._forget, None
+        if forget is not None:
+            forget()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, more: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Collection, Mapping
@@ -12,13 +13,15 @@ from typing import Any, Final
 
 from logstore.api.operations import Operation as LongWork
 from logstore.api.operations import OperationState
-from logstore.errors import LogStoreError
+from logstore.errors import InvariantError, LogStoreError
 from logstore.types import CompactedPartition, ErasureReport, TopicPartition
 from rpc.errors import BrokerBusyError, UnknownOperationError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
 from rpc.handlers.waits import Waits
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.25
 _KEPT_S: Final = 3600.0
@@ -102,15 +105,19 @@ class RecordHandler:
     async def _drive(self, started: StartedWork) -> None:
         work = started.work
         done = False
-        while not done:
-            done = await self._blocking.run(_work_for, work, _LOOK_S)
-            state = work.state()
-            if state != started.state and not done:
-                self._tell(started, state)
         try:
+            while not done:
+                done = await self._blocking.run(_work_for, work, _LOOK_S)
+                state = work.state()
+                if state != started.state and not done:
+                    self._tell(started, state)
             started.outcome = await self._blocking.run(work.result)
         except LogStoreError as error:
             started.error = error
+        except Exception as error:
+            # Whoever asks for the outcome must not wait for ever.
+            logger.exception("an operation failed with an error that is not the store's")
+            started.error = InvariantError(f"the operation failed ({error!r}); the broker's log says how")
         started.ended_s = asyncio.get_running_loop().time()
         self._tell(started, work.state())
 

@@ -32,7 +32,7 @@ def state_of(store: RemoteStore, name: str) -> tuple[str, bool]:
 
 
 def test_a_lease_that_ends_leaves_what_is_prepared_and_aborts_the_rest(tmp_path: Path) -> None:
-    with Served(tmp_path, lease_timeout_s=0.2) as served, served.connect() as store:
+    with Served(tmp_path, lease_timeout_s=2.0) as served, served.connect() as store:
         store.admin.create_topic("t")
         leases = {}
         for name in ("prepared", "ongoing"):

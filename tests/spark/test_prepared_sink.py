@@ -46,8 +46,8 @@ VALUE = StructType([StructField("value", BinaryType())])
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[BrokerWorld]:
-    broker = BrokerForTests(tmp_path / "data", lease_timeout_s=0.5)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerWorld]:
+    broker = BrokerForTests(tmp_path / "data", **getattr(request, "param", {}))
     try:
         found = BrokerWorld(broker)
         found.store.create_topic(OUT, 2)
@@ -87,6 +87,7 @@ def run(world: BrokerWorld, point: str, told: list[Any]) -> int:
 # --- tasks ---
 
 
+@pytest.mark.parametrize("world", [{"lease_timeout_s": 5.0}], indirect=True)
 def test_a_task_that_is_killed_holds_readers_up_until_its_broker_has_missed_it(world: BrokerWorld) -> None:
     told = world.write(rows("a"))
     assert run(world, "task", []) == DEAD

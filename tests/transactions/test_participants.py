@@ -276,6 +276,30 @@ def test_neither_the_bound_nor_an_administrator_nor_an_opening_undoes_a_decision
         assert machine.machine.outcome_of(*one) is True, how
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_begins_after_the_decision_is_no_part_of_it(commit: bool) -> None:
+    """The next attempt at the same work begins while whoever found the last one decided is still at it."""
+    machine = Machine()
+    one = machine.prepared("p1")
+    loser = opened(machine, "p2", coordinator="c")
+    machine.add(loser)
+    coordinator = opened(machine, keep_prepared=True)
+    machine.add(coordinator)
+    machine.end(coordinator, commit, *([one] if commit else []))
+    machine.now_ms += 1
+    machine.mark("c")  # its own place shows it; that is no later decision
+    later = opened(machine, "p3", coordinator="c")
+    machine.add(later)
+    machine.now_ms += 1
+    machine.restart(compacted=True)
+    machine.finish("c")
+    assert machine.status("p1") == ("COMPLETE_COMMIT" if commit else "COMPLETE_ABORT")
+    assert machine.status("p2") == "COMPLETE_ABORT"
+    assert machine.status("c") == ("COMPLETE_COMMIT" if commit else "COMPLETE_ABORT")
+    assert machine.status("p3") == "ONGOING"
+    machine.end(opened(machine, keep_prepared=True), True, machine.prepare(later))
+
+
 def test_outcomes_of_many_go_into_batches_that_fit() -> None:
     machine = Machine()
     places = [TopicPartition("t", number) for number in range(1_000)]
