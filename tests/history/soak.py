@@ -33,11 +33,12 @@ from tests.history.workers import IN, OUT, PARTITIONS
 _LOOK_S = 5.0
 _PACE_S = 0.05
 """Between two calls of a worker, so that hours of events can be kept."""
-_CONFIG = {"segment.bytes": "4000000", "retention.bytes": "40000000"}
+_CONFIG = {"segment.bytes": "500000", "retention.bytes": "2000000", "file.delete.delay.ms": "1000"}
+"""Retention has as much to do as the producers, soon after the beginning."""
 
 
 class Sample(NamedTuple):
-    """Of the broker's process."""
+    """Of the broker's process. ``resident_mib``: memory of its own, without the pages of files that it has mapped."""
 
     resident_mib: float
     descriptors: int
@@ -47,7 +48,7 @@ class Sample(NamedTuple):
 def sample(pid: int) -> Sample:
     status = Path(f"/proc/{pid}/status").read_text()
     fields = dict(line.split(":", 1) for line in status.splitlines())
-    resident_mib = int(fields["VmRSS"].split()[0]) / 1024
+    resident_mib = int(fields["RssAnon"].split()[0]) / 1024
     return Sample(resident_mib, len(os.listdir(f"/proc/{pid}/fd")), int(fields["Threads"]))
 
 
