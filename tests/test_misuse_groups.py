@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -24,40 +24,62 @@ from logstore.errors import (
 from logstore.format.batch import encode_batch
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
+from rpc.client.store import RemoteStore
+from tests.rpc.served import Served
+
+AnyStore: TypeAlias = LogStore | RemoteStore
 
 
-@pytest.fixture
-def store() -> Iterator[LogStore]:
-    with logstore.open(":memory:", lock_timeout_s=0.5) as opened:
-        opened.create_topic("t", partitions=2)
-        with opened.producer() as producer:
-            for partition in range(2):
-                producer.send_many("t", [(None, b"%d" % number) for number in range(10)], partition=partition)
-        yield opened
+@pytest.fixture(params=["embedded", "remote"])
+def store(request: pytest.FixtureRequest) -> Iterator[AnyStore]:
+    if request.param == "embedded":
+        with logstore.open(":memory:", lock_timeout_s=0.5) as opened:
+            yield filled(opened)
+    else:
+        with Served(":memory:") as served, served.connect() as client:
+            yield filled(client)
 
 
-def values(store: LogStore) -> int:
+def filled(store: AnyStore) -> AnyStore:
+    store.create_topic("t", partitions=2)
+    with store.producer() as producer:
+        for partition in range(2):
+            producer.send_many("t", [(None, b"%d" % number) for number in range(10)], partition=partition)
+    return store
+
+
+def values(store: AnyStore) -> int:
     with store.consumer("t", until_end=True) as consumer:
         return sum(len(records) for records in consumer.batches())
 
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")
-WRITES: dict[str, Callable[[LogStore, str], object]] = {
+WRITES: dict[str, Callable[[AnyStore, str], object]] = {
     "send": lambda store, name: store.producer().send(name, b"garbage", key=b"key"),
     "send_many": lambda store, name: store.producer().send_many(name, [(b"key", b"garbage")]),
     "append": lambda store, name: store.partition(name, 0).append([(b"key", b"garbage")]),
     "append_batch": lambda store, name: store.partition(name, 0).append_batch(
         encode_batch([(b"key", b"garbage")], now_ms=1)
     ),
-    "pin": lambda store, name: store.pin(name),
     "alter": lambda store, name: store.admin.alter_topic(name, {"retention.ms": "1"}),
     "partitions": lambda store, name: store.admin.add_partitions(name, 3, allow_keyed=True),
 }
 
 
 @pytest.mark.parametrize("name", INTERNAL)
+def test_internal_topics_are_not_pinned(name: str) -> None:
+    with logstore.open(":memory:") as store:
+        filled(store)
+        with store.producer(transactional_id="a") as producer, producer.transaction() as tx:
+            tx.send("t", b"in")
+            tx.commit_offsets("g", {logstore.TopicPartition("t", 0): 1})
+        with pytest.raises(InvalidTopicError, match="internal"):
+            store.pin(name)
+
+
+@pytest.mark.parametrize("name", INTERNAL)
 @pytest.mark.parametrize("write", WRITES)
-def test_internal_topics_are_not_written_by_hand(store: LogStore, name: str, write: str) -> None:
+def test_internal_topics_are_not_written_by_hand(store: AnyStore, name: str, write: str) -> None:
     with store.producer(transactional_id="a") as producer:
         with producer.transaction() as tx:
             tx.send("t", b"in")
@@ -85,19 +107,19 @@ def test_internal_topics_are_not_written_by_hand(store: LogStore, name: str, wri
         lambda store: store.admin.end_hanging(None),
     ],
 )
-def test_wrong_arguments(store: LogStore, make: Callable[[LogStore], object]) -> None:
+def test_wrong_arguments(store: AnyStore, make: Callable[[AnyStore], object]) -> None:
     with pytest.raises(InvalidArgumentError):
         make(store)
 
 
-def test_one_name_is_a_list_of_it(store: LogStore) -> None:
+def test_one_name_is_a_list_of_it(store: AnyStore) -> None:
     assert store.admin.find_hanging("t") == []
     with pytest.raises(LogStoreError, match="'nope'"):
         store.admin.find_hanging("nope")
 
 
 @pytest.mark.parametrize("odd", [5, "x", object()])
-def test_what_is_no_consumer(store: LogStore, odd: Any) -> None:
+def test_what_is_no_consumer(store: AnyStore, odd: Any) -> None:
     with store.producer(transactional_id="a") as producer:
         with pytest.raises(InvalidArgumentError, match="no consumer"):
             producer.transaction(rewind=odd)
@@ -109,7 +131,7 @@ def test_what_is_no_consumer(store: LogStore, odd: Any) -> None:
 
 
 @pytest.mark.parametrize("topics", ["t", [("t", 0)]])
-def test_a_consumer_of_another_store(store: LogStore, topics: Any) -> None:
+def test_a_consumer_of_another_store(store: AnyStore, topics: Any) -> None:
     with logstore.open(":memory:") as other:
         other.create_topic("t", partitions=2)
         with other.producer() as producer:
@@ -123,7 +145,7 @@ def test_a_consumer_of_another_store(store: LogStore, topics: Any) -> None:
     assert store.admin.list_groups() == []
 
 
-def test_a_producer_closed_in_its_block_says_that_nothing_counts(store: LogStore) -> None:
+def test_a_producer_closed_in_its_block_says_that_nothing_counts(store: AnyStore) -> None:
     producer = store.producer(transactional_id="a")
 
     def close_inside() -> None:
@@ -137,7 +159,7 @@ def test_a_producer_closed_in_its_block_says_that_nothing_counts(store: LogStore
 
 
 @pytest.mark.parametrize("odd", [None, 5])
-def test_committing_what_is_no_records(store: LogStore, odd: Any) -> None:
+def test_committing_what_is_no_records(store: AnyStore, odd: Any) -> None:
     with (
         store.consumer("t", group="g") as consumer,
         pytest.raises(InvalidArgumentError, match="poll"),
@@ -147,7 +169,7 @@ def test_committing_what_is_no_records(store: LogStore, odd: Any) -> None:
 
 
 @pytest.mark.parametrize("hook", ["on_assigned", "on_revoked"])
-def test_close_inside_a_hook_leaves_no_member_behind(store: LogStore, hook: str) -> None:
+def test_close_inside_a_hook_leaves_no_member_behind(store: AnyStore, hook: str) -> None:
     box: list[Any] = []
     consumer = store.consumer("t", group="g", **{hook: lambda places: box[0].close()})
     box.append(consumer)
@@ -174,7 +196,7 @@ def test_a_store_closed_inside_a_hook_ends_the_poll() -> None:
         consumer.poll()
 
 
-def test_a_callback_that_closes_ends_the_poll(store: LogStore) -> None:
+def test_a_callback_that_closes_ends_the_poll(store: AnyStore) -> None:
     told: list[Any] = []
     with store.consumer("t", group="g") as consumer:
         assert len(consumer.poll()) == 20
@@ -191,7 +213,7 @@ def test_a_callback_that_closes_ends_the_poll(store: LogStore) -> None:
 
 
 @pytest.mark.parametrize("topics", ["t", ["other", "t"], [("t", 0)], re.compile("t|other")])
-def test_dead_letters_do_not_go_where_they_came_from(store: LogStore, topics: Any) -> None:
+def test_dead_letters_do_not_go_where_they_came_from(store: AnyStore, topics: Any) -> None:
     store.create_topic("other")
     with pytest.raises(InvalidArgumentError, match="come back"):
         store.consumer(topics, on_poison=DeadLetters("t"))
@@ -199,7 +221,7 @@ def test_dead_letters_do_not_go_where_they_came_from(store: LogStore, topics: An
         pass
 
 
-def test_dead_letters_do_not_go_to_internal_topics(store: LogStore) -> None:
+def test_dead_letters_do_not_go_to_internal_topics(store: AnyStore) -> None:
     store.commit_offsets("g", {logstore.TopicPartition("t", 0): logstore.OffsetAndMetadata(1)})
     with pytest.raises(InvalidTopicError, match="internal"):
         store.consumer("t", on_poison=DeadLetters("__consumer_offsets"))
@@ -231,7 +253,7 @@ def test_a_poll_under_a_closing_store_says_closed() -> None:
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("how", ["close", "commit"])
 def test_a_deleted_topic_does_not_hold_up_the_commit_of_others(
-    store: LogStore, how: str, again: bool
+    store: AnyStore, how: str, again: bool
 ) -> None:
     store.create_topic("t2")
     fill = [(None, b"old")] * 5
