@@ -33,7 +33,7 @@ from tests.history.workers import IN, OUT, PARTITIONS
 _LOOK_S = 5.0
 _PACE_S = 0.05
 """Between two calls of a worker, so that hours of events can be kept."""
-_CONFIG = {"segment.bytes": "500000", "retention.bytes": "2000000", "file.delete.delay.ms": "1000"}
+_CONFIG = {"segment.bytes": "1000000", "retention.bytes": "4000000", "file.delete.delay.ms": "1000"}
 """Retention has as much to do as the producers, soon after the beginning."""
 
 

@@ -61,6 +61,8 @@ class Work:
     ) -> None:
         self.client, self.events, self.name, self.dice, self.stop = client, events, name, dice, stop
         self._pace_s = pace_s
+        # Workers that have a pace work where retention does, too, which may be faster than they are.
+        self.on_reset = "earliest" if pace_s else "error"
         self.numbers = itertools.count()
 
     def goes_on(self) -> bool:
@@ -167,7 +169,7 @@ def _points(records: list[Record]) -> tuple[tuple[Place, int], ...]:
 def read(work: Work) -> None:
     """A member of a group that reads both topics and commits now and then."""
     pending: dict[Place, int] = {}
-    settings = {"session_timeout_ms": SESSION_MS, **_hooks(work, pending.clear)}
+    settings = {"session_timeout_ms": SESSION_MS, "on_reset": work.on_reset, **_hooks(work, pending.clear)}
     with work.client.consumer([IN, OUT], group=READERS, **settings) as consumer:
         work.events.note(Moved("joined"))
         while work.goes_on():
@@ -181,7 +183,7 @@ def read(work: Work) -> None:
 
 def copy(work: Work) -> None:
     """Reads one topic and writes to the other, each poll a transaction with the group's offsets in it."""
-    settings = {"session_timeout_ms": SESSION_MS, **_hooks(work, lambda: None)}
+    settings = {"session_timeout_ms": SESSION_MS, "on_reset": work.on_reset, **_hooks(work, lambda: None)}
     with (
         work.client.producer(transactional_id=_id(work), transaction_timeout_ms=TRANSACTION_MS) as producer,
         work.client.consumer(IN, group=COPIERS, **settings) as consumer,
