@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from logstore.api.records import ProduceItem
@@ -10,6 +11,7 @@ from logstore.format.batch import encode_batch
 from logstore.ownership.live import LiveSlot, MemoryLive
 from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.seams.clock import ManualClock
+from logstore.seams.faults import Operation
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -138,3 +140,25 @@ def group_offset(store: LogStore, group: str = "g") -> int:
 
 def states(store: LogStore) -> dict[str, str]:
     return {summary.transactional_id: summary.state for summary in store.backend.list_transactions()}
+
+
+def recorded_run(
+    script: Callable[[LogStore, Callable[[str], None]], None],
+) -> list[tuple[MemoryFileSystem, list[str]]]:
+    """A script at a new store, with a copy of the files, and what was heard, before each call that changes some.
+    ``script``: gets the store, and what hears of its steps."""
+    world = World()
+    store = world.made()
+    heard: list[str] = []
+    moments: list[tuple[MemoryFileSystem, list[str]]] = []
+
+    def observe(operation: Operation) -> None:
+        if operation.name not in ("open", "pread", "stat", "listdir", "close"):
+            moments.append((world.fs.clone(), list(heard)))
+
+    world.fs.faults.observer = observe
+    script(store, heard.append)
+    world.fs.faults.observer = None
+    moments.append((world.fs.clone(), list(heard)))
+    store.abandon()
+    return moments

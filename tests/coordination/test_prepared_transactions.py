@@ -21,9 +21,8 @@ from logstore.errors import (
 )
 from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
 from logstore.seams.memory_crash import KeepNothing
-from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
-from tests.transaction_world import World, Writer, committed, group_offset, settled, states
+from tests.transaction_world import World, Writer, committed, group_offset, recorded_run, settled, states
 
 DONE = ("EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT")
 
@@ -93,33 +92,14 @@ def check_after(world: World, heard: list[str]) -> set[int]:
     return counted
 
 
-def recorded_run() -> list[tuple[MemoryFileSystem, list[str]]]:
-    """The script, with a copy of the files before each call that changes some."""
-    world = World()
-    store = world.made()
-    heard: list[str] = []
-    moments: list[tuple[MemoryFileSystem, list[str]]] = []
-
-    def observe(operation: Operation) -> None:
-        if operation.name not in ("open", "pread", "stat", "listdir", "close"):
-            moments.append((world.fs.clone(), list(heard)))
-
-    world.fs.faults.observer = observe
-    run_script(store, heard.append)
-    world.fs.faults.observer = None
-    moments.append((world.fs.clone(), list(heard)))
-    store.abandon()
-    return moments
-
-
 def test_a_process_killed_at_any_call_leaves_whole_batches() -> None:
-    seen = [check_after(World(fs.process_crash()), heard) for fs, heard in recorded_run()[::2]]
+    seen = [check_after(World(fs.process_crash()), heard) for fs, heard in recorded_run(run_script)[::2]]
     assert len(seen) > 30
     assert {frozenset(counted) for counted in seen} == {frozenset(), frozenset({1}), frozenset({1, 2})}
 
 
 def test_a_power_loss_at_any_call_leaves_whole_batches() -> None:
-    moments = recorded_run()
+    moments = recorded_run(run_script)
     seen = set()
     for number, (fs, heard) in enumerate(moments):
         seen.add(frozenset(check_after(World(fs.crash(KeepNothing()), boot="boot-1"), heard)))

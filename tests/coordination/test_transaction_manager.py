@@ -21,14 +21,22 @@ from logstore.errors import (
     TransactionTimedOutError,
 )
 from logstore.machine import Decision, TransactionalWriter
-from logstore.seams.faults import FaultKind, Operation, SimulatedCrash
+from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.memory_crash import KeepNothing
-from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.transactions.coordinator import LAST_EPOCH, TransactionState, TransactionStatus
 from logstore.transactions.transaction_records import encode_key, encode_value
 from logstore.types import OffsetAndMetadata, TopicPartition
-from tests.transaction_world import SOURCE, World, Writer, committed, group_offset, settled, states
+from tests.transaction_world import (
+    SOURCE,
+    World,
+    Writer,
+    committed,
+    group_offset,
+    recorded_run,
+    settled,
+    states,
+)
 
 # --- a crash at every step ---
 
@@ -72,33 +80,14 @@ def check_after(world: World, heard: list[str]) -> set[int]:
     return counted
 
 
-def recorded_run() -> list[tuple[MemoryFileSystem, list[str]]]:
-    """The script, with a copy of the files before each call that changes some."""
-    world = World()
-    store = world.made()
-    heard: list[str] = []
-    moments: list[tuple[MemoryFileSystem, list[str]]] = []
-
-    def observe(operation: Operation) -> None:
-        if operation.name not in ("open", "pread", "stat", "listdir", "close"):
-            moments.append((world.fs.clone(), list(heard)))
-
-    world.fs.faults.observer = observe
-    run_script(store, heard.append)
-    world.fs.faults.observer = None
-    moments.append((world.fs.clone(), list(heard)))
-    store.abandon()
-    return moments
-
-
 def test_a_process_killed_at_any_call_leaves_all_or_nothing() -> None:
-    seen = [check_after(World(fs.process_crash()), heard) for fs, heard in recorded_run()[::2]]
+    seen = [check_after(World(fs.process_crash()), heard) for fs, heard in recorded_run(run_script)[::2]]
     assert len(seen) > 30
     assert {frozenset(counted) for counted in seen} == {frozenset(), frozenset({0}), frozenset({0, 2})}
 
 
 def test_a_power_loss_at_any_call_leaves_all_or_nothing() -> None:
-    moments = recorded_run()
+    moments = recorded_run(run_script)
     seen = set()
     for number, (fs, heard) in enumerate(moments):
         seen.add(frozenset(check_after(World(fs.crash(KeepNothing()), boot="boot-1"), heard)))
