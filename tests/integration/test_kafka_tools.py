@@ -222,3 +222,30 @@ def test_the_dump_tool_says_so_when_something_is_wrong(jars: str, root: Path, tm
         (folder / path.name).write_bytes(content)
     assert _WRONG.search(_dump(jars, [folder / source.name]))
     assert _WRONG.search(_dump(jars, [folder / f"{source.stem}.index"], "--verify-index-only"))
+
+
+def test_prepared_transactions_are_read_by_their_decoder(jars: str, tmp_path: Path) -> None:
+    """Who decides, and whom, lies in tagged fields of ours, which Kafka passes over; the rest is as it has it."""
+    with logstore.open(tmp_path / "store") as store:
+        store.create_topic("t", 2)
+        prepared = []
+        for number in range(2):
+            settings = {"transactional_id": f"task-{number}", "transaction_coordinator": "driver"}
+            with store.producer(**settings) as producer:  # type: ignore[arg-type]
+                task = producer.begin()
+                task.send("t", b"row", partition=number)
+                prepared.append(task.prepare())
+        with store.producer(transactional_id="driver", keep_prepared=True) as producer:
+            decision = producer.begin()
+            decision.send("t", b"row", partition=0)
+            decision.commit(prepared=prepared)
+    (segment,) = (tmp_path / "store").glob("__transaction_state-*/*.log")
+    dumped = _dump(jars, [segment], "--transaction-log-decoder")
+    found = re.findall(r'"transactionalId":"([^"]+)".*"version":"(\d)".*"transactionStatus":(\d)', dumped)
+    statuses = {name: [status for one, _, status in found if one == name] for name, _, _ in found}
+    assert statuses == {
+        "task-0": ["0", "1", "1", "2", "4"],
+        "task-1": ["0", "1", "1", "2", "4"],
+        "driver": ["0", "1", "2", "4"],
+    }
+    assert {version for name, version, _ in found if name != "driver"} == {"1"}
