@@ -8,6 +8,7 @@ A caller that is gone leaves such a call to its end: what the call opened is the
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -17,7 +18,10 @@ from typing import Any, Final, NamedTuple
 from logstore.errors import LogStoreError
 
 REMEMBERED: Final = 4096
-"""Calls of one service; beyond them the oldest are forgotten."""
+"""Calls of one service that have ended; beyond them the oldest are forgotten."""
+
+REMEMBERED_BYTES: Final = 16 << 20
+"""Of their answers."""
 
 KEPT_S: Final = 120.0
 """How long a call is remembered once it has an answer: longer than a late one may be on its way."""
@@ -31,48 +35,72 @@ class CallKey(NamedTuple):
     call_id: str
 
 
+class Outcome(NamedTuple):
+    """What a call was answered, or its error: a copy without the frames that it passed, which hold the request."""
+
+    ended_s: float
+    answer: bytes
+    error: LogStoreError | None
+
+
 class Repetitions:
-    """Of the event loop alone."""
+    """Of the event loop alone. Calls at work are bounded as the broker's calls are, those that have ended by count,
+    bytes and time."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._answers: OrderedDict[CallKey, asyncio.Task[bytes]] = OrderedDict()
-        self._ended_s: dict[CallKey, float] = {}
-        self._at_work: set[asyncio.Task[bytes]] = set()
+        self._at_work: dict[CallKey, asyncio.Task[bytes]] = {}
+        self._unrepeated: set[asyncio.Task[bytes]] = set()
+        self._ended: OrderedDict[CallKey, Outcome] = OrderedDict()
+        self._bytes = 0
 
     async def once(self, key: CallKey, make: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
         """What ``make()`` answers, which is called unless a call of this key is at work or remembered. Its error, too,
         unless that is one to try again behind."""
-        task = self._answers.get(key)
+        ended = self._ended.get(key)
+        if ended is not None:
+            if ended.error is not None:
+                raise copy.copy(ended.error)
+            return ended.answer
+        task = self._at_work.get(key)
         if task is None:
             task = asyncio.ensure_future(make())
-            self._at_work.add(task)
-            task.add_done_callback(partial(self._note_end, key))
             if key.call_id:
-                self._answers[key] = task
-                self._forget_old()
+                self._at_work[key] = task
+                task.add_done_callback(partial(self._note_end, key))
+            else:
+                self._unrepeated.add(task)
+                task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
+    def _forget(self, task: asyncio.Task[bytes]) -> None:
+        self._unrepeated.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that is gone asks for it no more
+
     def _note_end(self, key: CallKey, task: asyncio.Task[bytes]) -> None:
-        self._at_work.discard(task)
-        failure = None if task.cancelled() else task.exception()
-        if task.cancelled() or (isinstance(failure, LogStoreError) and failure.retriable):
-            if self._answers.get(key) is task:
-                del self._answers[key]
-        elif key in self._answers:
-            self._ended_s[key] = self._clock_s()
+        del self._at_work[key]
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is not None and (not isinstance(failure, LogStoreError) or failure.retriable):
+            return
+        answer = b"" if failure is not None else task.result()
+        self._ended[key] = Outcome(self._clock_s(), answer, copy.copy(failure))
+        self._bytes += len(answer)
+        self._forget_old()
 
     def _forget_old(self) -> None:
-        """Those that ended long ago, and the oldest beyond the bound; those at work stay."""
         now_s = self._clock_s()
-        while self._answers:
-            oldest = next(iter(self._answers))
-            ended_s = self._ended_s.get(oldest)
-            if ended_s is None or (len(self._answers) <= REMEMBERED and now_s - ended_s < KEPT_S):
+        while self._ended:
+            key, oldest = next(iter(self._ended.items()))
+            many = len(self._ended) > REMEMBERED or self._bytes > REMEMBERED_BYTES
+            if not many and now_s - oldest.ended_s < KEPT_S:
                 return
-            del self._answers[oldest], self._ended_s[oldest]
+            del self._ended[key]
+            self._bytes -= len(oldest.answer)
 
     async def settle(self, timeout_s: float) -> None:
         """Wait for calls whose callers are gone."""
-        if self._at_work:
-            await asyncio.wait(tuple(self._at_work), timeout=timeout_s)
+        if left := [*self._at_work.values(), *self._unrepeated]:
+            await asyncio.wait(left, timeout=timeout_s)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,8 +19,8 @@ from logstore.errors import InvalidArgumentError, LogStoreError, ProducerBusyErr
 from rpc.client.store import RemoteStore
 from rpc.errors import BrokerBusyError
 from rpc.pb import groups_pb2, offsets_pb2, producers_pb2, topics_pb2, transactions_pb2
-from rpc.servicers.repetitions import KEPT_S, REMEMBERED, CallKey, Repetitions
-from rpc.servicers.service import CALL_ID
+from rpc.servicers.repetitions import KEPT_S, REMEMBERED, REMEMBERED_BYTES, CallKey, Repetitions
+from rpc.servicers.service import CALL_ID, Service
 from tests.rpc.served import Served
 
 PATIENCE_S = 30.0
@@ -92,18 +95,68 @@ def test_errors_are_remembered_unless_they_are_to_be_tried_again_behind() -> Non
     run(work)
 
 
-def test_what_is_remembered_is_bounded_by_count_and_by_time() -> None:
+def test_what_is_remembered_is_bounded_by_count_bytes_and_time() -> None:
     async def work() -> None:
         now_s = [0.0]
         calls, made = Repetitions(lambda: now_s[0]), Made()
         for number in range(REMEMBERED + 10):
             await calls.once(key(number), made)
-        assert len(calls._answers) <= REMEMBERED + 1
+        assert len(calls._ended) == REMEMBERED
         assert await calls.once(key(REMEMBERED + 9), made) == b"%d" % (REMEMBERED + 10)
         now_s[0] = KEPT_S + 1
         await calls.once(key("later"), made)
-        assert set(calls._answers) == {key("later")}
-        assert len(calls._ended_s) <= 1
+        assert set(calls._ended) == {key("later")}
+
+        async def large() -> bytes:
+            return bytes(REMEMBERED_BYTES // 4)
+
+        for number in range(20):
+            await calls.once(key(f"large {number}"), large)
+        assert len(calls._ended) == 4
+        assert calls._bytes <= REMEMBERED_BYTES
+
+    run(work)
+
+
+def test_a_call_that_works_for_long_keeps_no_others_from_being_forgotten() -> None:
+    async def work() -> None:
+        calls, slow, made = Repetitions(), Made(), Made()
+        slow.gate = asyncio.Event()
+        long = asyncio.create_task(calls.once(key("long"), slow))
+        await asyncio.sleep(0)
+        for number in range(REMEMBERED + 50):
+            await calls.once(key(number), made)
+        assert len(calls._ended) == REMEMBERED
+        slow.gate.set()
+        assert await long == await calls.once(key("long"), slow) == b"1"
+
+    run(work)
+
+
+def test_a_remembered_error_does_not_hold_the_request() -> None:
+    """Else a caller could fill the broker's memory with large requests that are refused."""
+
+    class Request:
+        pass
+
+    async def work() -> None:
+        calls = Repetitions()
+        request = Request()
+        alive = weakref.ref(request)
+
+        async def refuse(data: Request) -> bytes:
+            raise InvalidArgumentError(f"no: {type(data).__name__}")
+
+        with pytest.raises(InvalidArgumentError) as caught:
+            await calls.once(key(1), partial(refuse, request))
+        del request, caught
+        await asyncio.sleep(0)  # the loop is done with the task
+        await asyncio.sleep(0)
+        gc.collect()
+        assert alive() is None
+        for _ in range(2):
+            with pytest.raises(InvalidArgumentError, match="no: Request"):
+                await calls.once(key(1), Made())
 
     run(work)
 
@@ -177,7 +230,15 @@ def test_what_is_opened_for_a_caller_that_is_gone_ends_by_its_timeout(
 ) -> None:
     """The caller goes while the engine is at work for it."""
     engine = served.store.backend
-    entered, go_on, done = threading.Event(), threading.Event(), threading.Event()
+    entered, go_on, done, gone = (threading.Event() for _ in range(4))
+    ends = Service._call_ends
+
+    def note_end(service: Service, call: Any) -> None:
+        ends(service, call)
+        if call.cancelled:
+            gone.set()
+
+    monkeypatch.setattr(Service, "_call_ends", note_end)
     original = getattr(engine, engine_call)
 
     def slow(*args: Any, **named: Any) -> Any:
@@ -194,7 +255,7 @@ def test_what_is_opened_for_a_caller_that_is_gone_ends_by_its_timeout(
     call.cancel()
     with pytest.raises(grpc.FutureCancelledError):
         call.result()
-    time.sleep(0.05)  # the broker hears of it
+    assert gone.wait(PATIENCE_S), "the broker hears of it"
     go_on.set()
     assert done.wait(PATIENCE_S)
     monkeypatch.undo()
