@@ -48,3 +48,10 @@ class DamagedVoteError(FatalError):
 
     code = 10203
     hint = "remove the replica and add it again, so that it is filled from the others"
+
+
+class PeerUnavailableError(RetriableError):
+    """Another broker could not be asked, or did not answer in time."""
+
+    code = 10204
+    hint = "find out whether that broker runs and can be reached; calls go on when it does"

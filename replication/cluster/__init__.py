@@ -1,0 +1,1 @@
+"""The cluster: its metadata, where replicas are placed, and what its controller does."""

@@ -1,0 +1,63 @@
+"""``PeerNetwork``: how the brokers of a cluster speak to each other.
+
+Raft's messages go one way and may be lost, doubled or late: Raft is made for that. Calls are answered.
+``rpc/peers`` has the one over gRPC, ``memory_network.py`` the one of simulators and tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from replication.raft.messages import Message
+from replication.raft.types import NodeId
+
+
+class GroupId(NamedTuple):
+    """Which Raft group: the replicas of one partition. ``topic_id`` as the catalogue has it."""
+
+    topic_id: str
+    partition: int
+
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_GROUP: Final = GroupId("AAAAAAAAAAAAAAAAAAAAAQ", 0)
+"""Of the cluster's metadata; Kafka gives its own the same id."""
+
+
+class GroupMessage(NamedTuple):
+    """A message to the same group's replica on another node. ``log_start``: where the sending leader's log starts, of
+    an ``AppendRequest``; else 0."""
+
+    group: GroupId
+    message: Message
+    log_start: int = 0
+
+
+Deliver: TypeAlias = Callable[[NodeId, Sequence[GroupMessage]], None]
+"""Takes what came from a node, in the order in which it was sent; from any thread. Must not raise."""
+CallHandler: TypeAlias = Callable[[NodeId, bytes], bytes]
+"""Answers a call of a node; may wait, and may raise errors of the tree in ``logstore.errors``."""
+
+
+class PeerNetwork(Protocol):
+    """Of one node. Thread-safe."""
+
+    def start(self, deliver: Deliver) -> None:
+        """From now on messages are delivered, and calls answered. BrokerConfigError."""
+        ...
+
+    def send(self, to: NodeId, message: GroupMessage) -> None:
+        """Never waits and never raises: what cannot be sent now is dropped."""
+        ...
+
+    def serve(self, operation: str, handler: CallHandler) -> None:
+        """Before ``start``: who answers calls of that name."""
+        ...
+
+    def call(self, to: NodeId, operation: str, request: bytes, timeout_s: float) -> bytes:
+        """The answer. Errors of the handler by their names; ``PeerUnavailableError``: whether the peer has acted is
+        not known."""
+        ...
+
+    def close(self) -> None: ...
