@@ -55,3 +55,10 @@ class PeerUnavailableError(RetriableError):
 
     code = 10204
     hint = "find out whether that broker runs and can be reached; calls go on when it does"
+
+
+class NotEnoughReplicasError(RetriableError):
+    """Fewer replicas are in sync than the topic's ``min.insync.replicas``; nothing was appended."""
+
+    code = 19
+    hint = "bring the missing replicas back, or lower min.insync.replicas"
