@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
+from replication.cluster.view import BrokerInfo
 from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
@@ -36,7 +38,7 @@ from rpc.observability.meter import Meter
 from rpc.observability.observers import Observers, is_traced
 from rpc.quota_rules import DIRECTIONS, Direction
 from rpc.security.security import Security
-from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService
+from rpc.servicers.cluster import BrokerFacts, ClusterService, LeaseService, no_brokers
 from rpc.servicers.fetch import FetchService
 from rpc.servicers.groups import GroupService
 from rpc.servicers.health import BrokerHealth, BrokerReflection
@@ -57,7 +59,8 @@ _HEADROOM = 1 << 20  # what a message of the largest records has beside them
 
 
 class Broker:
-    """Of one event loop. ``engine``: what is served; it is the caller's to close, after ``stop``."""
+    """Of one event loop. ``engine``: what is served; it is the caller's to close, after ``stop``. ``brokers``: those of
+    the cluster now; it never waits."""
 
     def __init__(
         self,
@@ -67,6 +70,7 @@ class Broker:
         cluster_id: str,
         version: str,
         security: Security | None = None,
+        brokers: Callable[[], Sequence[BrokerInfo]] = no_brokers,
     ) -> None:
         self.settings = settings
         self._engine = engine
@@ -79,6 +83,7 @@ class Broker:
             max_message_bytes=settings.max_message_bytes,
             longest_wait_s=settings.max_wait_s,
             lease_timeout_s=settings.lease_timeout_s,
+            brokers=brokers,
         )
         self._blocking = Blocking("broker", settings.threads)
         self._waits = Waits()

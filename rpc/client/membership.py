@@ -160,7 +160,8 @@ def _silent(member: RemoteMembership, error: LogStoreError) -> UnknownMemberErro
     )
 
 
-def _join(group: str, request: JoinRequest) -> pb.JoinGroupRequest:
+def _join(group: str, request: JoinRequest, member_id: str | None = None) -> pb.JoinGroupRequest:
+    """``member_id``: of a member that goes on, at another coordinator; None: a new one."""
     message = pb.JoinGroupRequest(group=group)
     return fill(
         message,
@@ -169,6 +170,7 @@ def _join(group: str, request: JoinRequest) -> pb.JoinGroupRequest:
         topics=sorted(request.topics),
         pattern=member_text(request.pattern, "a pattern"),
         instance_id=member_text(request.instance_id, "an instance_id"),
+        member_id=member_id,
     )
 
 

@@ -4,10 +4,10 @@ whose calls come over a network."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from logstore.api.backend import Backend
-from logstore.api.groups import MemberIdentity
+from logstore.api.groups import GroupMembership, JoinRequest, MemberIdentity
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem, ProduceResult
 from logstore.api.transactions import PreparedTransaction, TransactionLease
 from logstore.machine import TransactionalWriter
@@ -84,4 +84,26 @@ class Engine(Backend, Protocol):
     def when_more(self, places: Collection[TopicPartition], tell: Callable[[], None]) -> Callable[[], None]:
         """``tell`` is called, from any thread, when there may be more in one of the partitions; what is returned
         ends that."""
+        ...
+
+
+@runtime_checkable
+class Resuming(Protocol):
+    """An engine whose coordinators move to other nodes, and take up there what clients hold."""
+
+    def resume_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        producer_id: int,
+        epoch: int,
+        coordinator: str | None = None,
+    ) -> SharedLease:
+        """The opening that the coordinator's log has under this producer id and epoch, as it stands: no new epoch, and
+        what it has under way goes on. ProducerFencedError: there is a newer opening."""
+        ...
+
+    def resume_member(self, group: str, member_id: str, request: JoinRequest) -> GroupMembership:
+        """The member that the coordinator's log has, with its assignment; its session begins anew.
+        UnknownMemberError, MemberFencedError: the group has it no more."""
         ...

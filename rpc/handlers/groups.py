@@ -14,7 +14,7 @@ from logstore.errors import LogStoreError, UnknownMemberError
 from logstore.types import COUNTER_TOPIC, TopicPartition
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
-from rpc.handlers.engine import Engine
+from rpc.handlers.engine import Engine, Resuming
 from rpc.handlers.waits import Waits
 
 _LOOK_S: Final = 0.5
@@ -57,7 +57,28 @@ class GroupHandler:
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
         for topic in request.topics:
             self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
-        membership = await self._blocking.run(self._engine.join_group, group, request)
+        return await self._keep(
+            caller, group, request, await self._blocking.run(self._engine.join_group, group, request)
+        )
+
+    async def resume(self, caller: Caller, group: str, member_id: str, request: JoinRequest) -> RemoteMember:
+        """A member that was another broker's. UnknownMemberError: the group has it no more, or coordinators stay."""
+        self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
+        with suppress(UnknownMemberError):
+            return self.find(caller, group, member_id)
+        for topic in request.topics:
+            self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
+        engine = self._engine
+        if not isinstance(engine, Resuming):
+            raise UnknownMemberError(f"{member_id!r} is no member of group {group!r}")
+        return await self._keep(
+            caller, group, request, await self._blocking.run(engine.resume_member, group, member_id, request)
+        )
+
+    async def _keep(
+        self, caller: Caller, group: str, request: JoinRequest, membership: GroupMembership
+    ) -> RemoteMember:
+        """Look after a member from now on."""
         now_s = asyncio.get_running_loop().time()
         member = RemoteMember(group, caller.principal, request, membership, now_s, now_s)
         self._members[group, membership.member_id] = member

@@ -8,9 +8,10 @@ from logstore.api.groups import MemberIdentity
 from logstore.api.transactions import HangingTransaction, PreparedTransaction, TransactionSummary
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
+from rpc.errors import UnsupportedFeatureError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource, topics_in
-from rpc.handlers.engine import Engine, SharedLease
+from rpc.handlers.engine import Engine, Resuming, SharedLease
 from rpc.handlers.leases import Leases
 
 
@@ -53,6 +54,35 @@ class TransactionHandler:
             timeout_ms,
             coordinator=coordinator,
             keep_prepared=keep_prepared,
+        )
+        return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
+
+    async def resume(
+        self,
+        caller: Caller,
+        transactional_id: str,
+        timeout_ms: int,
+        writer: TransactionalWriter,
+        *,
+        coordinator: str | None = None,
+    ) -> tuple[str, SharedLease]:
+        """As ``open``, of an opening that is taken up as it is. UnsupportedFeatureError where coordinators stay."""
+        self._check(caller, transactional_id)
+        if coordinator is not None:
+            self._check(caller, coordinator)
+        engine = self._engine
+        if not isinstance(engine, Resuming):
+            raise UnsupportedFeatureError(
+                f"the opening of transactional id {transactional_id!r} has ended with the broker that had it",
+                hint="open the id again: what it had under way is aborted then",
+            )
+        lease = await self._blocking.run(
+            engine.resume_transactions,
+            transactional_id,
+            timeout_ms,
+            writer.producer_id,
+            writer.epoch,
+            coordinator,
         )
         return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
 

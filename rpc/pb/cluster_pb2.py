@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/cluster.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\">\n\x11GetClusterRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x19\n\x11required_features\x18\x02 \x03(\t\"\xa7\x01\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12$\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x13.logstore.v1.Broker\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.logstore.v1.Limits\"C\n\x06\x42roker\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\"R\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x18\n\x10lease_timeout_ms\x18\x03 \x01(\x05\";\n\x11KeepLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\"<\n\x12KeepLeasesResponse\x12&\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x17.logstore.v1.EndedLease\"B\n\nEndedLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06reason\x18\x02 \x01(\x0b\x32\x12.logstore.v1.Error\")\n\x14ReleaseLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\"\x17\n\x15ReleaseLeasesResponse2_\n\x0e\x43lusterService\x12M\n\nGetCluster\x12\x1e.logstore.v1.GetClusterRequest\x1a\x1f.logstore.v1.GetClusterResponse2\xb5\x01\n\x0cLeaseService\x12M\n\nKeepLeases\x12\x1e.logstore.v1.KeepLeasesRequest\x1a\x1f.logstore.v1.KeepLeasesResponse\x12V\n\rReleaseLeases\x12!.logstore.v1.ReleaseLeasesRequest\x1a\".logstore.v1.ReleaseLeasesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/cluster.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\">\n\x11GetClusterRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x19\n\x11required_features\x18\x02 \x03(\t\"\xa7\x01\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12$\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x13.logstore.v1.Broker\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.logstore.v1.Limits\"R\n\x06\x42roker\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\"R\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x18\n\x10lease_timeout_ms\x18\x03 \x01(\x05\";\n\x11KeepLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\"<\n\x12KeepLeasesResponse\x12&\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x17.logstore.v1.EndedLease\"B\n\nEndedLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06reason\x18\x02 \x01(\x0b\x32\x12.logstore.v1.Error\")\n\x14ReleaseLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\"\x17\n\x15ReleaseLeasesResponse2_\n\x0e\x43lusterService\x12M\n\nGetCluster\x12\x1e.logstore.v1.GetClusterRequest\x1a\x1f.logstore.v1.GetClusterResponse2\xb5\x01\n\x0cLeaseService\x12M\n\nKeepLeases\x12\x1e.logstore.v1.KeepLeasesRequest\x1a\x1f.logstore.v1.KeepLeasesResponse\x12V\n\rReleaseLeases\x12!.logstore.v1.ReleaseLeasesRequest\x1a\".logstore.v1.ReleaseLeasesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,21 +37,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCLUSTERRESPONSE']._serialized_start=133
   _globals['_GETCLUSTERRESPONSE']._serialized_end=300
   _globals['_BROKER']._serialized_start=302
-  _globals['_BROKER']._serialized_end=369
-  _globals['_LIMITS']._serialized_start=371
-  _globals['_LIMITS']._serialized_end=453
-  _globals['_KEEPLEASESREQUEST']._serialized_start=455
-  _globals['_KEEPLEASESREQUEST']._serialized_end=514
-  _globals['_KEEPLEASESRESPONSE']._serialized_start=516
-  _globals['_KEEPLEASESRESPONSE']._serialized_end=576
-  _globals['_ENDEDLEASE']._serialized_start=578
-  _globals['_ENDEDLEASE']._serialized_end=644
-  _globals['_RELEASELEASESREQUEST']._serialized_start=646
-  _globals['_RELEASELEASESREQUEST']._serialized_end=687
-  _globals['_RELEASELEASESRESPONSE']._serialized_start=689
-  _globals['_RELEASELEASESRESPONSE']._serialized_end=712
-  _globals['_CLUSTERSERVICE']._serialized_start=714
-  _globals['_CLUSTERSERVICE']._serialized_end=809
-  _globals['_LEASESERVICE']._serialized_start=812
-  _globals['_LEASESERVICE']._serialized_end=993
+  _globals['_BROKER']._serialized_end=384
+  _globals['_LIMITS']._serialized_start=386
+  _globals['_LIMITS']._serialized_end=468
+  _globals['_KEEPLEASESREQUEST']._serialized_start=470
+  _globals['_KEEPLEASESREQUEST']._serialized_end=529
+  _globals['_KEEPLEASESRESPONSE']._serialized_start=531
+  _globals['_KEEPLEASESRESPONSE']._serialized_end=591
+  _globals['_ENDEDLEASE']._serialized_start=593
+  _globals['_ENDEDLEASE']._serialized_end=659
+  _globals['_RELEASELEASESREQUEST']._serialized_start=661
+  _globals['_RELEASELEASESREQUEST']._serialized_end=702
+  _globals['_RELEASELEASESRESPONSE']._serialized_start=704
+  _globals['_RELEASELEASESRESPONSE']._serialized_end=727
+  _globals['_CLUSTERSERVICE']._serialized_start=729
+  _globals['_CLUSTERSERVICE']._serialized_end=824
+  _globals['_LEASESERVICE']._serialized_start=827
+  _globals['_LEASESERVICE']._serialized_end=1008
 # @@protoc_insertion_point(module_scope)

@@ -26,7 +26,7 @@ from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 from rpc.pb import offsets_pb2 as logstore_dot_v1_dot_offsets__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18logstore/v1/groups.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\x1a\x19logstore/v1/offsets.proto\"\xe8\x01\n\x10JoinGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x14\n\x07pattern\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0binstance_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08\x61ssignor\x18\x05 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x06 \x01(\x05\x12\x1d\n\x15heartbeat_interval_ms\x18\x07 \x01(\x05\x12\x1c\n\x14max_poll_interval_ms\x18\x08 \x01(\x05\x42\n\n\x08_patternB\x0e\n\x0c_instance_id\"w\n\x10HeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x15\n\rknown_version\x18\x03 \x01(\x03\x12\x15\n\rpolled_ms_ago\x18\x04 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x05 \x01(\x05\"\xd2\x02\n\x0bMemberState\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x05\x12$\n\x08\x61ssigned\x18\x05 \x03(\x0b\x32\x12.logstore.v1.Place\x12$\n\x08revoking\x18\x06 \x03(\x0b\x32\x12.logstore.v1.Place\x12\x36\n\x07initial\x18\x07 \x03(\x0b\x32%.logstore.v1.MemberState.InitialEntry\x12\x0f\n\x07settled\x18\x08 \x01(\x08\x12)\n\x08\x65nded_by\x18\t \x01(\x0b\x32\x12.logstore.v1.ErrorH\x00\x88\x01\x01\x1a.\n\x0cInitialEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x0b\n\t_ended_by\"g\n\x11SyncMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12!\n\x05owned\x18\x04 \x03(\x0b\x32\x12.logstore.v1.Place\"G\n\x13UpdateMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x0e\n\x06topics\x18\x03 \x03(\t\"5\n\x11LeaveGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\"\x14\n\x12LeaveGroupResponse\"\x13\n\x11ListGroupsRequest\"?\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.logstore.v1.GroupSummary\"\xad\x01\n\x0cGroupSummary\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12/\n\x07members\x18\x03 \x03(\x0b\x32\x1e.logstore.v1.MemberDescription\x12-\n\x07offsets\x18\x04 \x03(\x0b\x32\x1c.logstore.v1.CommittedOffset\x12\x10\n\x08\x61ssignor\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\"\xbb\x02\n\x11MemberDescription\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x18\n\x0binstance_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x63lient\x18\x03 \x01(\t\x12\x0e\n\x06topics\x18\x04 \x03(\t\x12\x14\n\x07pattern\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12$\n\x08\x61ssigned\x18\x07 \x03(\x0b\x32\x12.logstore.v1.Place\x12$\n\x08revoking\x18\x08 \x03(\x0b\x32\x12.logstore.v1.Place\x12\"\n\x06target\x18\t \x03(\x0b\x32\x12.logstore.v1.Place\x12\x1a\n\x12session_timeout_ms\x18\n \x01(\x05\x12\x0c\n\x04left\x18\x0b \x01(\x08\x42\x0e\n\x0c_instance_idB\n\n\x08_pattern\"#\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse2\x9e\x04\n\x0cGroupService\x12\x44\n\tJoinGroup\x12\x1d.logstore.v1.JoinGroupRequest\x1a\x18.logstore.v1.MemberState\x12\x44\n\tHeartbeat\x12\x1d.logstore.v1.HeartbeatRequest\x1a\x18.logstore.v1.MemberState\x12\x46\n\nSyncMember\x12\x1e.logstore.v1.SyncMemberRequest\x1a\x18.logstore.v1.MemberState\x12J\n\x0cUpdateMember\x12 .logstore.v1.UpdateMemberRequest\x1a\x18.logstore.v1.MemberState\x12M\n\nLeaveGroup\x12\x1e.logstore.v1.LeaveGroupRequest\x1a\x1f.logstore.v1.LeaveGroupResponse\x12M\n\nListGroups\x12\x1e.logstore.v1.ListGroupsRequest\x1a\x1f.logstore.v1.ListGroupsResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.logstore.v1.DeleteGroupRequest\x1a .logstore.v1.DeleteGroupResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18logstore/v1/groups.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\x1a\x19logstore/v1/offsets.proto\"\x8e\x02\n\x10JoinGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06topics\x18\x02 \x03(\t\x12\x14\n\x07pattern\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x18\n\x0binstance_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08\x61ssignor\x18\x05 \x01(\t\x12\x1a\n\x12session_timeout_ms\x18\x06 \x01(\x05\x12\x1d\n\x15heartbeat_interval_ms\x18\x07 \x01(\x05\x12\x1c\n\x14max_poll_interval_ms\x18\x08 \x01(\x05\x12\x16\n\tmember_id\x18\t \x01(\tH\x02\x88\x01\x01\x42\n\n\x08_patternB\x0e\n\x0c_instance_idB\x0c\n\n_member_id\"w\n\x10HeartbeatRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x15\n\rknown_version\x18\x03 \x01(\x03\x12\x15\n\rpolled_ms_ago\x18\x04 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x05 \x01(\x05\"\xd2\x02\n\x0bMemberState\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x05\x12$\n\x08\x61ssigned\x18\x05 \x03(\x0b\x32\x12.logstore.v1.Place\x12$\n\x08revoking\x18\x06 \x03(\x0b\x32\x12.logstore.v1.Place\x12\x36\n\x07initial\x18\x07 \x03(\x0b\x32%.logstore.v1.MemberState.InitialEntry\x12\x0f\n\x07settled\x18\x08 \x01(\x08\x12)\n\x08\x65nded_by\x18\t \x01(\x0b\x32\x12.logstore.v1.ErrorH\x00\x88\x01\x01\x1a.\n\x0cInitialEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x42\x0b\n\t_ended_by\"g\n\x11SyncMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\r\n\x05\x65poch\x18\x03 \x01(\x05\x12!\n\x05owned\x18\x04 \x03(\x0b\x32\x12.logstore.v1.Place\"G\n\x13UpdateMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x0e\n\x06topics\x18\x03 \x03(\t\"5\n\x11LeaveGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\"\x14\n\x12LeaveGroupResponse\"\x13\n\x11ListGroupsRequest\"?\n\x12ListGroupsResponse\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.logstore.v1.GroupSummary\"\xad\x01\n\x0cGroupSummary\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12/\n\x07members\x18\x03 \x03(\x0b\x32\x1e.logstore.v1.MemberDescription\x12-\n\x07offsets\x18\x04 \x03(\x0b\x32\x1c.logstore.v1.CommittedOffset\x12\x10\n\x08\x61ssignor\x18\x05 \x01(\t\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\"\xbb\x02\n\x11MemberDescription\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x18\n\x0binstance_id\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06\x63lient\x18\x03 \x01(\t\x12\x0e\n\x06topics\x18\x04 \x03(\t\x12\x14\n\x07pattern\x18\x05 \x01(\tH\x01\x88\x01\x01\x12\r\n\x05\x65poch\x18\x06 \x01(\x05\x12$\n\x08\x61ssigned\x18\x07 \x03(\x0b\x32\x12.logstore.v1.Place\x12$\n\x08revoking\x18\x08 \x03(\x0b\x32\x12.logstore.v1.Place\x12\"\n\x06target\x18\t \x03(\x0b\x32\x12.logstore.v1.Place\x12\x1a\n\x12session_timeout_ms\x18\n \x01(\x05\x12\x0c\n\x04left\x18\x0b \x01(\x08\x42\x0e\n\x0c_instance_idB\n\n\x08_pattern\"#\n\x12\x44\x65leteGroupRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteGroupResponse2\x9e\x04\n\x0cGroupService\x12\x44\n\tJoinGroup\x12\x1d.logstore.v1.JoinGroupRequest\x1a\x18.logstore.v1.MemberState\x12\x44\n\tHeartbeat\x12\x1d.logstore.v1.HeartbeatRequest\x1a\x18.logstore.v1.MemberState\x12\x46\n\nSyncMember\x12\x1e.logstore.v1.SyncMemberRequest\x1a\x18.logstore.v1.MemberState\x12J\n\x0cUpdateMember\x12 .logstore.v1.UpdateMemberRequest\x1a\x18.logstore.v1.MemberState\x12M\n\nLeaveGroup\x12\x1e.logstore.v1.LeaveGroupRequest\x1a\x1f.logstore.v1.LeaveGroupResponse\x12M\n\nListGroups\x12\x1e.logstore.v1.ListGroupsRequest\x1a\x1f.logstore.v1.ListGroupsResponse\x12P\n\x0b\x44\x65leteGroup\x12\x1f.logstore.v1.DeleteGroupRequest\x1a .logstore.v1.DeleteGroupResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,33 +36,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MEMBERSTATE_INITIALENTRY']._loaded_options = None
   _globals['_MEMBERSTATE_INITIALENTRY']._serialized_options = b'8\001'
   _globals['_JOINGROUPREQUEST']._serialized_start=95
-  _globals['_JOINGROUPREQUEST']._serialized_end=327
-  _globals['_HEARTBEATREQUEST']._serialized_start=329
-  _globals['_HEARTBEATREQUEST']._serialized_end=448
-  _globals['_MEMBERSTATE']._serialized_start=451
-  _globals['_MEMBERSTATE']._serialized_end=789
-  _globals['_MEMBERSTATE_INITIALENTRY']._serialized_start=730
-  _globals['_MEMBERSTATE_INITIALENTRY']._serialized_end=776
-  _globals['_SYNCMEMBERREQUEST']._serialized_start=791
-  _globals['_SYNCMEMBERREQUEST']._serialized_end=894
-  _globals['_UPDATEMEMBERREQUEST']._serialized_start=896
-  _globals['_UPDATEMEMBERREQUEST']._serialized_end=967
-  _globals['_LEAVEGROUPREQUEST']._serialized_start=969
-  _globals['_LEAVEGROUPREQUEST']._serialized_end=1022
-  _globals['_LEAVEGROUPRESPONSE']._serialized_start=1024
-  _globals['_LEAVEGROUPRESPONSE']._serialized_end=1044
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1046
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1065
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1067
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=1130
-  _globals['_GROUPSUMMARY']._serialized_start=1133
-  _globals['_GROUPSUMMARY']._serialized_end=1306
-  _globals['_MEMBERDESCRIPTION']._serialized_start=1309
-  _globals['_MEMBERDESCRIPTION']._serialized_end=1624
-  _globals['_DELETEGROUPREQUEST']._serialized_start=1626
-  _globals['_DELETEGROUPREQUEST']._serialized_end=1661
-  _globals['_DELETEGROUPRESPONSE']._serialized_start=1663
-  _globals['_DELETEGROUPRESPONSE']._serialized_end=1684
-  _globals['_GROUPSERVICE']._serialized_start=1687
-  _globals['_GROUPSERVICE']._serialized_end=2229
+  _globals['_JOINGROUPREQUEST']._serialized_end=365
+  _globals['_HEARTBEATREQUEST']._serialized_start=367
+  _globals['_HEARTBEATREQUEST']._serialized_end=486
+  _globals['_MEMBERSTATE']._serialized_start=489
+  _globals['_MEMBERSTATE']._serialized_end=827
+  _globals['_MEMBERSTATE_INITIALENTRY']._serialized_start=768
+  _globals['_MEMBERSTATE_INITIALENTRY']._serialized_end=814
+  _globals['_SYNCMEMBERREQUEST']._serialized_start=829
+  _globals['_SYNCMEMBERREQUEST']._serialized_end=932
+  _globals['_UPDATEMEMBERREQUEST']._serialized_start=934
+  _globals['_UPDATEMEMBERREQUEST']._serialized_end=1005
+  _globals['_LEAVEGROUPREQUEST']._serialized_start=1007
+  _globals['_LEAVEGROUPREQUEST']._serialized_end=1060
+  _globals['_LEAVEGROUPRESPONSE']._serialized_start=1062
+  _globals['_LEAVEGROUPRESPONSE']._serialized_end=1082
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1084
+  _globals['_LISTGROUPSREQUEST']._serialized_end=1103
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=1105
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=1168
+  _globals['_GROUPSUMMARY']._serialized_start=1171
+  _globals['_GROUPSUMMARY']._serialized_end=1344
+  _globals['_MEMBERDESCRIPTION']._serialized_start=1347
+  _globals['_MEMBERDESCRIPTION']._serialized_end=1662
+  _globals['_DELETEGROUPREQUEST']._serialized_start=1664
+  _globals['_DELETEGROUPREQUEST']._serialized_end=1699
+  _globals['_DELETEGROUPRESPONSE']._serialized_start=1701
+  _globals['_DELETEGROUPRESPONSE']._serialized_end=1722
+  _globals['_GROUPSERVICE']._serialized_start=1725
+  _globals['_GROUPSERVICE']._serialized_end=2267
 # @@protoc_insertion_point(module_scope)

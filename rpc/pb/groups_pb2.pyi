@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinGroupRequest(_message.Message):
-    __slots__ = ("group", "topics", "pattern", "instance_id", "assignor", "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms")
+    __slots__ = ("group", "topics", "pattern", "instance_id", "assignor", "session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "member_id")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PATTERN_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class JoinGroupRequest(_message.Message):
     SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_POLL_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     group: str
     topics: _containers.RepeatedScalarFieldContainer[str]
     pattern: str
@@ -26,7 +27,8 @@ class JoinGroupRequest(_message.Message):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
-    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., instance_id: _Optional[str] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., max_poll_interval_ms: _Optional[int] = ...) -> None: ...
+    member_id: str
+    def __init__(self, group: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., pattern: _Optional[str] = ..., instance_id: _Optional[str] = ..., assignor: _Optional[str] = ..., session_timeout_ms: _Optional[int] = ..., heartbeat_interval_ms: _Optional[int] = ..., max_poll_interval_ms: _Optional[int] = ..., member_id: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("group", "member_id", "known_version", "polled_ms_ago", "max_wait_ms")

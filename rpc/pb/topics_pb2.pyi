@@ -29,7 +29,7 @@ class GetMetadataResponse(_message.Message):
     def __init__(self, version: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicMetadata, _Mapping]]] = ...) -> None: ...
 
 class TopicMetadata(_message.Message):
-    __slots__ = ("name", "topic_id", "partitions", "partitioner", "compression", "max_message_bytes", "internal", "compacts", "size_setting", "missing")
+    __slots__ = ("name", "topic_id", "partitions", "partitioner", "compression", "max_message_bytes", "internal", "compacts", "size_setting", "missing", "leaders", "leader_epochs")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,8 @@ class TopicMetadata(_message.Message):
     COMPACTS_FIELD_NUMBER: _ClassVar[int]
     SIZE_SETTING_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    LEADERS_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCHS_FIELD_NUMBER: _ClassVar[int]
     name: str
     topic_id: str
     partitions: int
@@ -50,7 +52,9 @@ class TopicMetadata(_message.Message):
     compacts: bool
     size_setting: str
     missing: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., partitions: _Optional[int] = ..., partitioner: _Optional[str] = ..., compression: _Optional[str] = ..., max_message_bytes: _Optional[int] = ..., internal: _Optional[bool] = ..., compacts: _Optional[bool] = ..., size_setting: _Optional[str] = ..., missing: _Optional[_Iterable[int]] = ...) -> None: ...
+    leaders: _containers.RepeatedScalarFieldContainer[int]
+    leader_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., topic_id: _Optional[str] = ..., partitions: _Optional[int] = ..., partitioner: _Optional[str] = ..., compression: _Optional[str] = ..., max_message_bytes: _Optional[int] = ..., internal: _Optional[bool] = ..., compacts: _Optional[bool] = ..., size_setting: _Optional[str] = ..., missing: _Optional[_Iterable[int]] = ..., leaders: _Optional[_Iterable[int]] = ..., leader_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "partitions", "config")

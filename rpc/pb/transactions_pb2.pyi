@@ -9,16 +9,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class InitTransactionsRequest(_message.Message):
-    __slots__ = ("transactional_id", "timeout_ms", "coordinator", "keep_prepared")
+    __slots__ = ("transactional_id", "timeout_ms", "coordinator", "keep_prepared", "resume")
     TRANSACTIONAL_ID_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     KEEP_PREPARED_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     transactional_id: str
     timeout_ms: int
     coordinator: str
     keep_prepared: bool
-    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., coordinator: _Optional[str] = ..., keep_prepared: _Optional[bool] = ...) -> None: ...
+    resume: TransactionWriter
+    def __init__(self, transactional_id: _Optional[str] = ..., timeout_ms: _Optional[int] = ..., coordinator: _Optional[str] = ..., keep_prepared: _Optional[bool] = ..., resume: _Optional[_Union[TransactionWriter, _Mapping]] = ...) -> None: ...
 
 class PreparedTransaction(_message.Message):
     __slots__ = ("transactional_id", "producer_id", "epoch")

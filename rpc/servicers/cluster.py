@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from replication.cluster.view import BrokerInfo
 from rpc.errors import UnsupportedFeatureError
 from rpc.handlers.caller import Caller
 from rpc.handlers.leases import Leases
 from rpc.pb import cluster_pb2 as pb
 from rpc.servicers.service import Identify, Observer, Service
 from rpc.wire.errors import to_wire
+from rpc.wire.values import fill
 
 FEATURES: Final = (
     "produce",
@@ -28,9 +31,15 @@ FEATURES: Final = (
 """What this version can do; a name is never taken back within the contract's version."""
 
 
+def no_brokers() -> Sequence[BrokerInfo]:
+    """Of a broker that is alone."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BrokerFacts:
-    """``version``: of the broker's package; the rest bounds what clients may ask for."""
+    """``version``: of the broker's package; ``brokers``: those of the cluster now, none where this one is alone; the
+    rest bounds what clients may ask for."""
 
     version: str
     cluster_id: str
@@ -38,6 +47,7 @@ class BrokerFacts:
     max_message_bytes: int
     longest_wait_s: float
     lease_timeout_s: float
+    brokers: Callable[[], Sequence[BrokerInfo]] = no_brokers
 
 
 class ClusterService(Service):
@@ -54,7 +64,7 @@ class ClusterService(Service):
                 f"this broker, version {self._facts.version}, cannot do {', '.join(lacking)[:200]}"
             )
         facts = self._facts
-        return pb.GetClusterResponse(
+        answer = pb.GetClusterResponse(
             version=facts.version,
             features=FEATURES,
             cluster_id=facts.cluster_id,
@@ -65,6 +75,9 @@ class ClusterService(Service):
                 lease_timeout_ms=int(facts.lease_timeout_s * 1000),
             ),
         )
+        for one in facts.brokers():
+            fill(answer.brokers.add(), one)
+        return answer
 
 
 class LeaseService(Service):

@@ -25,7 +25,10 @@ class GroupService(Service):
         self.once("DeleteGroup", pb.DeleteGroupRequest, self._delete)
 
     async def _join(self, caller: Caller, request: pb.JoinGroupRequest) -> pb.MemberState:
-        return _state(await self._handler.join(caller, request.group, _join_request(request)))
+        wanted = _join_request(request)
+        if request.HasField("member_id"):
+            return _state(await self._handler.resume(caller, request.group, request.member_id, wanted))
+        return _state(await self._handler.join(caller, request.group, wanted))
 
     async def _heartbeat(self, caller: Caller, request: pb.HeartbeatRequest) -> pb.MemberState:
         return _state(

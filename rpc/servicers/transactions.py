@@ -37,11 +37,18 @@ class TransactionService(Service):
         self.once("EndHanging", pb.EndHangingRequest, self._end_hanging)
 
     async def _open(self, caller: Caller, request: pb.InitTransactionsRequest) -> pb.TransactionLease:
+        coordinator = request.coordinator if request.HasField("coordinator") else None
+        if request.HasField("resume"):
+            under = TransactionalWriter(request.resume.producer_id, request.resume.epoch)
+            resumed = await self._handler.resume(
+                caller, request.transactional_id, request.timeout_ms, under, coordinator=coordinator
+            )
+            return _lease(*resumed)
         opened = await self._handler.open(
             caller,
             request.transactional_id,
             request.timeout_ms,
-            coordinator=request.coordinator if request.HasField("coordinator") else None,
+            coordinator=coordinator,
             keep_prepared=request.keep_prepared,
         )
         return _lease(*opened)

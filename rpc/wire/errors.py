@@ -35,10 +35,11 @@ class RemoteRetryError(RetriableError):
 
 
 def _known() -> dict[str, type[LogStoreError]]:
+    import replication.errors
     import rpc.errors
 
     found: dict[str, type[LogStoreError]] = {}
-    for module in (logstore.errors, rpc.errors):
+    for module in (logstore.errors, replication.errors, rpc.errors):
         found |= {
             name: kind
             for name, kind in vars(module).items()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import logstore
+from replication.cluster.view import BrokerInfo
 from rpc.broker import Broker
 from rpc.client.store import RemoteStore, connect
 from rpc.security.security import Security, open_security
+from rpc.servicers.cluster import no_brokers
 from rpc.settings import BrokerSettings
 
 Answer = TypeVar("Answer")
@@ -32,14 +34,24 @@ def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
 
 class Served:
     """``root``: a directory, or ``":memory:"``. ``store``: what is served, for a look behind the broker's back.
-    ``security``: instead of what the settings say."""
+    ``security``: instead of what the settings say; ``engine``: what is served in the place of the store's own;
+    ``brokers``: of the cluster that it says to be in."""
 
-    def __init__(self, root: Path | str, *, security: Security | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        *,
+        security: Security | None = None,
+        engine: Callable[[Any], Any] | None = None,
+        brokers: Callable[[], Sequence[BrokerInfo]] = no_brokers,
+        **settings: Any,
+    ) -> None:
         given = BrokerSettings(data=str(root), listen="127.0.0.1:0", **settings)
         self.security = security or open_security(given, None if str(root) == ":memory:" else str(root))
         self.store = logstore.open(root)
+        self.engine = self.store.backend if engine is None else engine(self.store.backend)
         self.broker = Broker(
-            self.store.backend, given, cluster_id="tests", version="0", security=self.security
+            self.engine, given, cluster_id="tests", version="0", security=self.security, brokers=brokers
         )
         self.port = wait(self.broker.start())
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 import logstore.errors
+import replication.errors
 import rpc.errors
 from logstore.errors import CorruptBatchError, LogStoreError, PoisonRecordError, SegmentVanishedError
+from replication.errors import NotLeaderError
 from rpc.pb import common_pb2 as pb
 from rpc.wire.errors import UnknownRemoteError, from_wire, to_wire
 
 KINDS = [
     kind
-    for module in (logstore.errors, rpc.errors)
+    for module in (logstore.errors, replication.errors, rpc.errors)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, LogStoreError)
 ]
@@ -39,6 +41,8 @@ def test_an_error_comes_back_with_all_its_attributes(kind: type[LogStoreError]) 
         SegmentVanishedError("gone", lost=(3, 9)),
         PoisonRecordError("odd", topic="t", partition=2, offset=2**62),
         rpc.errors.BrokerBusyError("busy", retry_after_ms=40),
+        NotLeaderError("not here", leader_id=3),
+        NotLeaderError("not here", leader_id=-1),
     ],
 )
 def test_numbers_pairs_and_texts_go_along(error: LogStoreError) -> None:
