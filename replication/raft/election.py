@@ -89,8 +89,10 @@ def become_leader(state: RaftState) -> None:
     state.votes, state.reads, state.round = {}, [], 0
     state.quorum_tick = state.now
     state.peers = {peer: Progress(state.trail.end, state.now) for peer in state.others}
+    state.led_from_empty = state.settings.silent_on_empty and state.trail.end == 0
     state.show_role()
-    state.append_own(1, EntryKind.LEADER_CHANGE)
+    if not state.led_from_empty:
+        state.append_own(1, EntryKind.LEADER_CHANGE)
 
 
 # --- votes ---
