@@ -63,6 +63,8 @@ def leaves(
 
 
 COMMANDS: dict[str, click.Command] = {" ".join(words): command for words, command in leaves()}
+NEED_BROKERS = {name for name in COMMANDS if name.startswith("cluster ")}
+"""Commands that ask brokers: a directory cannot answer."""
 
 
 def arguments(command: click.Command) -> list[click.Argument]:
