@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from logstore.config import TopicConfig
 from logstore.format.batch import decode_batches, encode_batch
@@ -20,6 +21,7 @@ from replication.raft.types import Membership, RaftSettings
 from replication.replica import Replica
 from replication.standalone_log import StandaloneLog
 from replication.transport import GroupId
+from replication.vote_store import VoteStore
 
 GROUP = GroupId("BBBBBBBBBBBBBBBBBBBBBB", 0)
 SETTINGS = RaftSettings(silent_on_empty=True)
@@ -60,6 +62,7 @@ class ClusterNode:
             nodes.settings,
             self.node,
             random.Random(seed + 1),
+            open_votes=partial(VoteStore.open, self.fs, self.files.directory),
             save_state=self.files.save_state,
             lag_s=2.0,
         )

@@ -14,6 +14,12 @@ def test_no_seed_breaks_a_property(start: int) -> None:
         assert run_seed(seed).events["acked"]
 
 
+@pytest.mark.parametrize("seed", [131])
+def test_a_seed_that_failed_once(seed: int) -> None:
+    """131: after a full disk the vote's file stayed shut for ever."""
+    run_seed(seed)
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     one, other = run_seed(7), run_seed(7)
     assert one.events == other.events
