@@ -72,8 +72,8 @@ class ReplicaHost(Protocol):
 
 
 class Replica:
-    """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's bounds
-    durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync."""
+    """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
+    bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync."""
 
     def __init__(
         self,
