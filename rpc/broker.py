@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from replication.cluster.view import BrokerInfo
+from rpc.addresses import address_of
 from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
@@ -126,8 +127,7 @@ class Broker:
         return self.port
 
     def _listen(self, server: grpc.aio.Server) -> int:
-        host, port = self.settings.address
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = address_of(*self.settings.address)
         try:
             if self._security.credentials is None:
                 found = server.add_insecure_port(address)

@@ -131,6 +131,20 @@ class UnknownOperationError(FatalError):
     code = 10114
 
 
+class WrongClusterError(FatalError):
+    """Two brokers that belong to different clusters speak to each other."""
+
+    code = 104
+    hint = "check the addresses in `peers`, and that the store's directory is this cluster's"
+
+
+class UnknownPeerError(FatalError):
+    """A broker spoke to another that does not count it among its peers, or that is not the one it was taken for."""
+
+    code = 10122
+    hint = "`peers` has the same numbers and addresses on all brokers; `node_id` is the broker's own"
+
+
 class BrokerConfigError(FatalError, ValueError):
     """A setting of the broker that cannot be."""
 

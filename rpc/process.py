@@ -11,10 +11,11 @@ from typing import Any, Final, NoReturn
 
 import logstore
 from logstore.cli.failures import EXIT_INTERRUPTED
+from rpc.addresses import address_of, host_and_port
 from rpc.broker import Broker
 from rpc.observability.metrics import serve_metrics
 from rpc.security.security import Security, open_security
-from rpc.settings import BrokerSettings, host_and_port
+from rpc.settings import BrokerSettings
 from rpc.supervisor import notify
 
 logger = logging.getLogger(__name__)
@@ -67,9 +68,11 @@ class BrokerProcess:
             port = await broker.start()
             metrics = serve_metrics(settings, store, broker)
             if metrics is not None:
-                address = _address(host_and_port(settings.metrics_listen, "metrics_listen")[0], metrics.port)
+                address = address_of(
+                    host_and_port(settings.metrics_listen, "metrics_listen")[0], metrics.port
+                )
                 logger.info("metrics at http://%s/metrics", address)
-            self._say(_address(settings.address[0], port))
+            self._say(address_of(settings.address[0], port))
             notify("READY=1")
             await stopping.wait()
             notify("STOPPING=1")
@@ -87,10 +90,6 @@ class BrokerProcess:
             signal.signal(number, signal.SIG_DFL)
         self._exit_code = exit_code
         stopping.set()
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _leave(signal_number: int, frame: FrameType | None) -> NoReturn:

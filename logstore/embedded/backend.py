@@ -193,8 +193,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         return EmbeddedOperation(f"erasing keys of {name}", steps)
 
     def _cleaned_topic(self, name: str) -> CleanedTopic:
-        internal = self._registry.entry(name).internal
-        return self._registry.shared_cleaning(name) if internal else self._registry.get(name)
+        shared = self._registry.is_shared(self._registry.entry(name))
+        return self._registry.shared_cleaning(name) if shared else self._registry.get(name)
 
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from logstore.config import changed_config, parse_topic_config
 from logstore.directory import deletion
-from logstore.directory.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
+from logstore.directory.catalogue import Catalogue, TopicEntry, encode_uuid
 from logstore.errors import (
     InvalidPartitionsError,
     LogStoreError,
@@ -32,6 +32,7 @@ from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLogs
 from logstore.partition.coordinator_log_cleaning import SharedCleaning
 from logstore.partition.fan_out import fan_out
+from logstore.partition.store_replication import CatalogueSource
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class TopicRegistry:
     def __init__(
         self,
         context: StoreContext,
-        file: CatalogueFile | BrokerDirectory,
+        file: CatalogueSource | BrokerDirectory,
         catalogue: Catalogue,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -58,7 +59,7 @@ class TopicRegistry:
         self._changing = threading.Lock()  # held by the thread that has, or waits for, the catalogue's lock
         self._open: dict[str, Topic] = {}
         self._retained = _retained_names(catalogue)
-        self._compacted = _compacted_names(catalogue)
+        self._compacted = self._compacted_names(catalogue)
         self.coordinator_logs = CoordinatorLogs(context)
         self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
@@ -87,7 +88,7 @@ class TopicRegistry:
     def _adopt(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._retained = _retained_names(catalogue)
-        self._compacted = _compacted_names(catalogue)
+        self._compacted = self._compacted_names(catalogue)
         if self.retains and not self._context.read_only:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
@@ -177,7 +178,7 @@ class TopicRegistry:
     def cleaned(self) -> list[CleanedTopic]:
         """All that is compacted, internal topics among them."""
         found: list[CleanedTopic] = []
-        for name in [] if self._context.read_only else self._internal_names():
+        for name in [] if self._context.read_only else self._shared_names():
             try:
                 found.append(self.shared_cleaning(name))
             except UnknownTopicError:
@@ -186,6 +187,22 @@ class TopicRegistry:
 
     def _internal_names(self) -> list[str]:
         return [name for name, entry in self._catalogue.topics.items() if entry.internal]
+
+    def is_shared(self, entry: TopicEntry) -> bool:
+        """Whether many processes write the topic by turns, so that none owns it."""
+        return entry.internal and not self._context.replicated
+
+    def _shared_names(self) -> list[str]:
+        return [name for name, entry in self._catalogue.topics.items() if self.is_shared(entry)]
+
+    def _compacted_names(self, catalogue: Catalogue) -> list[str]:
+        """Topics that are compacted by their owner, or by whichever process has time; shared ones are cleaned in
+        another way (``coordinator_log_cleaning.py``)."""
+        return [
+            name
+            for name, entry in catalogue.topics.items()
+            if not self.is_shared(entry) and "compact" in entry.config.get("cleanup.policy", "")
+        ]
 
     def shared_cleaning(self, name: str) -> SharedCleaning:
         """An internal topic for its cleaner. ``UnknownTopicError``."""
@@ -267,7 +284,7 @@ class TopicRegistry:
             return changed
 
         made = self._change(add).topic(name)
-        if not internal:
+        if not self.is_shared(made):
             self.own_new_topics()
         return made
 
@@ -376,7 +393,7 @@ class TopicRegistry:
                 logger.warning("topic %s cannot be owned yet: %s", name, error)
 
     def _ownable_names(self) -> list[str]:
-        return [name for name, entry in self.catalogue.topics.items() if not entry.internal]
+        return [name for name, entry in self.catalogue.topics.items() if not self.is_shared(entry)]
 
     # --- producers ---
 
@@ -422,16 +439,6 @@ def _has_keys(topic: Topic) -> bool:
         ):
             return True
     return False
-
-
-def _compacted_names(catalogue: Catalogue) -> list[str]:
-    """Topics that are compacted by their owner, or by whoever has time; internal ones are nobody's own, and
-    cleaned in another way (``shared_cleaning.py``)."""
-    return [
-        name
-        for name, entry in catalogue.topics.items()
-        if not entry.internal and "compact" in entry.config.get("cleanup.policy", "")
-    ]
 
 
 def _retained_names(catalogue: Catalogue) -> list[str]:
