@@ -119,9 +119,8 @@ class LogStore(StoreClient):
     ) -> None:
         self.mode = _checked_mode(mode)
         path, *others = _directories(path, mode)
-        arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
-        _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes)
+        _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes, threads)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self._clock = clock or SystemClock()
         self.root = "/store" if path == MEMORY else os.path.realpath(path)
@@ -532,9 +531,14 @@ def _checked_mode(mode: Mode) -> Mode:
 
 
 def _check_settings(
-    intervals_s: tuple[float, ...], mode_bits: int | None, max_open_files: int | None, tail_cache_bytes: int
+    intervals_s: tuple[float, ...],
+    mode_bits: int | None,
+    max_open_files: int | None,
+    tail_cache_bytes: int,
+    threads: bool,
 ) -> None:
     """InvalidArgumentError names the setting."""
+    arguments.truth(threads, "threads")
     for value, name in zip(intervals_s, _INTERVALS, strict=True):
         arguments.seconds(value, name)
     if mode_bits is not None:

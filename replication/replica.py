@@ -17,7 +17,6 @@ from typing import Final, Protocol, TypeAlias
 from logstore.errors import (
     LogStoreError,
     OutcomeUnknownError,
-    PartitionPoisonedError,
     from_os_error,
 )
 from logstore.invariants import invariant
@@ -56,9 +55,6 @@ _BEGIN_ANEW_S: Final = 1.0
 _LONGEST_APPEND_S: Final = 30.0
 """How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
 
-_FINAL: Final = (PartitionPoisonedError, DivergedLogError)
-"""Failures that no second try from the same files can mend."""
-
 ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
 """Called once with the position to read up to, or the error."""
 
@@ -76,8 +72,8 @@ class ReplicaHost(Protocol):
 
 
 class Replica:
-    """Thread-safe. ``save_state``: have the log's bounds durable in the partition's state; ``lag_s``: how far behind a
-    follower may be and count as in sync."""
+    """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
+    bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync."""
 
     def __init__(
         self,
@@ -90,6 +86,7 @@ class Replica:
         host: ReplicaHost,
         randomness: random.Random,
         *,
+        open_votes: Callable[[], VoteStore],
         save_state: Callable[[], None],
         lag_s: float,
     ) -> None:
@@ -100,6 +97,7 @@ class Replica:
         self.lock = threading.RLock()
         self.failure: LogStoreError | None = None
         self._votes = votes
+        self._open_votes = open_votes
         self._adapter = LogAdapter(log, members)
         self._settings = settings
         self._host = host
@@ -325,11 +323,13 @@ class Replica:
     def _begin_anew(self, now_s: float) -> None:
         """What failed may work again (a disk that was full): from what the log holds. After a failed sync it is not
         known what that is: the replica waits for its node to be started again."""
-        if now_s < self._again_s or self.log.poisoned or isinstance(self.failure, _FINAL):
+        if now_s < self._again_s or self.log.poisoned or isinstance(self.failure, DivergedLogError):
             return
         self._again_s = now_s + _BEGIN_ANEW_S
         try:
             self.log.sync()
+            self._votes.close()
+            self._votes = self._open_votes()
             core = self._make_core()
         except (LogStoreError, OSError) as error:
             logger.warning("%s: this node's replica still takes no part: %s", self.where, error)

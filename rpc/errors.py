@@ -131,13 +131,6 @@ class UnknownOperationError(FatalError):
     code = 10114
 
 
-class WrongClusterError(FatalError):
-    """Two brokers that belong to different clusters speak to each other."""
-
-    code = 104
-    hint = "check the addresses in `peers`, and that the store's directory is this cluster's"
-
-
 class UnknownPeerError(FatalError):
     """A broker spoke to another that does not count it among its peers, or that is not the one it was taken for."""
 

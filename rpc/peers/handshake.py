@@ -9,8 +9,9 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from logstore.errors import LogStoreError
+from replication.errors import ClusterMismatchError
 from replication.raft.types import NodeId
-from rpc.errors import ContractMismatchError, MalformedRequestError, UnknownPeerError, WrongClusterError
+from rpc.errors import ContractMismatchError, MalformedRequestError, UnknownPeerError
 from rpc.framing import parse
 from rpc.pb import common_pb2
 from rpc.wire.errors import TRAILER, from_wire, status_of, to_wire
@@ -68,10 +69,10 @@ class Identity:
         return self._cluster_id
 
     def take_cluster_id(self, cluster_id: str) -> bool:
-        """Whether it is news. WrongClusterError where this broker belongs to another cluster."""
+        """Whether it is news. ClusterMismatchError where this broker belongs to another cluster."""
         with self._lock:
             if self._cluster_id not in ("", cluster_id):
-                raise WrongClusterError(
+                raise ClusterMismatchError(
                     f"node {self.node_id} belongs to cluster {self._cluster_id}, not to {cluster_id}"
                 )
             known, self._cluster_id = self._cluster_id, cluster_id
@@ -85,7 +86,7 @@ class Identity:
         return Hello(PROTOCOL, self.node_id, target, self._cluster_id)
 
     def check(self, hello: Hello) -> None:
-        """ContractMismatchError, UnknownPeerError, WrongClusterError."""
+        """ContractMismatchError, UnknownPeerError, ClusterMismatchError."""
         if hello.protocol != PROTOCOL:
             raise ContractMismatchError(
                 f"node {hello.node} speaks version {hello.protocol} of the protocol between brokers, node "
@@ -101,7 +102,7 @@ class Identity:
             raise UnknownPeerError(f"node {hello.node} is no peer of node {self.node_id}")
         mine = self._cluster_id
         if mine and hello.cluster_id and mine != hello.cluster_id:
-            raise WrongClusterError(
+            raise ClusterMismatchError(
                 f"node {hello.node} belongs to cluster {hello.cluster_id}, node {self.node_id} to {mine}"
             )
 

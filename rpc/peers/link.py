@@ -166,7 +166,7 @@ class PeerLink:
             channel.close()
 
     def _is_taken(self, call: Any) -> bool:
-        """Wait until the peer answers: whether it took the stream. UnknownPeerError, WrongClusterError,
+        """Wait until the peer answers: whether it took the stream. UnknownPeerError, ClusterMismatchError,
         ContractMismatchError; MalformedRequestError: what answers is no broker of a cluster."""
         metadata = call.initial_metadata()
         if not metadata:

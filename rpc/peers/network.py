@@ -69,7 +69,7 @@ class GrpcPeerNetwork:
 
     def take_cluster_id(self, cluster_id: str) -> None:
         """The cluster has got its id, which is checked at each connection from now on, and of those that are open.
-        WrongClusterError where it had another one."""
+        ClusterMismatchError where it had another one."""
         if not self._identity.take_cluster_id(cluster_id):
             return
         if self._listener is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from logstore.config import TopicConfig
 from logstore.format.batch import decode_batches, encode_batch
@@ -20,6 +21,7 @@ from replication.raft.types import Membership, RaftSettings
 from replication.replica import Replica
 from replication.standalone_log import StandaloneLog
 from replication.transport import GroupId
+from replication.vote_store import VoteStore
 
 GROUP = GroupId("BBBBBBBBBBBBBBBBBBBBBB", 0)
 SETTINGS = RaftSettings(silent_on_empty=True)
@@ -60,6 +62,7 @@ class ClusterNode:
             nodes.settings,
             self.node,
             random.Random(seed + 1),
+            open_votes=partial(VoteStore.open, self.fs, self.files.directory),
             save_state=self.files.save_state,
             lag_s=2.0,
         )
@@ -95,11 +98,13 @@ class ClusterNode:
     def values(self, end: int | None = None) -> list[tuple[int, bytes]]:
         """(offset, value) of the records below ``end``, else of those that its readers see."""
         log = self.files.log
-        end = log.high_watermark if end is None else end
+        return self.values_between(log.log_start_offset, log.high_watermark if end is None else end)
+
+    def values_between(self, start: int, end: int) -> list[tuple[int, bytes]]:
+        log, offset = self.files.log, start
         found: list[tuple[int, bytes]] = []
-        offset = log.log_start_offset
         while offset < end and (chunk := log.read(offset, 1 << 20, end)) is not None:
-            records = decode_batches(bytes(chunk.data), "t", 0, start_offset=offset, end_offset=end)
+            records = decode_batches(bytes(chunk.data), "t", 0, start_offset=start, end_offset=end)
             found += [(record.offset, record.value or b"") for record in records]
             offset = chunk.next_offset
         return found
@@ -137,9 +142,12 @@ class Nodes:
         self.settings = settings
         self.config = config or TopicConfig()
         self.now_s = 100.0
-        self.network = MemoryNetwork()
+        self.network = self.make_network()
         self.membership = Membership(frozenset(range(1, count + 1)))
         self.nodes = {number: ClusterNode(self, number) for number in range(1, count + learners + 1)}
+
+    def make_network(self) -> MemoryNetwork:
+        return MemoryNetwork()
 
     def clock_of(self, node: ClusterNode) -> ManualClock:
         return _Clock(self, node)
@@ -214,8 +222,9 @@ class Nodes:
         leader = self.leader()
         end = leader.files.log.log_end_offset
         self.run(lambda: all(node.files.log.high_watermark == end for node in self.living))
-        shown = [node.values() for node in self.living]
-        assert all(one == shown[0] for one in shown)
+        start = max(node.files.log.log_start_offset for node in self.living)
+        shown = [node.values_between(start, end) for node in self.living]
+        assert all(one == shown[0] for one in shown), "nodes show different records"
         return shown[0]
 
 
