@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +19,7 @@ from logstore.cli.target import Target, target_options
 if TYPE_CHECKING:
     from replication.cluster_status import PartitionStatus
     from rpc.client.store import RemoteStore
+    from rpc.drill import DrillReport
     from rpc.wire.cluster import ClusterDescription, TopicPartitionStatus
 
 _SHOWN = 20  # partitions that are named when something is wrong
@@ -33,7 +37,7 @@ patience = click.option(
 
 @click.group()
 def cluster() -> None:
-    """Clusters: info, health, describe."""
+    """Clusters: info, health, describe, drill."""
 
 
 @contextmanager
@@ -242,3 +246,93 @@ def _row(one: TopicPartitionStatus) -> tuple[object, ...]:
         " ".join(lags) or "-",
         None if status.high_watermark < 0 else status.high_watermark,
     )
+
+
+@cluster.command()
+@click.option("--topic", default="drill", show_default=True, help="Made if it is not there.")
+@click.option("--partitions", type=click.IntRange(1, 1000), default=3, show_default=True)
+@click.option(
+    "--rate",
+    type=click.FloatRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    metavar="RECORDS",
+    help="A second.",
+)
+@click.option("--seconds", type=click.FloatRange(1, 86_400), default=15, show_default=True, metavar="SECONDS")
+@click.option(
+    "-s",
+    "--size",
+    type=click.IntRange(30, 1_000_000),
+    default=200,
+    show_default=True,
+    help="Bytes of a value.",
+)
+@click.option(
+    "--kill-leader",
+    is_flag=True,
+    help="Meanwhile end the broker that leads the topic's first partition, as kill -9 does. On this machine only.",
+)
+@target_options
+@click.pass_obj
+def drill(
+    target: Target,
+    /,
+    topic: str,
+    partitions: int,
+    rate: float,
+    seconds: float,
+    size: int,
+    kill_leader: bool,
+) -> None:
+    """Write numbered records for a while, whatever happens to brokers, and read back whether all are there once.
+
+    Kill, stop and start brokers meanwhile, or have --kill-leader do it. Exit code 1 if an acknowledged record is lost,
+    one appears twice, or a partition's are out of order.
+    """
+    from rpc.drill import Drill, DrillSettings
+
+    settings = DrillSettings(topic=topic, partitions=partitions, rate=rate, seconds=seconds, size=size)
+    with brokers_of(target) as store:
+        act = (lambda: _kill_leader(store, topic)) if kill_leader else None
+        if not target.as_json:
+            note(f"writing {rate:g} records a second to {topic!r} for {seconds:g} s")
+        report = Drill(store, settings, act).run()
+    if target.as_json:
+        print_json({"good": report.is_good, **asdict(report)})
+    else:
+        _say_drill(report)
+    if not report.is_good:
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _kill_leader(store: RemoteStore, topic: str) -> str:
+    """What was done. StorageError: the leader is on another machine, or none is known."""
+    from logstore.errors import StorageError
+    from rpc.local_process import listener_of
+
+    found = store.describe_cluster()
+    leaders = [one.status.leader for one in found.partitions if one.topic == topic]
+    for broker in found.brokers:
+        if broker.node_id == leaders[0]:
+            process = listener_of(broker.host, broker.port)
+            os.kill(process, signal.SIGKILL)
+            return f"killed node {broker.node_id} (process {process}), which led {topic}-0"
+    raise StorageError(f"nobody knows who leads {topic}-0")
+
+
+def _say_drill(report: DrillReport) -> None:
+    if report.happened:
+        click.echo(report.happened)
+    click.echo(f"sent             {report.sent}")
+    click.echo(f"acknowledged     {report.acknowledged}")
+    errors = ", ".join(f"{count} {name}" for name, count in sorted(report.errors.items()))
+    click.echo(f"in doubt         {report.in_doubt}{f' ({errors})' if errors else ''}")
+    click.echo(f"lost             {report.lost}")
+    click.echo(f"doubled          {report.doubled}")
+    click.echo(f"out of order     {report.disordered}")
+    times = (
+        f"{report.p50_ms:.1f} ms (p50), {report.p99_ms:.1f} ms (p99), {report.longest_ms:.0f} ms (longest)"
+    )
+    click.echo(f"acknowledged in  {times}")
+    click.echo(f"longest pause    {report.longest_pause_ms:.0f} ms")

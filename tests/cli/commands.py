@@ -33,6 +33,7 @@ MORE = {
     "acl add": ("-o", "read", "--topic", "t"),
     "acl remove": ("-o", "read", "--topic", "t"),
     "broker start": ("--data", "{tmp}/made", "--print-config"),
+    "cluster drill": ("--seconds", "1", "--rate", "10"),
     "consume": ("-e",),
     "demo": ("--dir", "{tmp}/made"),
     "group seek": ("--to-earliest",),
