@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from logstore.directory.catalogue import Catalogue, CatalogueFile
 from logstore.partition.partition import Partition
@@ -19,6 +20,21 @@ class CatalogueSource(Protocol):
     def save(self, catalogue: Catalogue) -> None: ...
     def changed(self) -> bool: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class SharedCatalogue(Protocol):
+    """A catalogue that other nodes change, too: a change is decided elsewhere, and comes back by ``load``."""
+
+    def change(
+        self,
+        change: Callable[[Catalogue], Catalogue],
+        timeout_s: float,
+        replication_factor: int | None = None,
+    ) -> Catalogue:
+        """What ``change`` makes of the newest catalogue, and ``load`` gives from now on; slots in it mean nothing.
+        ``change`` may be called again, on a newer one. ``replication_factor``: of topics that it makes."""
+        ...
 
 
 class StoreReplication(Protocol):

@@ -16,6 +16,7 @@ from logstore.config import changed_config, parse_topic_config
 from logstore.directory import deletion
 from logstore.directory.catalogue import Catalogue, TopicEntry, encode_uuid
 from logstore.errors import (
+    InvalidArgumentError,
     InvalidPartitionsError,
     LogStoreError,
     StoreReplacedError,
@@ -32,7 +33,7 @@ from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLogs
 from logstore.partition.coordinator_log_cleaning import SharedCleaning
 from logstore.partition.fan_out import fan_out
-from logstore.partition.store_replication import CatalogueSource
+from logstore.partition.store_replication import CatalogueSource, SharedCatalogue
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class TopicRegistry:
         self.coordinator_logs = CoordinatorLogs(context)
         self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
+        self._gone: list[Topic] = []  # deleted by the cluster, their files are still here
         self._replaced = False  # the file belongs to another store than the one that was opened
         self._owns_all = False  # topics made later are owned, too
 
@@ -86,7 +88,9 @@ class TopicRegistry:
         return self._catalogue.revision
 
     def _adopt(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+        before, self._catalogue = self._catalogue, catalogue
+        if self._context.replicated:
+            self._take_out_gone(before, catalogue)
         self._retained = _retained_names(catalogue)
         self._compacted = self._compacted_names(catalogue)
         if self.retains and not self._context.read_only:
@@ -99,6 +103,29 @@ class TopicRegistry:
                     topic.forget_files()
             elif entry != topic.entry:
                 topic.update(entry)
+
+    def _take_out_gone(self, before: Catalogue, now: Catalogue) -> None:
+        """Topics that the cluster has deleted: ``remove_gone`` removes what is left of them here."""
+        for name, entry in before.topics.items():
+            there = now.topics.get(name)
+            if there is None or there.topic_id != entry.topic_id:
+                topic = self._open.pop(name, None)
+                self._gone.append(topic or Topic(self._context, entry, self.entry))
+
+    def remove_gone(self) -> None:
+        """Close and remove the files of topics that the cluster has deleted; their replicas run no more. Errors are
+        logged: what cannot be removed now is when the store is opened."""
+        context = self._context
+        while self._gone:
+            topic = self._gone.pop()
+            topic.discard()
+            topic.give_up_lock()
+            if not self._gone:
+                try:
+                    with self._catalogue_locked():
+                        deletion.resume(context.fs, context.root, self._catalogue)
+                except LogStoreError as error:
+                    logger.warning("files of deleted topics are not all gone yet: %s", error)
 
     def entry(self, name: str) -> TopicEntry:
         return self.catalogue.topic(name)
@@ -127,6 +154,7 @@ class TopicRegistry:
     def look_around(self) -> None:
         """The housekeeper's look: changes of other processes, and topics to own among them."""
         self.look_for_changes()
+        self.remove_gone()
         self.own_new_topics()
 
     def _load(self) -> Catalogue:
@@ -228,10 +256,21 @@ class TopicRegistry:
 
     # --- changing ---
 
-    def _change(self, change: Callable[[Catalogue], Catalogue]) -> Catalogue:
-        """Load, change, save under the catalogue's lock."""
+    def _change(
+        self, change: Callable[[Catalogue], Catalogue], replication_factor: int | None = None
+    ) -> Catalogue:
+        """Load, change, save under the catalogue's lock; one that other nodes share is changed by its own way."""
         context = self._context
         context.check_writable()
+        if isinstance(self._file, SharedCatalogue):
+            changed = self._file.change(change, context.lock_timeout_s, replication_factor)
+            self.look_for_changes()
+            return changed
+        if replication_factor not in (None, 1):
+            raise InvalidArgumentError(
+                f"replication_factor={replication_factor!r}: a store without a cluster has one copy of each partition",
+                hint="start brokers with --peers, or leave it out",
+            )
         with self._catalogue_locked():
             try:
                 loaded = self._load()
@@ -264,9 +303,16 @@ class TopicRegistry:
         deletion.free_names(self._context.fs, self._context.root, catalogue, name, partitions)
 
     def create(
-        self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str],
+        *,
+        internal: bool = False,
+        replication_factor: int | None = None,
     ) -> TopicEntry:
-        """``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``, ``InvalidConfigError``."""
+        """``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``, ``InvalidConfigError``;
+        ``InvalidArgumentError`` for a ``replication_factor`` that cannot be."""
         parse_topic_config(config)
         topic_id = encode_uuid(self._random_bytes(16))
         now_ms = self._context.clock.wall_ms()
@@ -283,7 +329,7 @@ class TopicRegistry:
             self._free_names(catalogue, name, range(partitions))
             return changed
 
-        made = self._change(add).topic(name)
+        made = self._change(add, replication_factor).topic(name)
         if not self.is_shared(made):
             self.own_new_topics()
         return made
