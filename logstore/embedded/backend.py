@@ -109,11 +109,14 @@ class EmbeddedBackend(EmbeddedTransactions):
     def metadata_version(self) -> int:
         return self._registry.recent_revision()
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
+    ) -> TopicMetadata:
         self._context.check_writable()
         if isinstance(name, str) and name not in self._registry.catalogue.topics:
             self.groups.forget_topic(name)  # older versions bound offsets to the name alone
-        return _metadata(self._registry.create(name, partitions, config))
+        made = self._registry.create(name, partitions, config, replication_factor=replication_factor)
+        return _metadata(made)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
