@@ -199,8 +199,8 @@ class ReplicatedPartition:
     # --- read ---
 
     def reader(self, *, looked: bool = False) -> ReplicaLog:
-        """NotLeaderError, unless followers may be read; LeaderNotReadyError: a leader that was just elected does not know
-        yet all that is committed, and may show less than was shown before."""
+        """NotLeaderError, unless followers may be read; LeaderNotReadyError: a leader that was just elected does not
+        know yet all that is committed, and may show less than was shown before."""
         del looked
         replica = self.replica()
         if self._follower_reads:
