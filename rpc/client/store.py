@@ -11,31 +11,39 @@ from logstore.client.topic_client import TopicClient
 from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
+from rpc.client.brokers import Brokers
 from rpc.client.configuration import configure
-from rpc.client.connection import Connection
 from rpc.client.data import RemoteData
+from rpc.client.role import Role
 from rpc.client.security import RemoteSecurity
 from rpc.client.settings import ConnectionSettings
 from rpc.pb import cluster_pb2
 
 
 class RemoteBackend(RemoteData, RemoteAdministration):
-    """A ``Backend``: both planes over one connection."""
+    """A ``Backend``: both planes over the same connections."""
 
-    def __init__(self, connection: Connection, features: Collection[str] = ()) -> None:
-        RemoteData.__init__(self, connection, features)
-        RemoteAdministration.__init__(self, connection, self._metadata.refresh)
+    def __init__(self, brokers: Brokers, features: Collection[str] = ()) -> None:
+        RemoteData.__init__(self, brokers, features)
+        RemoteAdministration.__init__(
+            self, self._controller, self._coordinator, self._scatter, self._metadata.refresh
+        )
+
+    @property
+    def controller(self) -> Role:
+        """For calls of administrators that are no part of ``Backend``."""
+        return self._controller
 
 
 class _Usable:
-    """Whether the connection may be used."""
+    """Whether the connections may be used."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def check_usable(self) -> None:
-        if self._connection.closed:
-            raise ClientClosedError(f"the connection to {self._connection.target} is closed")
+        if self._brokers.closed:
+            raise ClientClosedError(f"the connection to {self._brokers.target} is closed")
 
     check_writable = check_usable
 
@@ -43,20 +51,20 @@ class _Usable:
 class RemoteStore(StoreClient):
     """A connection to brokers. Any thread may use it, and a child after ``os.fork()`` connects anew.
 
-    ``target``: ``"host:port[,host:port...]"``; settings: see ``ConnectionSettings``. Errors: ``InvalidArgumentError``,
-    ``BrokerUnavailableError`` when none answers within ``connect_timeout_s``, ``UnsupportedFeatureError`` from a broker
-    that is too old.
+    ``target``: ``"host:port[,host:port...]"``, of which one has to answer: it names the others of its cluster;
+    settings: see ``ConnectionSettings``. Errors: ``InvalidArgumentError``, ``BrokerUnavailableError`` when none
+    answers within ``connect_timeout_s``, ``UnsupportedFeatureError`` from a broker that is too old.
     """
 
     def __init__(self, target: str, settings: ConnectionSettings) -> None:
-        self._connection = Connection(target, settings)
+        self._brokers = Brokers(target, settings)
         try:
             self.cluster = self._greet()
         except BaseException:
-            self._connection.close()
+            self._brokers.close()
             raise
-        self._remote = RemoteBackend(self._connection, self.cluster.features)
-        super().__init__(self._remote, _Usable(self._connection), SystemClock())
+        self._remote = RemoteBackend(self._brokers, self.cluster.features)
+        super().__init__(self._remote, _Usable(self._brokers), SystemClock())
 
     def _greet(self) -> cluster_pb2.GetClusterResponse:
         from logstore import __version__
@@ -64,13 +72,8 @@ class RemoteStore(StoreClient):
         request = cluster_pb2.GetClusterRequest(
             client=f"logstore-python {__version__}", required_features=["produce", "fetch"]
         )
-        settings = self._connection.settings
-        return self._connection.call(
-            "ClusterService/GetCluster",
-            request,
-            cluster_pb2.GetClusterResponse,
-            timeout_s=min(settings.connect_timeout_s, settings.request_timeout_s),
-        )
+        settings = self._brokers.settings
+        return self._brokers.greet(request, min(settings.connect_timeout_s, settings.request_timeout_s))
 
     @property
     def backend(self) -> RemoteBackend:
@@ -79,7 +82,7 @@ class RemoteStore(StoreClient):
     @property
     def security(self) -> RemoteSecurity:
         """Users and rules of the brokers."""
-        return RemoteSecurity(self._connection)
+        return RemoteSecurity(self._remote.controller)
 
     def create_topic(
         self,
@@ -108,7 +111,7 @@ class RemoteStore(StoreClient):
     def close(self) -> None:
         """Close what was made from it, and the connection. Safe to call again. The first failure is raised, after
         everything is closed."""
-        if self._connection.closed:
+        if self._brokers.closed:
             return
         failures: list[LogStoreError] = self._close_clients()
         self._remote.close()
@@ -117,7 +120,7 @@ class RemoteStore(StoreClient):
 
     def abandon(self) -> None:
         """Drop the connection without a word to the brokers: what was not answered yet is not waited for."""
-        self._connection.close()
+        self._brokers.close()
 
     def __enter__(self) -> RemoteStore:
         return self
