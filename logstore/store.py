@@ -41,6 +41,7 @@ from logstore.ownership.name_lock import sweep
 from logstore.partition.committer import Committer
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
+from logstore.partition.store_replication import CatalogueSource, StoreReplication
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import Access, FileSystem, OsFileSystem, access_like
@@ -83,7 +84,8 @@ class LogStore(StoreClient):
     128 KiB, none in memory.
 
     ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
-    ``threads=False`` nothing runs in the background, and ``step()`` does what is due.
+    ``threads=False`` nothing runs in the background, and ``step()`` does what is due. ``replication``: of a node of a
+    cluster (``replication/``), whose partitions and catalogue are those of the cluster.
 
     Errors: ``StoreNotFoundError`` (mode "r"), ``ForeignDirectoryError``, ``DamagedStoreError``,
     ``UnsupportedStoreVersionError``, ``PermissionDeniedError``, ``UnsupportedPlatformError`` (Windows, network
@@ -113,12 +115,12 @@ class LogStore(StoreClient):
         live: LiveBoard | None = None,
         heartbeats: HeartbeatBoard | None = None,
         threads: bool = True,
+        replication: StoreReplication | None = None,
     ) -> None:
         self.mode = _checked_mode(mode)
         path, *others = _directories(path, mode)
-        arguments.truth(threads, "threads")
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
-        _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes)
+        _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes, threads)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
         self._clock = clock or SystemClock()
         self.root = "/store" if path == MEMORY else os.path.realpath(path)
@@ -153,13 +155,15 @@ class LogStore(StoreClient):
             heartbeats=heartbeats,
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
             prepared_max_age_s=arguments.seconds(prepared_max_age_s, "prepared_max_age_s"),
+            make_partition=None if replication is None else replication.partition,
+            replicated=replication is not None,
         )
         parts.context, parts.housekeeper = self._context, self._housekeeper
-        self._registry = parts.registry = self._open_registry(live)
-        self._retention_task, self._cleaning = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
-        parts.retention, parts.cleaning = self._retention_task, self._cleaning
-        self._backend = EmbeddedBackend(self._context, self._registry, parts.partition, self._cleaning)
-        parts.backend = self._backend
+        self._registry = parts.registry = self._open_registry(live, replication)
+        upkeep = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
+        self._retention_task, self._cleaning = parts.retention, parts.cleaning = upkeep
+        backend = EmbeddedBackend(self._context, self._registry, parts.partition, self._cleaning)
+        self._backend = parts.backend = backend
         self._maintenance = parts.maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
         self._enlist(threads=threads)
@@ -256,8 +260,10 @@ class LogStore(StoreClient):
         sweep(directory, self._clock, self.fs.access)
         return FileLocks(f"{directory}/topics", clock=self._clock, access=self.fs.access)
 
-    def _open_registry(self, live: LiveBoard | None) -> TopicRegistry:
-        file = CatalogueFile(self.fs, self.root) if self._broker is None else self._broker
+    def _open_registry(self, live: LiveBoard | None, replication: StoreReplication | None) -> TopicRegistry:
+        file: CatalogueSource | BrokerDirectory = self._broker or CatalogueFile(self.fs, self.root)
+        if replication is not None and isinstance(file, CatalogueFile):
+            file = replication.catalogue(file)
         try:
             return self._open_catalogue(file, live)
         except BaseException:
@@ -266,7 +272,9 @@ class LogStore(StoreClient):
             self._context.locks.close()
             raise
 
-    def _open_catalogue(self, file: CatalogueFile | BrokerDirectory, live: LiveBoard | None) -> TopicRegistry:
+    def _open_catalogue(
+        self, file: CatalogueSource | BrokerDirectory, live: LiveBoard | None
+    ) -> TopicRegistry:
         """Load the catalogue, or make it, under its lock; finish what a crash left half deleted."""
         context = self._context
         if self.mode == "r" or isinstance(file, BrokerDirectory):
@@ -523,9 +531,14 @@ def _checked_mode(mode: Mode) -> Mode:
 
 
 def _check_settings(
-    intervals_s: tuple[float, ...], mode_bits: int | None, max_open_files: int | None, tail_cache_bytes: int
+    intervals_s: tuple[float, ...],
+    mode_bits: int | None,
+    max_open_files: int | None,
+    tail_cache_bytes: int,
+    threads: bool,
 ) -> None:
     """InvalidArgumentError names the setting."""
+    arguments.truth(threads, "threads")
     for value, name in zip(intervals_s, _INTERVALS, strict=True):
         arguments.seconds(value, name)
     if mode_bits is not None:

@@ -55,3 +55,53 @@ class PeerUnavailableError(RetriableError):
 
     code = 10204
     hint = "find out whether that broker runs and can be reached; calls go on when it does"
+
+
+class NotEnoughReplicasError(RetriableError):
+    """Fewer replicas are in sync than the topic's ``min.insync.replicas``; nothing was appended."""
+
+    code = 19
+    hint = "bring the missing replicas back, or lower min.insync.replicas"
+
+
+class MetadataConflictError(RetriableError):
+    """The cluster's metadata changed between the look and the change that was decided on it."""
+
+    code = 10205
+    hint = "look again, and decide anew"
+
+
+class InvalidReplicationFactorError(FatalError, ValueError):
+    """Replicas need a broker each, and there are not so many."""
+
+    code = 38
+
+
+class InvalidReplicasError(FatalError, ValueError):
+    """A list of replicas that no partition may have."""
+
+    code = 39
+
+
+class UnknownBrokerError(FatalError, LookupError):
+    """The cluster has no broker of that number."""
+
+    code = 10206
+
+
+class BrokerInUseError(FatalError):
+    """A broker that has replicas cannot leave the cluster."""
+
+    code = 10207
+
+
+class StaleBrokerError(FatalError):
+    """The broker was registered again since: another process is that broker now."""
+
+    code = 77
+
+
+class ClusterMismatchError(FatalError):
+    """A directory, or a broker, of another cluster than the one it speaks to, or of another broker's number."""
+
+    code = 104

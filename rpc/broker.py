@@ -17,9 +17,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from replication.cluster.view import BrokerInfo
+from rpc.addresses import address_of
 from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
+from rpc.handlers.cluster import ClusterHandler, ClusterPlace
 from rpc.handlers.engine import Engine, Resuming
 from rpc.handlers.fetch import FetchHandler
 from rpc.handlers.groups import GroupHandler
@@ -60,7 +62,7 @@ _HEADROOM = 1 << 20  # what a message of the largest records has beside them
 
 class Broker:
     """Of one event loop. ``engine``: what is served; it is the caller's to close, after ``stop``. ``brokers``: those of
-    the cluster now; it never waits."""
+    the cluster now; it never waits. ``place``: in the cluster, None: this broker is alone."""
 
     def __init__(
         self,
@@ -71,10 +73,12 @@ class Broker:
         version: str,
         security: Security | None = None,
         brokers: Callable[[], Sequence[BrokerInfo]] = no_brokers,
+        place: ClusterPlace | None = None,
     ) -> None:
         self.settings = settings
         self._engine = engine
         self._security = security or Security()
+        self._place = place
         self.meter = Meter()
         self._facts = BrokerFacts(
             version=version,
@@ -126,8 +130,7 @@ class Broker:
         return self.port
 
     def _listen(self, server: grpc.aio.Server) -> int:
-        host, port = self.settings.address
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = address_of(*self.settings.address)
         try:
             if self._security.credentials is None:
                 found = server.add_insecure_port(address)
@@ -177,7 +180,7 @@ class Broker:
         producers = ProducerHandler(engine, blocking, authorizer, self._leases)
         transactions = TransactionHandler(engine, blocking, authorizer, self._leases)
         return [
-            ClusterService(self._facts, identify, observe),
+            ClusterService(self._facts, self._cluster_handler(), identify, observe),
             LeaseService(self._leases, identify, observe),
             ProduceService(produce, produced, waits, identify, observe),
             FetchService(fetch, fetched, streamed, waits, identify, observe),
@@ -189,6 +192,18 @@ class Broker:
             TransactionService(transactions, identify, observe),
             *self._security_services(observe),
         ]
+
+    def _cluster_handler(self) -> ClusterHandler:
+        settings, (host, _) = self.settings, self.settings.address
+        return ClusterHandler(
+            self._engine,
+            self._blocking,
+            self._security.authorizer,
+            self._facts.cluster_id,
+            lambda: BrokerInfo(settings.node_id, host, self.port, settings.rack, True),
+            self._place,
+            settings.max_wait_s,
+        )
 
     def _observer(self) -> Observer:
         observers: list[Observer] = [self.meter, RequestLog(self.settings.slow_request_s)]

@@ -23,6 +23,12 @@ def broker() -> None:
     metavar="HOST:PORT",
     help="Where clients connect; port 0: any free one.  [default: 127.0.0.1:9095]",
 )
+@click.option("--node-id", metavar="N", type=int, help="This broker's number in its cluster.  [default: 1]")
+@click.option(
+    "--peers",
+    metavar="N=HOST:PORT,...",
+    help="The brokers of the cluster, this one among them, and where each listens for the others; the same on all.",
+)
 @click.option(
     "--config",
     "file",
@@ -42,6 +48,8 @@ def start(
     /,
     data: str | None,
     listen: str | None,
+    node_id: int | None,
+    peers: str | None,
     file: str | None,
     pairs: tuple[str, ...],
     print_config: bool,
@@ -51,12 +59,20 @@ def start(
     Settings come from the file, then from the environment (LOGSTORE_BROKER_DRAIN_S is drain_s), then from options.
     The broker owns every topic: other processes read the directory, and write through the broker.
 
+    With --node-id and --peers it is one of a cluster's brokers: start the same on each, with its own --node-id.
+
     The first SIGTERM (exit code 0) or Ctrl-C (130) lets calls under way end and closes the store in order; the second
     ends the process at once.
     """
     from rpc.configuration import as_toml, configure
 
-    settings = configure(file, os.environ, _given(pairs, data, listen))
+    options = {
+        "data": data,
+        "listen": listen,
+        "node_id": None if node_id is None else str(node_id),
+        "peers": peers,
+    }
+    settings = configure(file, os.environ, _given(pairs, options))
     if print_config:
         if target.as_json:
             from dataclasses import asdict
@@ -87,8 +103,8 @@ def start(
     raise click.exceptions.Exit(process.run())
 
 
-def _given(pairs: tuple[str, ...], data: str | None, listen: str | None) -> dict[str, str]:
-    """What the command line says. UsageError."""
+def _given(pairs: tuple[str, ...], options: dict[str, str | None]) -> dict[str, str]:
+    """What the command line says, by the settings' names. UsageError."""
     given: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -97,10 +113,10 @@ def _given(pairs: tuple[str, ...], data: str | None, listen: str | None) -> dict
         if name.strip() in given:
             raise click.UsageError(f"--set {name.strip()} is given twice")
         given[name.strip()] = value.strip()
-    for name, option in (("data", data), ("listen", listen)):
+    for name, option in options.items():
         if option is not None:
             if name in given:
-                raise click.UsageError(f"{name} is given both by --{name} and by --set")
+                raise click.UsageError(f"{name} is given both by --{name.replace('_', '-')} and by --set")
             given[name] = option
     return given
 

@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Final
 
 from rpc.errors import BrokerConfigError
+from rpc.peers.settings import PeerSettings
 from rpc.security.settings import SecuritySettings
 from rpc.settings import BrokerSettings
 
@@ -17,13 +18,13 @@ ENVIRONMENT: Final = "LOGSTORE_BROKER_"
 """What variables of settings begin with: LOGSTORE_BROKER_DRAIN_S is ``drain_s``."""
 CONFIG_VARIABLE: Final = "LOGSTORE_BROKER_CONFIG"
 """The variable that names the file, beside ``--config``."""
-_SECURITY: Final = frozenset(field.name for field in fields(SecuritySettings))
+_LATER: Final = [frozenset(field.name for field in fields(kind)) for kind in (PeerSettings, SecuritySettings)]
 _KINDS: Final = {
     field.name: str(field.type)
     for field in sorted(
-        fields(BrokerSettings), key=lambda field: field.name in _SECURITY
-    )  # the broker's own first
-}
+        fields(BrokerSettings), key=lambda field: sum(field.name in names for names in _LATER)
+    )
+}  # the broker's own first, then the cluster's, then those of security
 _TRUTHS: Final = {"true": True, "false": False}
 
 

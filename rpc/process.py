@@ -11,10 +11,12 @@ from typing import Any, Final, NoReturn
 
 import logstore
 from logstore.cli.failures import EXIT_INTERRUPTED
+from rpc.addresses import address_of, host_and_port
 from rpc.broker import Broker
 from rpc.observability.metrics import serve_metrics
 from rpc.security.security import Security, open_security
-from rpc.settings import BrokerSettings, host_and_port
+from rpc.serving import Serving, serving
+from rpc.settings import BrokerSettings
 from rpc.supervisor import notify
 
 logger = logging.getLogger(__name__)
@@ -43,20 +45,20 @@ class BrokerProcess:
         SecretFileError and TlsConfigError (files of the broker's security)."""
         signal.signal(signal.SIGTERM, _leave)
         self._security = open_security(self._settings, self._settings.data)
-        given = {"prepared_max_age_s": self._settings.prepared_max_age_s, **self._store_settings}
-        with logstore.open(self._settings.data, **given) as store:
-            store.pin_all()
-            asyncio.run(self._serve(store))
+        with serving(self._settings, self._store_settings) as served:
+            asyncio.run(self._serve(served))
         return self._exit_code
 
-    async def _serve(self, store: logstore.LogStore) -> None:
+    async def _serve(self, served: Serving) -> None:
         settings = self._settings
         broker = Broker(
-            store.backend,
+            served.engine,
             settings,
-            cluster_id=store.store_id,
+            cluster_id=served.cluster_id,
             version=logstore.__version__,
             security=self._security,
+            brokers=served.brokers,
+            place=served.place,
         )
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -65,14 +67,17 @@ class BrokerProcess:
         metrics = None
         try:
             port = await broker.start()
-            metrics = serve_metrics(settings, store, broker)
+            metrics = serve_metrics(settings, served.store, broker)
             if metrics is not None:
-                address = _address(host_and_port(settings.metrics_listen, "metrics_listen")[0], metrics.port)
+                address = address_of(
+                    host_and_port(settings.metrics_listen, "metrics_listen")[0], metrics.port
+                )
                 logger.info("metrics at http://%s/metrics", address)
-            self._say(_address(settings.address[0], port))
+            self._say(address_of(settings.address[0], port))
             notify("READY=1")
             await stopping.wait()
             notify("STOPPING=1")
+            await asyncio.to_thread(served.hand_over)
             logger.info("stopping: calls under way may go on for %g s", settings.drain_s)
         finally:
             await broker.stop()
@@ -87,10 +92,6 @@ class BrokerProcess:
             signal.signal(number, signal.SIG_DFL)
         self._exit_code = exit_code
         stopping.set()
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _leave(signal_number: int, frame: FrameType | None) -> NoReturn:

@@ -6,9 +6,11 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from rpc.addresses import host_and_port
 from rpc.errors import BrokerConfigError
+from rpc.peers.settings import PeerSettings, check_peers
 from rpc.quota_rules import Direction, QuotaRules, parse_overrides
-from rpc.security.settings import SecuritySettings, check_security, is_loopback
+from rpc.security.settings import check_security, is_loopback
 
 _MIB = 1 << 20
 _KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
@@ -21,15 +23,13 @@ _KINDS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BrokerSettings(SecuritySettings):
+class BrokerSettings(PeerSettings):
     """One broker. Sizes are bytes, times seconds."""
 
     data: str
     """The store's directory, made if it is not there."""
     listen: str = "127.0.0.1:9095"
     """HOST:PORT that clients connect to; port 0: any free one."""
-    node_id: int = 1
-    """The broker's number."""
     threads: int = 16
     """Calls of the engine that are under way at once."""
     max_message_bytes: int = 16 * _MIB
@@ -87,6 +87,7 @@ class BrokerSettings(SecuritySettings):
             raise BrokerConfigError(f"data={self.data!r} is no directory's path")
         host, _ = self.address
         check_security(self, self.listen, host)
+        check_peers(self, self.listen)
         if self.log_format not in ("text", "json"):
             raise BrokerConfigError(f"log_format={self.log_format!r}: it is text or json")
         self._check_metrics()
@@ -150,16 +151,6 @@ class BrokerSettings(SecuritySettings):
     def address(self) -> tuple[str, int]:
         """(host, port) of ``listen``. BrokerConfigError."""
         return host_and_port(self.listen, "listen")
-
-
-def host_and_port(text: str, name: str) -> tuple[str, int]:
-    """Of the setting ``name``. BrokerConfigError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit():
-        raise BrokerConfigError(f"{name}={text!r} is not HOST:PORT")
-    if int(port) > 65535:
-        raise BrokerConfigError(f"{name}={text!r}: a port is 0 to 65535")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _check_kind(name: str, value: object, kind: str) -> None:

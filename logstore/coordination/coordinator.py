@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
+from logstore.errors import LogStoreError
 from logstore.log.log_offsets import Waiter
 from logstore.machine import Decision, StateMachine
 
@@ -64,6 +65,10 @@ class Coordinator(Protocol[MachineT_co]):
     def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
         """Abort what the producer has open since ``start_offset``, under the transaction's own ``epoch``.
         ``TransactionStateError``: that is not open (any more); and the errors of ``end_transaction``."""
+        ...
+
+    def lost(self) -> LogStoreError | None:
+        """Why this process does not run the coordinator now, in words for its clients; None: it may. Cheap."""
         ...
 
     def close(self) -> None: ...

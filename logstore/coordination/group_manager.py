@@ -123,6 +123,23 @@ class GroupManager:
         self._on_member()
         return member
 
+    def resume(self, group: str, member_id: str, request: JoinRequest) -> GroupMember:
+        """A member that joined where the coordinator was before, as the group has it. UnknownMemberError,
+        MemberFencedError: it has it no more."""
+        self._store.check_writable()
+        topic = self._need_topic()
+        topic.subscribe(self._news)
+        topic.look(lambda machine: machine.check_member(group, member_id))
+        with self._guard:
+            member = self._members.get(member_id)
+            if member is None:
+                liveness = self.liveness.begin(member_id)
+                member = GroupMember(self, group, request, member_id, liveness, self.clock.monotonic_s())
+                self._members[member_id] = member
+        self.refresh()
+        self._on_member()
+        return member
+
     def leave(self, member: GroupMember, ended_by: LogStoreError | None = None) -> None:
         """Safe to call again. What cannot be told to the coordinator, others find out: the member's lock is free."""
         with self._guard:
@@ -146,6 +163,21 @@ class GroupManager:
             self.liveness.end(member.liveness)
         except StoreClosedError:
             pass  # then it is free
+
+    def lost(self) -> LogStoreError | None:
+        """Why the members here have their coordinator elsewhere now; None: they have it here."""
+        topic = self._topic(False)
+        return None if topic is None else topic.lost()
+
+    def drop(self, error: LogStoreError) -> None:
+        """No member is this process's any more: the group has them still, and they go on elsewhere."""
+        with self._guard:
+            members = list(self._members.values())
+            self._members.clear()
+        for member in members:
+            member.show(None, error)
+            self._free(member)
+            member.nudge()
 
     def members(self) -> list[GroupMember]:
         with self._guard:

@@ -53,6 +53,10 @@ class MembershipTask:
         manager.liveness.note_looking(bool(members))
         if not members:
             return None
+        lost = manager.lost()
+        if lost is not None:
+            manager.drop(lost)
+            return None
         now_s = manager.clock.monotonic_s()
         for member in members:
             self._guarded(member.group, lambda member=member: self._look_after(manager, member, now_s))  # type: ignore[misc]

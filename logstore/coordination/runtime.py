@@ -1,11 +1,11 @@
 """An internal topic that many threads and processes write, a record or two at a time, through a state machine.
 
-A write decides on the newest state, appends, replays, and syncs, with the topic's lock held (``shared_log.py``).
-Threads that come meanwhile share one taking of the lock, one batch and one sync (group commit): one of them leads,
-decides for the others one after the other, each on the state that the one before made, appends and syncs once for
-all. No request is answered before that sync. If the log refuses the batch, they are decided anew, one by one, so that
-those that fit go in. What a refused sync leaves behind is not known: then all that was decided in the group fails,
-and the machine is made anew from what the log holds.
+A write decides on the newest state, appends, replays, and waits for the commit (embedded: a sync), with the log held
+(``coordinated_log.py``). Threads that come meanwhile share one hold, one batch and one commit (group commit): one of
+them leads, decides for the others one after the other, each on the state that the one before made, appends once for all
+and waits once. No request is answered before that. If the log refuses the batch, they are decided anew, one by one, so
+that those that fit go in. What a refused commit leaves behind is not known: then all that was decided in the group
+fails, and the machine is made anew from what the log holds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from threading import Lock
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from logstore.coordination.commit_queue import CommitQueue, Request
+from logstore.coordination.coordinated_log import CoordinatedLog, HeldLog
 from logstore.coordination.followed_machine import FollowedMachine
+from logstore.coordination.store_view import StoreView
 from logstore.errors import (
     CorruptBatchError,
     LogStoreError,
     OutcomeUnknownError,
     PartitionPoisonedError,
-    StorageError,
     from_os_error,
 )
 from logstore.format.batch import encode_batch
@@ -31,14 +32,12 @@ from logstore.log.append_validation import own_batch
 from logstore.log.log_offsets import Waiter
 from logstore.log.producers.producer_state import SEQUENCE_MASK, Marker
 from logstore.machine import Change, Decision, StateMachine, TransactionalWriter
-from logstore.partition.context import StoreContext
-from logstore.partition.coordinator_log import CoordinatorLog, damaged
-from logstore.partition.held_partition import HeldPartition
-from logstore.partition.partition import PartitionWriter, PendingAppend, result_of, wait_all
+from logstore.partition.coordinator_log import damaged
+from logstore.partition.partition import PendingAppend, result_of, wait_all
 
 Reply = TypeVar("Reply")
 Machine = TypeVar("Machine", bound=StateMachine)
-Queued: TypeAlias = Request[HeldPartition]
+Queued: TypeAlias = Request[HeldLog]
 _READ_BYTES: Final = 1 << 20
 _UNKNOWN: Final = (OutcomeUnknownError, PartitionPoisonedError)  # of an append that may be in the log
 _MOST_GATHERED_BYTES: Final = 64 << 10
@@ -52,15 +51,13 @@ class CoordinatorRuntime(Generic[Machine]):
     ``groups``: how often several requests shared a sync.
     """
 
-    def __init__(
-        self, context: StoreContext, log: CoordinatorLog, make_machine: Callable[[], Machine]
-    ) -> None:
+    def __init__(self, context: StoreView, log: CoordinatedLog, make_machine: Callable[[], Machine]) -> None:
         self._context = context
         self._log = log
-        self._slot = log.entry.live_slot(0)
+        self._era = log.era
         self._followed: FollowedMachine[Machine] = FollowedMachine(make_machine)
         self._mutex = Lock()  # around the machine; taken last
-        self._line: CommitQueue[HeldPartition] = CommitQueue()
+        self._line: CommitQueue[HeldLog] = CommitQueue()
         self._waiters: set[Waiter] = set()
         self._pending: list[PendingAppend] = []  # of the group that is served
         # Decided on by the group that is served, and not in the log yet.
@@ -78,7 +75,7 @@ class CoordinatorRuntime(Generic[Machine]):
     ) -> Reply:
         """See ``Coordinator``. The decisions of several threads share a batch and a sync."""
 
-        def work(held: HeldPartition, request: Queued) -> Reply:
+        def work(held: HeldLog, request: Queued) -> Reply:
             decision = decide(self._followed.machine)
             if decision.records:
                 if decision.producer is None and not self._one_by_one:
@@ -93,7 +90,7 @@ class CoordinatorRuntime(Generic[Machine]):
         reply: Reply = self._submit(work, patience_s)
         return reply
 
-    def _gather(self, records: Sequence[Change], held: HeldPartition, request: Queued) -> None:
+    def _gather(self, records: Sequence[Change], held: HeldLog, request: Queued) -> None:
         """They come into the log with those of their neighbours in the group, in one batch: a batch for each
         would cost more than deciding on it."""
         size = sum(map(_size_of, records))
@@ -102,7 +99,7 @@ class CoordinatorRuntime(Generic[Machine]):
         self._gathered.append((request, records))
         self._gathered_bytes += size
 
-    def _append_gathered(self, held: HeldPartition) -> None:
+    def _append_gathered(self, held: HeldLog) -> None:
         """After an error nothing of it is in the log, unless the error is one of ``_UNKNOWN``."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, [], 0
         if not gathered:
@@ -119,9 +116,7 @@ class CoordinatorRuntime(Generic[Machine]):
                     self._given_up.error = error
             raise
 
-    def _append(
-        self, records: Sequence[Change], held: HeldPartition, writer: TransactionalWriter | None
-    ) -> None:
+    def _append(self, records: Sequence[Change], held: HeldLog, writer: TransactionalWriter | None) -> None:
         batch = encode_batch(records, now_ms=self._now_ms(), **_of_writer(held, writer))
         self._pending.append(held.append([own_batch(batch)]))
 
@@ -130,7 +125,7 @@ class CoordinatorRuntime(Generic[Machine]):
     ) -> None:
         """See ``Coordinator``."""
 
-        def work(held: HeldPartition, request: Queued) -> None:
+        def work(held: HeldLog, request: Queued) -> None:
             if _may_be_open(held, producer_id, epoch):
                 self._end(
                     held, request, Marker(producer_id, epoch, coordinator_epoch, commit, self._now_ms())
@@ -141,12 +136,12 @@ class CoordinatorRuntime(Generic[Machine]):
     def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
         """See ``Coordinator``."""
 
-        def work(held: HeldPartition, request: Queued) -> None:
+        def work(held: HeldLog, request: Queued) -> None:
             self._end(held, request, Marker(producer_id, epoch, 0, False, self._now_ms()), start_offset)
 
         self._submit(work)
 
-    def _end(self, held: HeldPartition, request: Queued, marker: Marker, open_since: int = -1) -> None:
+    def _end(self, held: HeldLog, request: Queued, marker: Marker, open_since: int = -1) -> None:
         self._append_gathered(held)
         pending = held.append_marker(marker, open_since=open_since)
         self._pending.append(pending)
@@ -156,7 +151,7 @@ class CoordinatorRuntime(Generic[Machine]):
     def _now_ms(self) -> int:
         return self._context.clock.wall_ms()
 
-    def _submit(self, work: Callable[[HeldPartition, Queued], Any], patience_s: float | None = None) -> Any:
+    def _submit(self, work: Callable[[HeldLog, Queued], Any], patience_s: float | None = None) -> Any:
         self._context.check_writable()
         request = Request(work, self._context.clock.monotonic_s())
         most_s = self._context.lock_timeout_s
@@ -213,7 +208,7 @@ class CoordinatorRuntime(Generic[Machine]):
         for append in pending:
             result_of(append)
 
-    def _settle_refusal(self, group: Sequence[Queued], held: HeldPartition) -> None:
+    def _settle_refusal(self, group: Sequence[Queued], held: HeldLog) -> None:
         """If the log refused what was gathered, what the group decided since rests on nothing. One by one, then."""
         refused, self._refused = self._refused, None
         if refused is None:
@@ -232,7 +227,7 @@ class CoordinatorRuntime(Generic[Machine]):
         finally:
             self._one_by_one, self._given_up = False, None
 
-    def _serve(self, request: Queued, held: HeldPartition) -> None:
+    def _serve(self, request: Queued, held: HeldLog) -> None:
         try:
             request.reply = request.work(held, request)
         except Exception as error:  # noqa: BLE001 - carried to its caller; the others of the group go on
@@ -252,20 +247,22 @@ class CoordinatorRuntime(Generic[Machine]):
         self._gathered, self._gathered_bytes = [], 0
         for request in group:
             if request.wrote or not request.served:
-                request.error = OutcomeUnknownError(
-                    f"a write to {self._log.where} may or may not be durable: {why}"
-                )
+                request.error = self._log.doubt(why, wrote=True)
             elif request.unsure:
-                request.error = StorageError(
-                    f"{self._log.where}: nothing was written; it was decided on what may not be durable: {why}",
-                    hint="try again",
-                )
+                request.error = self._log.doubt(why, wrote=False)
 
-    def _catch_up(self, held: HeldPartition) -> None:
+    def _catch_up(self, held: HeldLog) -> None:
         """The lock is held: replay all that there is."""
+        self._start_over_in_another_era()
         if held.log_end_offset < self._followed.applied:
             self._followed.start_over()
         self._replay(held.log_end_offset)
+
+    def _start_over_in_another_era(self) -> None:
+        era = self._log.era
+        if era != self._era:
+            self._followed.start_over()
+            self._era = era
 
     # --- reading ---
 
@@ -292,19 +289,21 @@ class CoordinatorRuntime(Generic[Machine]):
     def _committed_end(self) -> int:
         """Where what may be replayed ends; a machine that is past it begins anew. The mutex is held."""
         try:
-            end = self._log.observed.bounds().high_watermark
+            end = self._log.offsets().high_watermark
         except OSError as error:
             raise from_os_error(error, "read", self._log.directory) from error
+        self._start_over_in_another_era()
         if end < self._followed.applied:
             self._followed.start_over()
         return end
 
     def changed(self) -> bool:
-        """Whether there is anything that was not replayed yet: a look at `.live`, for callers that poll."""
-        slot = self._context.live.read(self._slot)
-        if slot is None:
-            return self._log.observed.bounds().high_watermark != self._followed.applied
-        return slot.high_watermark != self._followed.applied
+        """Whether there is anything that was not replayed yet: cheap, for callers that poll."""
+        return self._log.has_more(self._followed.applied)
+
+    def lost(self) -> LogStoreError | None:
+        """See ``Coordinator``."""
+        return self._log.lost()
 
     def subscribe(self, event: Waiter) -> None:
         """``event.set()`` whenever this process has appended or replayed something; for what other processes
@@ -350,7 +349,7 @@ def _size_of(change: Change) -> int:
     return len(key) + len(value or b"") + 16
 
 
-def _of_writer(held: PartitionWriter, writer: TransactionalWriter | None) -> dict[str, Any]:
+def _of_writer(held: HeldLog, writer: TransactionalWriter | None) -> dict[str, Any]:
     """What a batch says of its producer. A coordinator writes for the producer, which numbers no batches here:
     they go on where the log's newest of that epoch ends, so that a log's checks and tools find them in order."""
     if writer is None:
@@ -365,7 +364,7 @@ def _of_writer(held: PartitionWriter, writer: TransactionalWriter | None) -> dic
     }
 
 
-def _may_be_open(held: PartitionWriter, producer_id: int, epoch: int) -> bool:
+def _may_be_open(held: HeldLog, producer_id: int, epoch: int) -> bool:
     """Whether the transaction that a marker of ``epoch`` ends may lack it here."""
     entry = held.producer_entries((producer_id,)).get(producer_id)
     return entry is None or entry.epoch != epoch

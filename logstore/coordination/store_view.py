@@ -30,6 +30,10 @@ class StoreView(Protocol):
     @property
     def offsets_retention_s(self) -> float: ...
 
+    def check_usable(self) -> None:
+        """StoreClosedError, ForkedStoreError."""
+        ...
+
     def check_writable(self) -> None:
         """ReadOnlyStoreError, StoreClosedError, ForkedStoreError, LockLostError."""
         ...

@@ -32,6 +32,7 @@ from logstore.transactions.coordinator import (
     InitReply,
     TransactionCoordinator,
     TransactionState,
+    TransactionStatus,
 )
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -126,6 +127,7 @@ class CoordinatedLease:
         self._decided: TransactionalWriter | None = (
             None  # of a prepared one, ended without a call of its producer
         )
+        self._lost: LogStoreError | None = None  # the coordinator is another process's now
 
     # --- for the producer ---
 
@@ -258,6 +260,7 @@ class CoordinatedLease:
     def _end(
         self, commit: bool, prepared: tuple[PreparedTransaction, ...], writer: TransactionalWriter | None
     ) -> None:
+        self._check_lost()
         repeated = self._last is not None and writer == self._last[0]
         if not repeated and not self._fenced:
             self._check_current(writer)
@@ -385,6 +388,8 @@ class CoordinatedLease:
             self._marked = None
 
     def ended_by(self) -> LogStoreError | None:
+        if self._lost is not None:
+            return None  # it goes on where its coordinator is
         if self._fenced:
             return self._fence_error()
         if self._ended_by is not None:
@@ -419,6 +424,31 @@ class CoordinatedLease:
         if id_lock is not None:
             id_lock.release()
         return id_lock
+
+    def lose(self, error: LogStoreError) -> None:
+        """Another process runs the coordinator: calls say so from now on, and the end of this lease ends nothing."""
+        self._lost = error
+        self.let_go()
+
+    def is_under(self, writer: TransactionalWriter) -> bool:
+        """Whether it is open, and the producer's calls of now, or the one before, carry this id and epoch."""
+        mine = TransactionalWriter(self.producer_id, self.epoch)
+        open_here = self.id_lock is not None and not self._fenced and self._lost is None
+        return open_here and (writer == mine or (self._last is not None and writer == self._last[0]))
+
+    def take_up(self, state: TransactionState) -> None:
+        """Of an opening made elsewhere: the transaction under way, or the outcome that its producer may not know."""
+        if state.committed_from(self.producer_id, self.epoch):
+            self.note_committed(state)
+        elif state.aborted_from(self.producer_id, self.epoch):
+            reason = f"the transaction of {self.transactional_id!r} was aborted by its coordinator"
+            self.note_aborted(state, TransactionAbortedError(reason, hint="begin another one"))
+        elif state.ended is not None:
+            self.unfinished = state.ended
+        elif state.status == TransactionStatus.ONGOING:
+            self.begun = True
+            self.places.update(state.places)
+            self.prepared = state.handle if state.is_prepared else None
 
     def hand_over(self) -> IdLock | None:
         """A newer opening in this process: it is fenced, and the id's lock is that one's."""
@@ -489,7 +519,12 @@ class CoordinatedLease:
                 hint="the call came late; begin another transaction",
             )
 
+    def _check_lost(self) -> None:
+        if self._lost is not None:
+            raise copy.copy(self._lost)
+
     def _check_fenced(self) -> None:
+        self._check_lost()
         if self._fenced:
             raise self._fence_error()
         if self.id_lock is None:

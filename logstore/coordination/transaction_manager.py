@@ -41,6 +41,7 @@ from logstore.transactions.coordinator import (
     TransactionState,
     validate_transactional_id,
 )
+from logstore.transactions.refusals import check_resumed
 from logstore.transactions.transaction_records import TOPIC
 from logstore.types import OffsetAndMetadata, TopicPartition
 
@@ -189,6 +190,46 @@ class TransactionManager:
                 self._leases[transactional_id] = lease
         self.runtime.note_opened()
         return lease
+
+    def resume(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        writer: TransactionalWriter,
+        *,
+        coordinator: str | None = None,
+    ) -> CoordinatedLease:
+        """The opening that the coordinator's log has under this producer id and epoch, as it stands: what it has under
+        way goes on, nobody is fenced. ``ProducerFencedError``: there is a newer one; ``UnknownTransactionError``."""
+        store = self.store
+        store.check_writable()
+        validate_transactional_id(transactional_id)
+        with self.guard(transactional_id):
+            state = self.state_of(transactional_id)
+            if state is None:
+                raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
+            known = self.lease(transactional_id)
+            if known is not None and known.is_under(writer):
+                return known
+            check_resumed(state, writer)
+            id_lock = self._lock_of(transactional_id)
+            try:
+                id_lock.take(store.lock_timeout_s)
+                reply = InitReply(*writer, None)
+                lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply, coordinator)
+                lease.take_up(state)
+            except BaseException:
+                id_lock.release()
+                raise
+            with self._lock:
+                self._leases[transactional_id] = lease
+        self.runtime.note_opened()
+        return lease
+
+    def drop(self, error: LogStoreError) -> None:
+        """Another process runs the coordinator: no id is open here any more, what is under way goes on there."""
+        for lease in self.leases():
+            lease.lose(error)
 
     def _lock_of(self, transactional_id: str) -> IdLock:
         """Held already if it was open in this process until now. Else not yet: another process may have to mark

@@ -5,6 +5,7 @@
 - An id that no process has open and that was out of use for ``EXPIRATION_MS`` is forgotten.
 - A transaction whose owner is gone (its lock can be had) is finished if it was decided, else aborted. A live
   owner's is left alone, whatever its state; topics that another process owns are left to that process.
+- Where another process runs the coordinator, nothing is done, and no id is open any more.
 - One that is prepared waits for its coordinator, whether or not its owner lives; not for longer than a bound.
 """
 
@@ -55,6 +56,11 @@ class TransactionReaper:
         shared = manager.existing()
         if shared is None:
             return None
+        lost = shared.lost()
+        if lost is not None:
+            manager.drop(lost)
+            self._next_s = now_s + IDLE_S
+            return IDLE_S
         now_ms = manager.now_ms()
         open_ids = shared.look(
             lambda machine: [

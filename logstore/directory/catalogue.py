@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from logstore.arguments import refuse_internal, shown
 from logstore.directory import topic_state
@@ -279,19 +279,21 @@ def _validate_partitions(name: str, partitions: int) -> None:
 # --- bytes ------------------------------------------------------------------------------------------
 
 
-def encode(catalogue: Catalogue) -> bytes:
-    topics = {
-        name: {
-            "topic_id": entry.topic_id,
-            "partitions": entry.partitions,
-            "config": dict(entry.config),
-            "lock_slot": entry.lock_slot,
-            "live_slots": [list(run) for run in entry.live_slots],
-            "created_ms": entry.created_ms,
-            "internal": entry.internal,
-        }
-        for name, entry in sorted(catalogue.topics.items())
+def encode_topic(entry: TopicEntry) -> dict[str, Any]:
+    """JSON values of what a document says of a topic under its name."""
+    return {
+        "topic_id": entry.topic_id,
+        "partitions": entry.partitions,
+        "config": dict(entry.config),
+        "lock_slot": entry.lock_slot,
+        "live_slots": [list(run) for run in entry.live_slots],
+        "created_ms": entry.created_ms,
+        "internal": entry.internal,
     }
+
+
+def encode(catalogue: Catalogue) -> bytes:
+    topics = {name: encode_topic(entry) for name, entry in sorted(catalogue.topics.items())}
     fields = {
         "revision": catalogue.revision,
         "store_id": catalogue.store_id,
@@ -308,7 +310,7 @@ def decode(data: bytes, path: str) -> Catalogue:
     """DamagedStoreError with ``path`` if malformed; UnsupportedStoreVersionError if newer than this code."""
     fields = decode_document(data, FORMAT_VERSION, _KEYS, path, older={1: _KEYS_1})
     topics = {
-        name: _decode_topic(name, value, path)
+        name: decode_topic(name, value, path)
         for name, value in table(fields["topics"], "topics", path).items()
     }
     next_producer_id = whole(fields["next_producer_id"], "next_producer_id", path)
@@ -326,7 +328,8 @@ def decode(data: bytes, path: str) -> Catalogue:
     return catalogue
 
 
-def _decode_topic(name: str, value: object, path: str) -> TopicEntry:
+def decode_topic(name: str, value: object, path: str) -> TopicEntry:
+    """What ``encode_topic`` made. DamagedStoreError with ``path``."""
     what = f"topic {name!r}"
     fields = table(value, what, path)
     if fields.keys() != _TOPIC_KEYS:

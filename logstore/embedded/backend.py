@@ -26,6 +26,7 @@ from logstore.coordination.embedded_coordinators import EmbeddedCoordinators
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.appends import Appends
+from logstore.embedded.coordination_parts import CoordinationParts, EmbeddedParts
 from logstore.embedded.groups import EmbeddedGroups
 from logstore.embedded.operation import EmbeddedOperation
 from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
@@ -38,7 +39,6 @@ from logstore.errors import (
 )
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
-from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.partition import Cancel
 from logstore.partition.partition_log import PartitionLog, limit_of
 from logstore.partition.topic import Topic
@@ -65,7 +65,8 @@ _LONGEST_SLEEP_S = 1.0
 
 
 class EmbeddedBackend(EmbeddedTransactions):
-    """Thread-safe. ``partition`` gives the facade of one partition."""
+    """Thread-safe. ``partition`` gives the facade of one partition; ``parts``: what groups and transactions stand on,
+    None: the directory and its locks."""
 
     def __init__(
         self,
@@ -73,23 +74,24 @@ class EmbeddedBackend(EmbeddedTransactions):
         registry: TopicRegistry,
         partition: Callable[[str, int], PartitionLog],
         cleaning: CleaningManager,
+        parts: CoordinationParts | None = None,
     ) -> None:
         self._cleaning = cleaning
         self._appends = Appends(context, registry)
         self._context = context
         self._registry = registry
         self._partition = partition
-        ends = EndOffsetCache(registry, partition)
-        coordinators = EmbeddedCoordinators(context, registry)
-        self.groups = EmbeddedGroups(context, registry, partition, ends, coordinators)
+        if parts is None:
+            parts = EmbeddedParts(context, registry, partition, EmbeddedCoordinators(context, registry))
+        self._parts = parts
+        self.groups = EmbeddedGroups(context, registry, partition, parts)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self.transactions = TransactionServices(
             context,
             registry,
             self._producer_ids,
             lambda create: self.groups.topic(create=create),
-            ends,
-            coordinators,
+            parts,
         )
 
     # --- metadata and admin ---
@@ -191,8 +193,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         return EmbeddedOperation(f"erasing keys of {name}", steps)
 
     def _cleaned_topic(self, name: str) -> CleanedTopic:
-        internal = self._registry.entry(name).internal
-        return self._registry.shared_cleaning(name) if internal else self._registry.get(name)
+        shared = self._registry.is_shared(self._registry.entry(name))
+        return self._registry.shared_cleaning(name) if shared else self._registry.get(name)
 
     def describe_topic(self, name: str) -> TopicDescription:
         entry = self._registry.entry(name)
@@ -422,7 +424,7 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     def _last_sequences(self, topic: str, partition: int, ids: Sequence[int]) -> dict[int, int]:
         """What the partition's log knows of these ids, once all of it is durable."""
-        entries = self._registry.get(topic).partition(partition).producer_entries(ids)
+        entries = self._parts.writer(topic, partition).producer_entries(ids)
         return {key: entry.last_sequence for key, entry in entries.items()}
 
     def list_producers(self) -> list[ProducerSummary]:

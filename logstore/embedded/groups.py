@@ -6,21 +6,18 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, checked_offsets, validate_group
-from logstore.coordination.coordinator import Coordinators
 from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask
 from logstore.coordination.offset_expiry import OffsetExpiry
-from logstore.errors import UnknownGroupError
+from logstore.embedded.coordination_parts import CoordinationParts
+from logstore.errors import LogStoreError, UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.kafka_directory.live_groups import LiveGroups
 from logstore.machine import Decision
-from logstore.ownership.expiry_lock import try_expiry_lock
 from logstore.ownership.lock import LockHolder, this_process
-from logstore.ownership.member_liveness import SlotLiveness
 from logstore.partition.context import StoreContext
-from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -37,13 +34,13 @@ class EmbeddedGroups:
         context: StoreContext,
         registry: TopicRegistry,
         partition: Callable[[str, int], PartitionLog],
-        ends: EndOffsetCache,
-        coordinators: Coordinators,
+        parts: CoordinationParts,
     ) -> None:
         self._context = context
-        self._coordinators = coordinators
+        self._parts = parts
+        self._coordinators = parts.coordinators
         self._registry = registry
-        self._topic_id = ends.topic_id
+        self._topic_id = parts.ends.topic_id
         self._guard = threading.Lock()
         self._topic: GroupTopic | None = None
         broker = context.broker
@@ -57,9 +54,9 @@ class EmbeddedGroups:
             context,
             lambda create: self.topic(create=create),
             self._partition_counts,
-            ends,
+            parts.ends,
             self._task.note_member,
-            SlotLiveness(context),
+            parts.liveness,
             lambda: _described(this_process(context.clock)),
         )
         self.expiry = self._make_expiry(context)
@@ -75,7 +72,7 @@ class EmbeddedGroups:
             fresh,
             lambda: bool(self._manager.members()),
             self._topic_id,
-            lambda: try_expiry_lock(context),
+            self._parts.try_expiry_lock,
         )
 
     def topic(self, *, create: bool) -> GroupTopic | None:
@@ -98,6 +95,14 @@ class EmbeddedGroups:
 
     def join(self, group: str, request: JoinRequest) -> GroupMember:
         return self._manager.join(group, request)
+
+    def resume(self, group: str, member_id: str, request: JoinRequest) -> GroupMember:
+        """See ``GroupManager.resume``."""
+        return self._manager.resume(group, member_id, request)
+
+    def drop(self, error: LogStoreError) -> None:
+        """See ``GroupManager.drop``."""
+        self._manager.drop(error)
 
     def step(self) -> float | None:
         """What is due for the members here; seconds until more will be."""
@@ -139,7 +144,9 @@ class EmbeddedGroups:
         def decide(machine: GroupCoordinator) -> Decision[list[str]]:
             return machine.decide_delete_topic(name, self._topic_id)
 
-        if topic is not None and topic.look(lambda machine: decide(machine).records):
+        if topic is None or topic.lost() is not None:
+            return  # whoever coordinates finds them when it looks for expired ones
+        if topic.look(lambda machine: decide(machine).records):
             topic.decide(decide)
             self._manager.refresh()
 

@@ -24,7 +24,6 @@ from logstore.format.batch import read_header
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.log.producers.producer_state import Marker
-from logstore.ownership.transactional_id_lock import transaction_holder
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
 from logstore.partition.partition import result_of
@@ -49,7 +48,9 @@ class TransactionAdmin:
         registry: TopicRegistry,
         manager: TransactionManager,
         offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
+        holder_of: Callable[[str], str | None],
     ) -> None:
+        self._holder_of = holder_of
         self._context = context
         self._registry = registry
         self._manager = manager
@@ -80,7 +81,6 @@ class TransactionAdmin:
         return [self._summary(state) for state in known]
 
     def _summary(self, state: TransactionState) -> TransactionSummary:
-        holder = transaction_holder(self._context, state.transactional_id)
         return TransactionSummary(
             state.transactional_id,
             "PREPARED" if state.is_prepared else state.status.name,
@@ -89,7 +89,7 @@ class TransactionAdmin:
             state.timeout_ms,
             state.start_ms,
             state.places,
-            None if holder is None else holder.describe(),
+            self._holder_of(state.transactional_id),
             state.coordinator,
         )
 

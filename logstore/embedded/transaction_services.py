@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from logstore.coordination.coordinator import Coordinator, Coordinators
+from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
 from logstore.directory.producer_ids import ProducerIds
+from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.embedded.transaction_admin import TransactionAdmin
-from logstore.embedded.transaction_runtime import EmbeddedTransactionRuntime
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.partition.context import StoreContext
-from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.topic_registry import TopicRegistry
 
 
@@ -25,13 +24,12 @@ class TransactionServices:
         registry: TopicRegistry,
         producer_ids: ProducerIds,
         offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
-        ends: EndOffsetCache,
-        coordinators: Coordinators,
+        parts: CoordinationParts,
     ) -> None:
-        runtime = EmbeddedTransactionRuntime(context, registry, producer_ids)
-        self.manager = TransactionManager(context, runtime, offsets, ends, coordinators)
+        runtime = parts.transaction_runtime(producer_ids)
+        self.manager = TransactionManager(context, runtime, offsets, parts.ends, parts.coordinators)
         self.reaper = TransactionReaper(self.manager, int(context.prepared_max_age_s * 1000))
-        self.admin = TransactionAdmin(context, registry, self.manager, offsets)
+        self.admin = TransactionAdmin(context, registry, self.manager, offsets, parts.holder_of)
 
     def abandon(self) -> None:
         """As if the process had been killed: its ids are free for others."""

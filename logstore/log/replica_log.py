@@ -40,18 +40,26 @@ class ReplicaLog(OwnedLog):
     def append_leader_change(self, term: int, leader_id: int, voters: Sequence[int]) -> Appended:
         """The first batch of a term: its leader and who could vote. What is committed with it commits all before it.
         ``FencedLeaderEpochError`` unless the term is newer than all that the log knows; errors as ``append``."""
-        data = encode_control_batch(
-            ControlType.LEADER_CHANGE,
-            encode_leader_change(leader_id, voters),
-            timestamp_ms=self._clock.wall_ms(),
-        )
         with self._lock:
             self._check_usable()
             self._check_term(term - 1)
-            base = self.log_end_offset
-            batch = CheckedBatch(memoryview(data), read_header(data))
-            self._append_run([batch], 0, self._writing_epoch(term))
-            return Appended(base, self.log_end_offset)
+            return self._append_control(
+                ControlType.LEADER_CHANGE, encode_leader_change(leader_id, voters), term
+            )
+
+    def append_voters(self, value: bytes, term: int) -> Appended:
+        """A record of the log's voters, as leader of ``term``. Errors as ``append``."""
+        with self._lock:
+            self._check_usable()
+            self._check_term(term)
+            return self._append_control(ControlType.VOTERS, value, term)
+
+    def _append_control(self, kind: ControlType, value: bytes, term: int) -> Appended:
+        data = encode_control_batch(kind, value, timestamp_ms=self._clock.wall_ms())
+        base = self.log_end_offset
+        batch = CheckedBatch(memoryview(data), read_header(data))
+        self._append_run([batch], 0, self._writing_epoch(term))
+        return Appended(base, self.log_end_offset)
 
     def append_as_follower(self, batches: Sequence[CheckedBatch]) -> Appended:
         """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
@@ -159,6 +167,30 @@ class ReplicaLog(OwnedLog):
         self.producers.replace(loaded, self.high_watermark)
 
     # --- snapshots ---
+
+    def first_batch(self) -> int:
+        """Base offset of the first batch that there is: the log start, or before it, where records were deleted up to
+        the middle of a batch. ``OSError``, ``CorruptBatchError``."""
+        with self._lock:
+            start = self.log_start_offset
+            if start >= self.log_end_offset or self.segments.active is None:
+                return start
+            return max(self._batch_start(start), self.segments.segments[0].base_offset)
+
+    def snapshot(self) -> LogSnapshot:
+        """What stands for all before ``first_batch``, for a replica that lacks it: its producers and its epochs.
+        ``OSError``, ``CorruptBatchError``."""
+        start = self.first_batch()
+        with self._lock:
+            listing = Listing.of(self._pool.fs.listdir(self.directory), self.directory)
+            offsets = [
+                base for base, suffix in listing.indexes if suffix == SNAPSHOT_SUFFIX and base <= start
+            ]
+            none_at, now_ms = self.producers.no_producers_at, self._clock.wall_ms()
+            replay = replay_from(self._pool.fs, self.directory, offsets, none_at, start, now_ms)
+            replay.advance(self.segments.segments, start)
+            epochs = tuple(entry for entry in self.epochs.entries if entry[1] < start)
+            return LogSnapshot(start, epochs, encode_snapshot(replay.states))
 
     def install_snapshot(
         self, start_offset: int, producers: Iterable[ProducerEntry], epochs: Sequence[tuple[int, int]]

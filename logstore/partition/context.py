@@ -52,6 +52,9 @@ class StoreContext:
     note_owned: Callable[[], None]
     reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
+    replicated: bool = (
+        False  # partitions are replicas of a cluster's, internal topics are this process's like all
+    )
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are

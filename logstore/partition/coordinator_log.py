@@ -22,7 +22,14 @@ from logstore.directory import topic_state
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.partition_folder import ensure_folder
 from logstore.directory.topic_state import PartitionState, TopicState
-from logstore.errors import CorruptBatchError, LogStoreError, from_os_error
+from logstore.errors import (
+    CorruptBatchError,
+    LogStoreError,
+    OutcomeUnknownError,
+    StorageError,
+    from_os_error,
+)
+from logstore.log.log_offsets import LogOffsets
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, load
@@ -63,6 +70,8 @@ class CoordinatorLog:
     @property
     def where(self) -> str:
         return self.entry.name
+
+    era = 0  # what is synced stays: a machine that follows this log is never told to begin anew
 
     # --- writing ---
 
@@ -228,7 +237,30 @@ class CoordinatorLog:
             on_poison=self._note_poisoned,
         )
 
+    def doubt(self, why: BaseException, *, wrote: bool) -> LogStoreError:
+        """What a failed sync means for one whose records it was to cover, or who was told what rests on them."""
+        if wrote:
+            return OutcomeUnknownError(f"a write to {self.where} may or may not be durable: {why}")
+        return StorageError(
+            f"{self.where}: nothing was written; it was decided on what may not be durable: {why}",
+            hint="try again",
+        )
+
+    def lost(self) -> None:
+        """Any process of the directory may act as the coordinator."""
+
     # --- reading ---
+
+    def offsets(self) -> LogOffsets:
+        """As the process that wrote last has published them."""
+        return self.observed.bounds()
+
+    def has_more(self, applied: int) -> bool:
+        """A look at `.live`."""
+        slot = self._context.live.read(self._slot)
+        if slot is None:
+            return self.observed.bounds().high_watermark != applied
+        return slot.high_watermark != applied
 
     def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
         """Whole batches from the one that holds ``offset`` on, below ``limit_offset``, which is at most what

@@ -12,8 +12,10 @@ from logstore.directory.catalogue import TopicEntry
 from logstore.directory.partition_folder import ensure_folder, folder_is_anothers, make_folder, sync_folders
 from logstore.directory.topic_state import PartitionState
 from logstore.errors import DamagedStoreError, from_os_error
+from logstore.log.commit_policy import by_commit_index, by_visibility
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, load, load_new
+from logstore.log.replica_log import ReplicaLog
 from logstore.log.segments.tail_cache import TailCache
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
@@ -83,6 +85,8 @@ def open_log(
         max_batch_bytes=config.max_message_bytes,
         now_ms=context.clock.wall_ms(),
         no_producers_at=row.no_producers_at,
+        high_watermark=row.high_watermark if context.replicated else None,
+        epochs="keep" if context.replicated else "step",
     )
     try:
         if row.recovery_point == 0:
@@ -114,7 +118,8 @@ def _made(
 ) -> OwnedLog:
     directory = context.partition_directory(entry.name, partition)
     jitter = config.segment_jitter_ms
-    log = OwnedLog(
+    make = ReplicaLog if context.replicated else OwnedLog
+    log = make(
         where=f"{entry.name}-{partition}",
         directory=directory,
         pool=context.pool,
@@ -128,6 +133,7 @@ def _made(
         on_poison=on_poison,
         # Spread by name, not by chance: a run stays a function of its seed.
         roll_jitter_ms=zlib.crc32(directory.encode()) % (jitter + 1) if jitter else 0,
+        commits=by_commit_index if context.replicated else by_visibility,
     )
     log.cleaner_point = min(row.cleaner_point, loaded.log_end_offset)
     return log

@@ -189,8 +189,9 @@ class Topic(Unshared):
         return True
 
     def _acquire(self, timeout_s: float) -> None:
-        self.entry.refuse_internal()
         context = self._context
+        if not context.replicated:
+            self.entry.refuse_internal()
         context.locks.acquire_in_turn(self.entry.lock_slot, timeout_s, f"topic {self.name!r}", TURNS)
         started_s = context.clock.monotonic_s()
         try:

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 
 from logstore.config import changed_config, parse_topic_config
 from logstore.directory import deletion
-from logstore.directory.catalogue import Catalogue, CatalogueFile, TopicEntry, encode_uuid
+from logstore.directory.catalogue import Catalogue, TopicEntry, encode_uuid
 from logstore.errors import (
+    InvalidArgumentError,
     InvalidPartitionsError,
     LogStoreError,
     StoreReplacedError,
@@ -32,6 +33,7 @@ from logstore.partition.context import StoreContext
 from logstore.partition.coordinator_log import CoordinatorLogs
 from logstore.partition.coordinator_log_cleaning import SharedCleaning
 from logstore.partition.fan_out import fan_out
+from logstore.partition.store_replication import CatalogueSource, SharedCatalogue
 from logstore.partition.topic import Topic
 
 logger = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class TopicRegistry:
     def __init__(
         self,
         context: StoreContext,
-        file: CatalogueFile | BrokerDirectory,
+        file: CatalogueSource | BrokerDirectory,
         catalogue: Catalogue,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
@@ -58,10 +60,11 @@ class TopicRegistry:
         self._changing = threading.Lock()  # held by the thread that has, or waits for, the catalogue's lock
         self._open: dict[str, Topic] = {}
         self._retained = _retained_names(catalogue)
-        self._compacted = _compacted_names(catalogue)
+        self._compacted = self._compacted_names(catalogue)
         self.coordinator_logs = CoordinatorLogs(context)
         self._shared: dict[str, SharedCleaning] = {}
         self._loading = False  # a newer catalogue is in the file's hands, but not in ours yet
+        self._gone: list[Topic] = []  # deleted by the cluster, their files are still here
         self._replaced = False  # the file belongs to another store than the one that was opened
         self._owns_all = False  # topics made later are owned, too
 
@@ -85,9 +88,11 @@ class TopicRegistry:
         return self._catalogue.revision
 
     def _adopt(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
+        before, self._catalogue = self._catalogue, catalogue
+        if self._context.replicated:
+            self._take_out_gone(before, catalogue)
         self._retained = _retained_names(catalogue)
-        self._compacted = _compacted_names(catalogue)
+        self._compacted = self._compacted_names(catalogue)
         if self.retains and not self._context.read_only:
             self._context.note_owned()  # the housekeeper has something to look at, whoever owns them
         for name, topic in list(self._open.items()):
@@ -98,6 +103,29 @@ class TopicRegistry:
                     topic.forget_files()
             elif entry != topic.entry:
                 topic.update(entry)
+
+    def _take_out_gone(self, before: Catalogue, now: Catalogue) -> None:
+        """Topics that the cluster has deleted: ``remove_gone`` removes what is left of them here."""
+        for name, entry in before.topics.items():
+            there = now.topics.get(name)
+            if there is None or there.topic_id != entry.topic_id:
+                topic = self._open.pop(name, None)
+                self._gone.append(topic or Topic(self._context, entry, self.entry))
+
+    def remove_gone(self) -> None:
+        """Close and remove the files of topics that the cluster has deleted; their replicas run no more. Errors are
+        logged: what cannot be removed now is when the store is opened."""
+        context = self._context
+        while self._gone:
+            topic = self._gone.pop()
+            topic.discard()
+            topic.give_up_lock()
+            if not self._gone:
+                try:
+                    with self._catalogue_locked():
+                        deletion.resume(context.fs, context.root, self._catalogue)
+                except LogStoreError as error:
+                    logger.warning("files of deleted topics are not all gone yet: %s", error)
 
     def entry(self, name: str) -> TopicEntry:
         return self.catalogue.topic(name)
@@ -126,6 +154,7 @@ class TopicRegistry:
     def look_around(self) -> None:
         """The housekeeper's look: changes of other processes, and topics to own among them."""
         self.look_for_changes()
+        self.remove_gone()
         self.own_new_topics()
 
     def _load(self) -> Catalogue:
@@ -177,7 +206,7 @@ class TopicRegistry:
     def cleaned(self) -> list[CleanedTopic]:
         """All that is compacted, internal topics among them."""
         found: list[CleanedTopic] = []
-        for name in [] if self._context.read_only else self._internal_names():
+        for name in [] if self._context.read_only else self._shared_names():
             try:
                 found.append(self.shared_cleaning(name))
             except UnknownTopicError:
@@ -186,6 +215,22 @@ class TopicRegistry:
 
     def _internal_names(self) -> list[str]:
         return [name for name, entry in self._catalogue.topics.items() if entry.internal]
+
+    def is_shared(self, entry: TopicEntry) -> bool:
+        """Whether many processes write the topic by turns, so that none owns it."""
+        return entry.internal and not self._context.replicated
+
+    def _shared_names(self) -> list[str]:
+        return [name for name, entry in self._catalogue.topics.items() if self.is_shared(entry)]
+
+    def _compacted_names(self, catalogue: Catalogue) -> list[str]:
+        """Topics that are compacted by their owner, or by whichever process has time; shared ones are cleaned in
+        another way (``coordinator_log_cleaning.py``)."""
+        return [
+            name
+            for name, entry in catalogue.topics.items()
+            if not self.is_shared(entry) and "compact" in entry.config.get("cleanup.policy", "")
+        ]
 
     def shared_cleaning(self, name: str) -> SharedCleaning:
         """An internal topic for its cleaner. ``UnknownTopicError``."""
@@ -211,10 +256,21 @@ class TopicRegistry:
 
     # --- changing ---
 
-    def _change(self, change: Callable[[Catalogue], Catalogue]) -> Catalogue:
-        """Load, change, save under the catalogue's lock."""
+    def _change(
+        self, change: Callable[[Catalogue], Catalogue], replication_factor: int | None = None
+    ) -> Catalogue:
+        """Load, change, save under the catalogue's lock; one that other nodes share is changed by its own way."""
         context = self._context
         context.check_writable()
+        if isinstance(self._file, SharedCatalogue):
+            changed = self._file.change(change, context.lock_timeout_s, replication_factor)
+            self.look_for_changes()
+            return changed
+        if replication_factor not in (None, 1):
+            raise InvalidArgumentError(
+                f"replication_factor={replication_factor!r}: a store without a cluster has one copy of each partition",
+                hint="start brokers with --peers, or leave it out",
+            )
         with self._catalogue_locked():
             try:
                 loaded = self._load()
@@ -247,9 +303,16 @@ class TopicRegistry:
         deletion.free_names(self._context.fs, self._context.root, catalogue, name, partitions)
 
     def create(
-        self, name: str, partitions: int, config: Mapping[str, str], *, internal: bool = False
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str],
+        *,
+        internal: bool = False,
+        replication_factor: int | None = None,
     ) -> TopicEntry:
-        """``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``, ``InvalidConfigError``."""
+        """``InvalidTopicError``, ``TopicExistsError``, ``InvalidPartitionsError``, ``InvalidConfigError``;
+        ``InvalidArgumentError`` for a ``replication_factor`` that cannot be."""
         parse_topic_config(config)
         topic_id = encode_uuid(self._random_bytes(16))
         now_ms = self._context.clock.wall_ms()
@@ -266,8 +329,8 @@ class TopicRegistry:
             self._free_names(catalogue, name, range(partitions))
             return changed
 
-        made = self._change(add).topic(name)
-        if not internal:
+        made = self._change(add, replication_factor).topic(name)
+        if not self.is_shared(made):
             self.own_new_topics()
         return made
 
@@ -337,6 +400,28 @@ class TopicRegistry:
         logger.info("topic %s is deleted, with %d partitions", name, entry.partitions)
         return entry
 
+    def forget_deleted(self) -> None:
+        """Topics that this process owns and others have deleted, which only a cluster's node meets: their files go.
+        Failures are logged: the next opening goes on."""
+        known = self.catalogue.topics
+        for name, topic in list(self._open.items()):
+            entry = known.get(name)
+            if not topic.owned or (entry is not None and entry.topic_id == topic.entry.topic_id):
+                continue
+            with self._lock:
+                self._open.pop(name, None)
+            gone, context = topic.entry, self._context
+            topic.discard()
+            try:
+                deletion.announce(context.fs, context.root, gone)
+                with self._catalogue_locked():
+                    deletion.move_aside(context.fs, context.root, name, gone.topic_id, gone.partitions)
+                deletion.finish(context.fs, context.root, name, gone.topic_id)
+            except LogStoreError as error:
+                logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
+            topic.give_up_lock()
+            logger.info("topic %s is deleted, with %d partitions", name, gone.partitions)
+
     # --- owning all ---
 
     def own_all(self) -> None:
@@ -376,7 +461,7 @@ class TopicRegistry:
                 logger.warning("topic %s cannot be owned yet: %s", name, error)
 
     def _ownable_names(self) -> list[str]:
-        return [name for name, entry in self.catalogue.topics.items() if not entry.internal]
+        return [name for name, entry in self.catalogue.topics.items() if not self.is_shared(entry)]
 
     # --- producers ---
 
@@ -422,16 +507,6 @@ def _has_keys(topic: Topic) -> bool:
         ):
             return True
     return False
-
-
-def _compacted_names(catalogue: Catalogue) -> list[str]:
-    """Topics that are compacted by their owner, or by whoever has time; internal ones are nobody's own, and
-    cleaned in another way (``shared_cleaning.py``)."""
-    return [
-        name
-        for name, entry in catalogue.topics.items()
-        if not entry.internal and "compact" in entry.config.get("cleanup.policy", "")
-    ]
 
 
 def _retained_names(catalogue: Catalogue) -> list[str]:

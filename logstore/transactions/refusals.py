@@ -6,7 +6,13 @@ from collections.abc import Collection
 from typing import Final
 
 from logstore.api.transactions import PreparedTransaction
-from logstore.errors import InvalidTransactionIdError, TransactionStateError, TransactionTimedOutError
+from logstore.errors import (
+    InvalidTransactionIdError,
+    ProducerFencedError,
+    TransactionStateError,
+    TransactionTimedOutError,
+)
+from logstore.machine import TransactionalWriter
 from logstore.transactions.transaction import LAST_EPOCH, TransactionState
 
 MAX_ID_CHARACTERS: Final = 249
@@ -60,6 +66,18 @@ def check_in_time(state: TransactionState, now_ms: int) -> None:
             f"the transaction of {state.transactional_id!r} (epoch {state.epoch}) began {now_ms - state.start_ms} ms "
             f"ago, its timeout is {state.timeout_ms} ms"
         )
+
+
+def check_resumed(state: TransactionState, writer: TransactionalWriter) -> None:
+    """Of an opening that goes on elsewhere: that it is the newest one, be its last transaction decided meanwhile."""
+    if (state.producer_id, state.epoch) == writer or state.ended_from(*writer) is not None:
+        return
+    raise ProducerFencedError(
+        f"transactional id {state.transactional_id!r} has epoch {state.epoch} of producer id {state.producer_id} by "
+        f"now, this producer has epoch {writer.epoch} of {writer.producer_id}",
+        expected_epoch=state.epoch,
+        found_epoch=writer.epoch,
+    )
 
 
 def check_idle(state: TransactionState, what: str) -> None:

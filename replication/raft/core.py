@@ -66,6 +66,29 @@ class RaftCore:
             election.stand(state)
         return state.take_effects()
 
+    def stand(self) -> list[Effect]:
+        """Ask for the votes now, without waiting for a leader that may come: where none has led before."""
+        election.stand(self.state)
+        return self.state.take_effects()
+
+    def may_rest(self) -> bool:
+        """Leader: whether all that have the log have all of it, know that it is committed, and nothing is asked."""
+        return leading.may_rest(self.state)
+
+    def rest(self) -> list[Effect]:
+        """Leader: tell the peers that nothing more comes until something happens; no tick is needed until then."""
+        leading.rest(self.state)
+        return self.state.take_effects()
+
+    def rests(self, message: Message) -> bool:
+        """Follower: whether the leader's word says that this replica may rest, and it is as the leader believes."""
+        return following.rests(self.state, message)
+
+    def leader_is_gone(self) -> list[Effect]:
+        """Follower that rested: the leader's node is silent. An election comes within moments."""
+        election.leader_is_gone(self.state)
+        return self.state.take_effects()
+
     def receive(self, message: Message) -> list[Effect]:
         """DivergedLogError: see there; nothing was changed."""
         state = self.state
@@ -129,14 +152,19 @@ class RaftCore:
 
     # --- what callers ask of a leader ---
 
-    def propose(self, batches: Sequence[tuple[int, Any]]) -> tuple[list[Entry], list[Effect]]:
-        """Append batches, each (count of offsets, data); the entries. NotLeaderError; LeaderNotReadyError while the
-        leader gives its place to another."""
+    def check_leads(self) -> None:
+        """Errors of ``propose``."""
         state = self.state
         if state.role is not Role.LEADER:
             raise NotLeaderError(f"replica {state.node_id} does not lead", leader_id=state.leader_id)
         if state.transfer_to != NO_NODE:
             raise LeaderNotReadyError(f"leader {state.node_id} gives its place to node {state.transfer_to}")
+
+    def propose(self, batches: Sequence[tuple[int, Any]]) -> tuple[list[Entry], list[Effect]]:
+        """Append batches, each (count of offsets, data); the entries. NotLeaderError; LeaderNotReadyError while the
+        leader gives its place to another."""
+        self.check_leads()
+        state = self.state
         entries = [state.append_own(count, data=data) for count, data in batches]
         return entries, state.take_effects()
 

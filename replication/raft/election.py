@@ -28,6 +28,13 @@ def hears_leader(state: RaftState) -> bool:
     return state.leader_id != NO_NODE and state.now - state.heard_tick < state.settings.election_ticks
 
 
+def leader_is_gone(state: RaftState) -> None:
+    """Its node was not heard of for an election time: no second one is waited for."""
+    if state.role is Role.FOLLOWER:
+        state.heard_tick = state.now - state.settings.election_ticks
+        state.deadline_tick = state.now + 1 + state.randomness.randrange(state.settings.election_ticks)
+
+
 # --- what a replica becomes ---
 
 
@@ -89,8 +96,10 @@ def become_leader(state: RaftState) -> None:
     state.votes, state.reads, state.round = {}, [], 0
     state.quorum_tick = state.now
     state.peers = {peer: Progress(state.trail.end, state.now) for peer in state.others}
+    state.led_from_empty = state.settings.silent_on_empty and state.trail.end == 0
     state.show_role()
-    state.append_own(1, EntryKind.LEADER_CHANGE)
+    if not state.led_from_empty:
+        state.append_own(1, EntryKind.LEADER_CHANGE)
 
 
 # --- votes ---

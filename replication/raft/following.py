@@ -8,7 +8,7 @@ from logstore.invariants import invariant
 from replication.errors import DivergedLogError
 from replication.raft.effects import Append, Commit, InstallSnapshot, Truncate
 from replication.raft.election import become_follower, wait_anew
-from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
+from replication.raft.messages import AppendReply, AppendRequest, Message, SnapshotRequest
 from replication.raft.state import RaftState
 from replication.raft.types import Entry, NodeId, Role
 
@@ -42,8 +42,7 @@ def on_append_request(state: RaftState, request: AppendRequest) -> None:
         term, end = trail.end_of_term(request.prev_term)
         _reject(state, request, min(end, position), term)
         return
-    _take(state, entries)
-    agreed = entries[-1].end_offset if entries else position
+    agreed = _take(state, entries, position)
     state.accepted_end = max(state.accepted_end, min(agreed, trail.end))
     state.leader_commit = max(state.leader_commit, request.commit)
     raise_commit(state)
@@ -53,13 +52,21 @@ def on_append_request(state: RaftState, request: AppendRequest) -> None:
         _accept(state, request.round)
 
 
-def _take(state: RaftState, entries: Sequence[Entry]) -> None:
-    """Append what is new, behind what agrees; what contradicts the leader's log is cut off."""
+def _take(state: RaftState, entries: Sequence[Entry], position: int) -> int:
+    """Append what is new, behind what agrees at ``position``; what contradicts the leader's log is cut off. How far the
+    two logs agree then.
+
+    A leader that has compacted its log since it sent a piece of it has one entry without records where there were
+    several: such a one may begin within this log, and end behind it. All entries of a term are one leader's, so that
+    this log agrees with it up to its end, and the leader goes on from there.
+    """
     trail = state.trail
     for number, entry in enumerate(entries):
         if entry.end_offset <= trail.end and trail.term_before(entry.end_offset) == entry.term:
             continue  # it is here
         if entry.base_offset < trail.end:
+            if entry.end_offset > trail.end and trail.last_term == entry.term:
+                return trail.end
             if entry.base_offset < state.commit:
                 raise DivergedLogError(
                     f"replica {state.node_id}: leader {state.leader_id} has term {entry.term} at offset "
@@ -73,7 +80,16 @@ def _take(state: RaftState, entries: Sequence[Entry]) -> None:
         for one in fresh:
             trail.append(one)
         state.emit(Append(fresh))
-        return
+        break
+    return entries[-1].end_offset if entries else position
+
+
+def rests(state: RaftState, message: Message) -> bool:
+    """After the message was received."""
+    if not isinstance(message, AppendRequest) or not message.rest or state.role is not Role.FOLLOWER:
+        return False
+    is_leaders = message.term == state.term and message.sender == state.leader_id
+    return is_leaders and message.prev_end == message.commit == state.commit == state.trail.end
 
 
 def _accept(state: RaftState, round_: int) -> None:

@@ -73,6 +73,29 @@ def on_leader_tick(state: RaftState) -> None:
             heartbeat(state, peer, progress)
 
 
+# --- resting ---
+
+
+def may_rest(state: RaftState) -> bool:
+    end = state.trail.end
+    if state.role is not Role.LEADER or state.commit != end or state.reads or state.transfer_to != NO_NODE:
+        return False
+    return state.knows_committed and all(
+        progress.match == end and progress.mode is Mode.STREAM for progress in state.peers.values()
+    )
+
+
+def rest(state: RaftState) -> None:
+    end = state.trail.end
+    term = state.trail.term_before(end)
+    for peer, progress in state.peers.items():
+        progress.sent_tick = state.now
+        request = AppendRequest(
+            state.node_id, state.term, end, term, (), state.commit, state.round, rest=True
+        )
+        state.send(peer, request)
+
+
 # --- answers ---
 
 
@@ -81,6 +104,7 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
     if state.role is not Role.LEADER or reply.term != state.term or progress is None:
         return
     progress.active = True
+    progress.answers += 1
     progress.round = max(progress.round, reply.round)
     if reply.accepted:
         further = progress.note_accepted(reply.end_offset, state.now)
@@ -137,8 +161,8 @@ def on_read(state: RaftState, read_id: int) -> None:
         error = NotLeaderError(f"replica {state.node_id} does not lead", leader_id=state.leader_id)
         state.emit(ReadFailed(read_id, error))
         return
-    if not state.has_committed or len(state.reads) >= state.settings.read_requests:
-        reason = "too many reads wait" if state.has_committed else "nothing of its term is committed"
+    if not state.knows_committed or len(state.reads) >= state.settings.read_requests:
+        reason = "too many reads wait" if state.knows_committed else "nothing of its term is committed"
         state.emit(ReadFailed(read_id, LeaderNotReadyError(f"leader {state.node_id}: {reason}")))
         return
     state.round += 1

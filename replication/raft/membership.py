@@ -20,6 +20,9 @@ def change_membership(state: RaftState, wanted: Membership) -> Entry:
     wanted.checked()
     before = state.membership
     if not state.has_committed:
+        if state.trail.end == 0:
+            state.append_own(1, EntryKind.LEADER_CHANGE)  # left out when it was elected
+            replicate(state)
         # Two leaders could each begin a change that the other does not know of (the erratum to chapter 4).
         raise MembershipChangeError(
             f"leader {state.node_id} has committed nothing of its term yet", hint="try again in a moment"

@@ -17,10 +17,20 @@ class Mode(Enum):
 
 class Progress:
     """``match``: position up to which the peer is durable and agrees; ``next``: what is sent next; ``inflight``: ends
-    of messages with entries that are not answered. Ticks are the leader's: of the last word to the peer, and of the
-    last time that the peer came further."""
+    of messages with entries that are not answered; ``answers``: how many came. Ticks are the leader's: of the last word
+    to the peer, and of the last time that the peer came further."""
 
-    __slots__ = ("active", "further_tick", "inflight", "match", "mode", "next", "round", "sent_tick")
+    __slots__ = (
+        "active",
+        "answers",
+        "further_tick",
+        "inflight",
+        "match",
+        "mode",
+        "next",
+        "round",
+        "sent_tick",
+    )
 
     def __init__(self, next_position: int, tick: int) -> None:
         self.match = 0
@@ -28,7 +38,7 @@ class Progress:
         self.mode = Mode.PROBE
         self.inflight: deque[int] = deque()
         self.active = True  # heard of since the leader last looked
-        self.round = 0
+        self.round = self.answers = 0
         self.sent_tick = self.further_tick = tick
 
     def can_send(self, most: int) -> bool:

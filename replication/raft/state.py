@@ -72,6 +72,7 @@ class RaftState:
         self.leader_commit = 0
         self.owed: int | None = None
         # Of a leader.
+        self.led_from_empty = False  # its log was empty when it was elected
         self.peers: dict[NodeId, Progress] = {}
         self.round = 0
         self.reads: list[WaitingRead] = []
@@ -101,8 +102,14 @@ class RaftState:
 
     @property
     def has_committed(self) -> bool:
-        """Leader: whether something of its own term is committed: only then it knows all that is."""
+        """Leader: whether something of its own term is committed."""
         return self.trail.term_before(self.commit) == self.term
+
+    @property
+    def knows_committed(self) -> bool:
+        """Leader: whether it knows all that is committed. With an empty log it was elected by a majority of logs that
+        are no longer: nothing was committed then."""
+        return self.led_from_empty or self.has_committed
 
     # --- effects ---
 

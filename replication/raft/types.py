@@ -91,3 +91,6 @@ class RaftSettings:
     """Offsets that a learner may lag behind the leader's log end to be made a voter."""
     read_requests: int = 10_000
     """Linearizable reads that may wait at a leader."""
+    silent_on_empty: bool = False
+    """Whether a leader of an empty log writes no leader change: there is nothing of earlier terms to be committed with
+    it, and the first record keeps offset 0."""

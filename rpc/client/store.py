@@ -12,12 +12,14 @@ from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
 from rpc.client.brokers import Brokers
+from rpc.client.cluster import describe_cluster
 from rpc.client.configuration import configure
 from rpc.client.data import RemoteData
 from rpc.client.role import Role
 from rpc.client.security import RemoteSecurity
 from rpc.client.settings import ConnectionSettings
 from rpc.pb import cluster_pb2
+from rpc.wire.cluster import ClusterDescription
 
 
 class RemoteBackend(RemoteData, RemoteAdministration):
@@ -83,6 +85,11 @@ class RemoteStore(StoreClient):
     def security(self) -> RemoteSecurity:
         """Users and rules of the brokers."""
         return RemoteSecurity(self._remote.controller)
+
+    def describe_cluster(self, timeout_s: float = 5.0) -> ClusterDescription:
+        """Brokers, and who has and who leads every partition. ``timeout_s``: how long brokers that do not answer are
+        waited for. AccessDeniedError, UnsupportedFeatureError."""
+        return describe_cluster(self._remote.controller, self.cluster.features, timeout_s)
 
     def create_topic(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rpc.settings import BrokerSettings, host_and_port
+from rpc.addresses import host_and_port
+from rpc.settings import BrokerSettings
 
 if TYPE_CHECKING:
     from logstore.metrics import MetricsServer

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/cluster.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\">\n\x11GetClusterRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x19\n\x11required_features\x18\x02 \x03(\t\"\xa7\x01\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12$\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x13.logstore.v1.Broker\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.logstore.v1.Limits\"R\n\x06\x42roker\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\"R\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x18\n\x10lease_timeout_ms\x18\x03 \x01(\x05\";\n\x11KeepLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\"<\n\x12KeepLeasesResponse\x12&\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x17.logstore.v1.EndedLease\"B\n\nEndedLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06reason\x18\x02 \x01(\x0b\x32\x12.logstore.v1.Error\")\n\x14ReleaseLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\"\x17\n\x15ReleaseLeasesResponse2_\n\x0e\x43lusterService\x12M\n\nGetCluster\x12\x1e.logstore.v1.GetClusterRequest\x1a\x1f.logstore.v1.GetClusterResponse2\xb5\x01\n\x0cLeaseService\x12M\n\nKeepLeases\x12\x1e.logstore.v1.KeepLeasesRequest\x1a\x1f.logstore.v1.KeepLeasesResponse\x12V\n\rReleaseLeases\x12!.logstore.v1.ReleaseLeasesRequest\x1a\".logstore.v1.ReleaseLeasesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/cluster.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\">\n\x11GetClusterRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x19\n\x11required_features\x18\x02 \x03(\t\"\xa7\x01\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12$\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x13.logstore.v1.Broker\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.logstore.v1.Limits\"R\n\x06\x42roker\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\",\n\x16\x44\x65scribeClusterRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\x05\"\xba\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x12\n\ncontroller\x18\x03 \x01(\x05\x12$\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x13.logstore.v1.Broker\x12\x0e\n\x06silent\x18\x05 \x03(\x05\x12\x30\n\npartitions\x18\x06 \x03(\x0b\x32\x1c.logstore.v1.PartitionStatus\"\xb1\x01\n\x0fPartitionStatus\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12,\n\x08replicas\x18\x07 \x03(\x0b\x32\x1a.logstore.v1.ReplicaStatus\"c\n\rReplicaStatus\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0b\n\x03lag\x18\x03 \x01(\x03\x12\x0f\n\x07in_sync\x18\x04 \x01(\x08\x12\x0f\n\x07learner\x18\x05 \x01(\x08\"R\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x18\n\x10lease_timeout_ms\x18\x03 \x01(\x05\";\n\x11KeepLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\"<\n\x12KeepLeasesResponse\x12&\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x17.logstore.v1.EndedLease\"B\n\nEndedLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06reason\x18\x02 \x01(\x0b\x32\x12.logstore.v1.Error\")\n\x14ReleaseLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\"\x17\n\x15ReleaseLeasesResponse2\xbd\x01\n\x0e\x43lusterService\x12M\n\nGetCluster\x12\x1e.logstore.v1.GetClusterRequest\x1a\x1f.logstore.v1.GetClusterResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.logstore.v1.DescribeClusterRequest\x1a$.logstore.v1.DescribeClusterResponse2\xb5\x01\n\x0cLeaseService\x12M\n\nKeepLeases\x12\x1e.logstore.v1.KeepLeasesRequest\x1a\x1f.logstore.v1.KeepLeasesResponse\x12V\n\rReleaseLeases\x12!.logstore.v1.ReleaseLeasesRequest\x1a\".logstore.v1.ReleaseLeasesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,20 +38,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETCLUSTERRESPONSE']._serialized_end=300
   _globals['_BROKER']._serialized_start=302
   _globals['_BROKER']._serialized_end=384
-  _globals['_LIMITS']._serialized_start=386
-  _globals['_LIMITS']._serialized_end=468
-  _globals['_KEEPLEASESREQUEST']._serialized_start=470
-  _globals['_KEEPLEASESREQUEST']._serialized_end=529
-  _globals['_KEEPLEASESRESPONSE']._serialized_start=531
-  _globals['_KEEPLEASESRESPONSE']._serialized_end=591
-  _globals['_ENDEDLEASE']._serialized_start=593
-  _globals['_ENDEDLEASE']._serialized_end=659
-  _globals['_RELEASELEASESREQUEST']._serialized_start=661
-  _globals['_RELEASELEASESREQUEST']._serialized_end=702
-  _globals['_RELEASELEASESRESPONSE']._serialized_start=704
-  _globals['_RELEASELEASESRESPONSE']._serialized_end=727
-  _globals['_CLUSTERSERVICE']._serialized_start=729
-  _globals['_CLUSTERSERVICE']._serialized_end=824
-  _globals['_LEASESERVICE']._serialized_start=827
-  _globals['_LEASESERVICE']._serialized_end=1008
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=386
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=430
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=433
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=619
+  _globals['_PARTITIONSTATUS']._serialized_start=622
+  _globals['_PARTITIONSTATUS']._serialized_end=799
+  _globals['_REPLICASTATUS']._serialized_start=801
+  _globals['_REPLICASTATUS']._serialized_end=900
+  _globals['_LIMITS']._serialized_start=902
+  _globals['_LIMITS']._serialized_end=984
+  _globals['_KEEPLEASESREQUEST']._serialized_start=986
+  _globals['_KEEPLEASESREQUEST']._serialized_end=1045
+  _globals['_KEEPLEASESRESPONSE']._serialized_start=1047
+  _globals['_KEEPLEASESRESPONSE']._serialized_end=1107
+  _globals['_ENDEDLEASE']._serialized_start=1109
+  _globals['_ENDEDLEASE']._serialized_end=1175
+  _globals['_RELEASELEASESREQUEST']._serialized_start=1177
+  _globals['_RELEASELEASESREQUEST']._serialized_end=1218
+  _globals['_RELEASELEASESRESPONSE']._serialized_start=1220
+  _globals['_RELEASELEASESRESPONSE']._serialized_end=1243
+  _globals['_CLUSTERSERVICE']._serialized_start=1246
+  _globals['_CLUSTERSERVICE']._serialized_end=1435
+  _globals['_LEASESERVICE']._serialized_start=1438
+  _globals['_LEASESERVICE']._serialized_end=1619
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,60 @@ class Broker(_message.Message):
     alive: bool
     def __init__(self, node_id: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., rack: _Optional[str] = ..., alive: _Optional[bool] = ...) -> None: ...
 
+class DescribeClusterRequest(_message.Message):
+    __slots__ = ("timeout_ms",)
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    def __init__(self, timeout_ms: _Optional[int] = ...) -> None: ...
+
+class DescribeClusterResponse(_message.Message):
+    __slots__ = ("cluster_id", "node_id", "controller", "brokers", "silent", "partitions")
+    CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    cluster_id: str
+    node_id: int
+    controller: int
+    brokers: _containers.RepeatedCompositeFieldContainer[Broker]
+    silent: _containers.RepeatedScalarFieldContainer[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionStatus]
+    def __init__(self, cluster_id: _Optional[str] = ..., node_id: _Optional[int] = ..., controller: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., silent: _Optional[_Iterable[int]] = ..., partitions: _Optional[_Iterable[_Union[PartitionStatus, _Mapping]]] = ...) -> None: ...
+
+class PartitionStatus(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "leader", "leader_epoch", "high_watermark", "replicas")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    high_watermark: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaStatus]
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[str] = ..., partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ...) -> None: ...
+
+class ReplicaStatus(_message.Message):
+    __slots__ = ("node_id", "end_offset", "lag", "in_sync", "learner")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    end_offset: int
+    lag: int
+    in_sync: bool
+    learner: bool
+    def __init__(self, node_id: _Optional[int] = ..., end_offset: _Optional[int] = ..., lag: _Optional[int] = ..., in_sync: _Optional[bool] = ..., learner: _Optional[bool] = ...) -> None: ...
+
 class Limits(_message.Message):
     __slots__ = ("max_message_bytes", "max_wait_ms", "lease_timeout_ms")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]

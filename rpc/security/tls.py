@@ -31,9 +31,18 @@ class _Stamp(NamedTuple):
 
 
 class ServerTls:
-    """Thread-safe. The files are read when it is made. SecretFileError, TlsConfigError."""
+    """Thread-safe. The files are read when it is made. ``names``: of the settings that have the paths. SecretFileError,
+    TlsConfigError."""
 
-    def __init__(self, certificate: str, key: str, client_ca: str) -> None:
+    def __init__(
+        self,
+        certificate: str,
+        key: str,
+        client_ca: str,
+        *,
+        names: tuple[str, str, str] = ("tls_certificate", "tls_key", "tls_client_ca"),
+    ) -> None:
+        self._names = names
         self._certificate = certificate
         self._key = key
         self._client_ca = client_ca
@@ -69,16 +78,17 @@ class ServerTls:
 
     def _load(self) -> tuple[tuple[_Stamp | None, ...], grpc.ServerCertificateConfiguration]:
         """The files' stamps, and their content. Files that change while they are read are read again."""
+        certificate_name, key_name, ca_name = self._names
         for _ in range(_TRIES):
             before = self._stamps()
             key, chain = (
-                read_private(self._key, "tls_key"),
-                read_public(self._certificate, "tls_certificate"),
+                read_private(self._key, key_name),
+                read_public(self._certificate, certificate_name),
             )
-            authorities = read_public(self._client_ca, "tls_client_ca") if self._client_ca else None
+            authorities = read_public(self._client_ca, ca_name) if self._client_ca else None
             check_key_pair(self._certificate, self._key)
             if authorities is not None:
-                check_authorities(authorities, f"tls_client_ca={self._client_ca}")
+                check_authorities(authorities, f"{ca_name}={self._client_ca}")
             if self._stamps() == before:
                 return before, grpc.ssl_server_certificate_configuration([(key, chain)], authorities)
         raise TlsConfigError(f"{self._certificate} and its key change while they are read")

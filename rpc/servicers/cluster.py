@@ -9,9 +9,11 @@ from typing import Final
 from replication.cluster.view import BrokerInfo
 from rpc.errors import UnsupportedFeatureError
 from rpc.handlers.caller import Caller
+from rpc.handlers.cluster import ClusterHandler
 from rpc.handlers.leases import Leases
 from rpc.pb import cluster_pb2 as pb
 from rpc.servicers.service import Identify, Observer, Service
+from rpc.wire.cluster import description_to_wire
 from rpc.wire.errors import to_wire
 from rpc.wire.values import fill
 
@@ -27,6 +29,7 @@ FEATURES: Final = (
     "records-administration",
     "log-in-by-password",
     "security-administration",
+    "describe-cluster",
 )
 """What this version can do; a name is never taken back within the contract's version."""
 
@@ -51,10 +54,14 @@ class BrokerFacts:
 
 
 class ClusterService(Service):
-    def __init__(self, facts: BrokerFacts, identify: Identify, observe: Observer) -> None:
+    def __init__(
+        self, facts: BrokerFacts, handler: ClusterHandler, identify: Identify, observe: Observer
+    ) -> None:
         super().__init__("ClusterService", identify, observe)
         self._facts = facts
+        self._handler = handler
         self.unary("GetCluster", pb.GetClusterRequest, self._get)
+        self.unary("DescribeCluster", pb.DescribeClusterRequest, self._describe)
 
     async def _get(self, caller: Caller, request: pb.GetClusterRequest) -> pb.GetClusterResponse:
         del caller
@@ -78,6 +85,11 @@ class ClusterService(Service):
         for one in facts.brokers():
             fill(answer.brokers.add(), one)
         return answer
+
+    async def _describe(
+        self, caller: Caller, request: pb.DescribeClusterRequest
+    ) -> pb.DescribeClusterResponse:
+        return description_to_wire(await self._handler.describe(caller, request.timeout_ms / 1000))
 
 
 class LeaseService(Service):

@@ -84,6 +84,8 @@ class BrokerForTests:
         self.data = Path(data)
         self._settings = {"data": str(self.data), "listen": "127.0.0.1:0", "drain_s": 1.0, **settings}
         self._proxy = Proxy(0)
+        if self._settings.get("peers"):
+            self._settings.setdefault("advertise", self.address)
         self._faults: dict[str, Any] = {}
         self._clients: list[RemoteStore] = []
         self._child: Child | None = None
@@ -104,9 +106,16 @@ class BrokerForTests:
         while cls._spares:
             cls._spares.pop().end()
 
+    @classmethod
+    def _spare(cls) -> Child:
+        """A process that waits, or a new one: several brokers may start at once."""
+        try:
+            return cls._spares.pop()
+        except IndexError:
+            return Child()
+
     def _start(self) -> None:
-        self.prepare()
-        child = self._child = self._spares.pop()
+        child = self._child = self._spare()
         try:
             child.hear()
             line = child.tell(self._settings)

@@ -33,6 +33,7 @@ MORE = {
     "acl add": ("-o", "read", "--topic", "t"),
     "acl remove": ("-o", "read", "--topic", "t"),
     "broker start": ("--data", "{tmp}/made", "--print-config"),
+    "cluster drill": ("--seconds", "1", "--rate", "10"),
     "consume": ("-e",),
     "demo": ("--dir", "{tmp}/made"),
     "group seek": ("--to-earliest",),
@@ -63,6 +64,8 @@ def leaves(
 
 
 COMMANDS: dict[str, click.Command] = {" ".join(words): command for words, command in leaves()}
+NEED_BROKERS = {name for name in COMMANDS if name.startswith("cluster ")}
+"""Commands that ask brokers: a directory cannot answer."""
 
 
 def arguments(command: click.Command) -> list[click.Argument]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from logstore.errors import ProducerFencedError, TransactionStateError
+from logstore.errors import LogStoreError, ProducerFencedError, TransactionStateError
 from logstore.log.log_offsets import Waiter
 from logstore.machine import Change, Decision, StateMachine
 
@@ -42,10 +42,13 @@ class MemoryLog:
 
 
 class MemoryCoordinator(Generic[Machine]):
-    """``Coordinator``, as one process has it."""
+    """``Coordinator``, as one process has it. ``moved``: holds the error by which it is another process's."""
 
-    def __init__(self, log: MemoryLog, make: Callable[[], Machine]) -> None:
+    def __init__(
+        self, log: MemoryLog, make: Callable[[], Machine], moved: list[LogStoreError] | None = None
+    ) -> None:
         self._log = log
+        self._moved = [] if moved is None else moved
         self._machine = make()
         self._applied = 0
         self._waiters: set[Waiter] = set()
@@ -57,6 +60,7 @@ class MemoryCoordinator(Generic[Machine]):
         patience_s: float | None = None,
     ) -> Reply:
         with self._log.lock:
+            self._check_here()
             self._follow()
             decision = decide(self._machine)
             if decision.records:
@@ -67,8 +71,13 @@ class MemoryCoordinator(Generic[Machine]):
 
     def look(self, look: Callable[[Machine], Reply]) -> Reply:
         with self._log.lock:
+            self._check_here()
             self._follow()
             return look(self._machine)
+
+    def _check_here(self) -> None:
+        if self._moved:
+            raise self._moved[0]
 
     def _follow(self) -> None:
         machine: Any = self._machine
@@ -114,19 +123,23 @@ class MemoryCoordinator(Generic[Machine]):
     def end_hanging(self, producer_id: int, epoch: int, start_offset: int) -> None:
         raise TransactionStateError(f"producer {producer_id} ({epoch}) has nothing open since {start_offset}")
 
+    def lost(self) -> LogStoreError | None:
+        return self._moved[0] if self._moved else None
+
     def close(self) -> None:
         """Nothing to give back."""
 
 
 class MemoryCoordinators:
-    """``logs``: by topic; shared by the processes of a world."""
+    """``logs``: by topic; shared by the processes of a world. ``moved``: see ``MemoryCoordinator``."""
 
-    def __init__(self, logs: dict[str, MemoryLog]) -> None:
+    def __init__(self, logs: dict[str, MemoryLog], moved: list[LogStoreError] | None = None) -> None:
         self._logs = logs
+        self._moved = moved
 
     def existing(self, topic: str, make: Callable[[], Machine]) -> MemoryCoordinator[Machine] | None:
         log = self._logs.get(topic)
-        return None if log is None else MemoryCoordinator(log, make)
+        return None if log is None else MemoryCoordinator(log, make, self._moved)
 
     def needed(
         self,
@@ -134,4 +147,4 @@ class MemoryCoordinators:
         config: Mapping[str, str],
         make: Callable[[], Machine],
     ) -> MemoryCoordinator[Machine]:
-        return MemoryCoordinator(self._logs.setdefault(topic, MemoryLog()), make)
+        return MemoryCoordinator(self._logs.setdefault(topic, MemoryLog()), make, self._moved)

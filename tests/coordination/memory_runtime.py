@@ -3,7 +3,7 @@ locks of transactional ids, topics of markers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,9 @@ class MemoryStoreView:
 
     def __post_init__(self) -> None:
         self.wait_limit = WaitLimit(self.clock)
+
+    def check_usable(self) -> None:
+        """Always."""
 
     def check_writable(self) -> None:
         """Always."""
@@ -126,7 +129,7 @@ class MemoryTransactionRuntime:
     ) -> None:
         self._held = held
         self._partitions = partitions
-        self._ids = iter(range(1_000, 2_000))
+        self._ids: Iterator[int] = iter(range(1_000, 2_000))
         self.opened = 0
 
     def take_producer_id(self) -> int:

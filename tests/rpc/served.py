@@ -13,6 +13,7 @@ import logstore
 from replication.cluster.view import BrokerInfo
 from rpc.broker import Broker
 from rpc.client.store import RemoteStore, connect
+from rpc.handlers.cluster import ClusterPlace
 from rpc.security.security import Security, open_security
 from rpc.servicers.cluster import no_brokers
 from rpc.settings import BrokerSettings
@@ -35,7 +36,7 @@ def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
 class Served:
     """``root``: a directory, or ``":memory:"``. ``store``: what is served, for a look behind the broker's back.
     ``security``: instead of what the settings say; ``engine``: what is served in the place of the store's own;
-    ``brokers``: of the cluster that it says to be in."""
+    ``brokers``, ``place``: of the cluster that it says to be in."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Served:
         security: Security | None = None,
         engine: Callable[[Any], Any] | None = None,
         brokers: Callable[[], Sequence[BrokerInfo]] = no_brokers,
+        place: ClusterPlace | None = None,
         **settings: Any,
     ) -> None:
         given = BrokerSettings(data=str(root), listen="127.0.0.1:0", **settings)
@@ -51,7 +53,13 @@ class Served:
         self.store = logstore.open(root)
         self.engine = self.store.backend if engine is None else engine(self.store.backend)
         self.broker = Broker(
-            self.engine, given, cluster_id="tests", version="0", security=self.security, brokers=brokers
+            self.engine,
+            given,
+            cluster_id="tests",
+            version="0",
+            security=self.security,
+            brokers=brokers,
+            place=place,
         )
         self.port = wait(self.broker.start())
 

@@ -209,9 +209,10 @@ def entries_without_a_look_at_what_is_before() -> Any:
 def nothing_is_cut() -> Any:
     """A follower keeps its own entries where the leader's contradict them."""
 
-    def take(state: RaftState, entries: Any) -> None:
+    def take(state: RaftState, entries: Any, position: int) -> int:
         fresh = tuple(entry for entry in entries if entry.base_offset >= state.trail.end)
-        original(state, fresh)
+        agreed: int = original(state, fresh, position)
+        return entries[-1].end_offset if entries else agreed
 
     original = following._take
     return mock.patch.object(following, "_take", take)
@@ -220,12 +221,13 @@ def nothing_is_cut() -> Any:
 def cut_at_every_message() -> Any:
     """Entries that come twice, or late, cut what came behind them."""
 
-    def take(state: RaftState, entries: Any) -> None:
+    def take(state: RaftState, entries: Any, position: int) -> int:
         if entries and entries[0].base_offset < state.trail.end:
             state.trail.truncate(entries[0].base_offset)
             state.durable = min(state.durable, entries[0].base_offset)
             state.emit(Truncate(entries[0].base_offset))
-        original(state, entries)
+        agreed: int = original(state, entries, position)
+        return agreed
 
     original = following._take
     return mock.patch.object(following, "_take", take)

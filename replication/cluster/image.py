@@ -1,0 +1,157 @@
+"""``ClusterImage``: the cluster's metadata as a value: topics and producers, brokers, and who has which replica.
+
+Its methods return a changed image, and raise the named error of a change that is not allowed. The catalogue in it is
+that of ``logstore.directory.catalogue``; its store id is the cluster's id, and its slots mean nothing: each node gives
+slots of its own directory (``replicated_catalogue.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+from logstore.directory.catalogue import Catalogue
+from logstore.errors import UnknownPartitionError
+from replication.cluster.placement import Load, Replicas
+from replication.errors import UnknownBrokerError
+from replication.raft.types import NodeId
+
+TopicId: TypeAlias = str
+Place: TypeAlias = tuple[TopicId, int]
+"""A partition, by the id of its topic."""
+
+METADATA_VERSION: Final = 1
+FEATURE: Final = "metadata.version"
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class BrokerRegistration(NamedTuple):
+    """``epoch``: of its newest registration: what it says of itself under an older one is out of date. ``draining``: it
+    gets no replicas, and is to give up those that it has."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str = ""
+    epoch: int = 0
+    draining: bool = False
+
+
+def _none() -> Mapping[_K, _V]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterImage:
+    """``catalogue``: its revision goes up with every change of anything here. ``replicas``: topic id -> replicas of
+    each partition, preferred leader first; ``targets``: what a partition is to have instead, while it moves."""
+
+    catalogue: Catalogue = field(default_factory=lambda: Catalogue(store_id=""))
+    features: Mapping[str, int] = field(default_factory=_none)
+    brokers: Mapping[NodeId, BrokerRegistration] = field(default_factory=_none)
+    replicas: Mapping[TopicId, Sequence[Replicas]] = field(default_factory=_none)
+    targets: Mapping[Place, Replicas] = field(default_factory=_none)
+
+    @property
+    def cluster_id(self) -> str:
+        """Empty before the cluster was begun."""
+        return self.catalogue.store_id
+
+    @property
+    def revision(self) -> int:
+        return self.catalogue.revision
+
+    # --- looking ---
+
+    def replicas_of(self, topic_id: TopicId, partition: int) -> Replicas:
+        """Empty where there is no such partition."""
+        of = self.replicas.get(topic_id, ())
+        return of[partition] if 0 <= partition < len(of) else ()
+
+    def holders_of(self, topic_id: TopicId, partition: int) -> Replicas:
+        """Its replicas, and those that it is to get."""
+        now = self.replicas_of(topic_id, partition)
+        return tuple(dict.fromkeys((*now, *self.targets.get((topic_id, partition), ()))))
+
+    def places(self) -> Iterator[tuple[Place, Replicas]]:
+        for topic_id, partitions in self.replicas.items():
+            for number, replicas in enumerate(partitions):
+                yield (topic_id, number), replicas
+
+    def places_on(self, node: NodeId) -> list[Place]:
+        """Partitions of which the node has a replica, or is to get one."""
+        return [place for place, _ in self.places() if node in self.holders_of(*place)]
+
+    def load(self) -> Load:
+        return Load.of(replicas for _, replicas in self.places())
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        """Of a topic that there is."""
+        for name, entry in self.catalogue.topics.items():
+            if entry.topic_id == topic_id:
+                return name
+        return None
+
+    def broker(self, node: NodeId) -> BrokerRegistration:
+        """UnknownBrokerError."""
+        found = self.brokers.get(node)
+        if found is None:
+            known = ", ".join(map(str, sorted(self.brokers))) or "none"
+            raise UnknownBrokerError(
+                f"there is no broker {node!r} in the cluster", hint=f"its brokers: {known}"
+            )
+        return found
+
+    # --- changing ---
+
+    def with_catalogue(self, catalogue: Catalogue) -> ClusterImage:
+        return replace(self, catalogue=catalogue)
+
+    def with_features(self, features: Mapping[str, int]) -> ClusterImage:
+        return replace(self, features=MappingProxyType(dict(sorted(features.items()))))
+
+    def with_broker(self, broker: BrokerRegistration) -> ClusterImage:
+        return replace(self, brokers=MappingProxyType({**self.brokers, broker.node_id: broker}))
+
+    def without_broker(self, node: NodeId) -> ClusterImage:
+        self.broker(node)
+        return replace(self, brokers=_without(self.brokers, node))
+
+    def with_topic_replicas(self, topic_id: TopicId, partitions: Sequence[Replicas]) -> ClusterImage:
+        """Of all partitions of a topic; none of them moves then."""
+        cleared = self.without_topic_replicas(topic_id)
+        return replace(cleared, replicas=MappingProxyType({**cleared.replicas, topic_id: tuple(partitions)}))
+
+    def without_topic_replicas(self, topic_id: TopicId) -> ClusterImage:
+        targets = {place: target for place, target in self.targets.items() if place[0] != topic_id}
+        return replace(self, replicas=_without(self.replicas, topic_id), targets=MappingProxyType(targets))
+
+    def with_more_replicas(self, topic_id: TopicId, more: Sequence[Replicas]) -> ClusterImage:
+        """Of partitions that were added."""
+        grown = (*self.replicas.get(topic_id, ()), *more)
+        return replace(self, replicas=MappingProxyType({**self.replicas, topic_id: grown}))
+
+    def with_replicas(self, place: Place, replicas: Replicas) -> ClusterImage:
+        """Of one partition. UnknownPartitionError."""
+        self._check(place)
+        topic_id, number = place
+        of = list(self.replicas[topic_id])
+        of[number] = replicas
+        return replace(self, replicas=MappingProxyType({**self.replicas, topic_id: tuple(of)}))
+
+    def with_target(self, place: Place, target: Replicas | None) -> ClusterImage:
+        """None: it stays as it is. UnknownPartitionError."""
+        self._check(place)
+        rest = _without(self.targets, place)
+        return replace(self, targets=rest if target is None else MappingProxyType({**rest, place: target}))
+
+    def _check(self, place: Place) -> None:
+        if not self.replicas_of(*place):
+            raise UnknownPartitionError(f"the cluster has no partition {place[1]} of topic id {place[0]!r}")
+
+
+def _without(mapping: Mapping[_K, _V], key: _K) -> Mapping[_K, _V]:
+    return MappingProxyType({other: value for other, value in mapping.items() if other != key})

@@ -1,0 +1,236 @@
+"""``ClusterMetadata``: the cluster's metadata as a node changes it: by its own decision while it is the controller,
+else by asking the node that is.
+
+Calls between nodes carry JSON; a request that comes twice does no harm (``changes.py``). What clients of this node need
+to be served (internal topics, producer ids, named producers) this node asks for itself, again and again until somebody
+is the controller; what administrators ask for is refused elsewhere, ``NotLeaderError``, and their client goes there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from logstore.coordination.runtime import CoordinatorRuntime
+from logstore.coordination.store_view import StoreView
+from logstore.directory import catalogue as catalogues
+from logstore.directory.catalogue import Catalogue, encode_uuid
+from logstore.errors import InvalidRecordError, LogStoreError
+from logstore.format.json_document import INT64_MAX, table, text, whole
+from logstore.machine import Decision
+from replication.cluster.changes import (
+    CatalogueChange,
+    decode_changes,
+    encode_changes,
+    may_be_forwarded,
+)
+from replication.cluster.follower import MetadataFollower
+from replication.cluster.image import BrokerRegistration
+from replication.cluster.machine import Candidates, ClusterMachine
+from replication.coordination.led_partition import LedPartition
+from replication.coordination.replicated_log import ReplicatedCoordinatorLog
+from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
+from replication.raft.types import NO_NODE, NodeId
+from replication.transport import PeerNetwork
+
+Reply = TypeVar("Reply")
+
+CHANGE: Final = "metadata.change"
+REGISTER: Final = "metadata.register"
+IMPORT: Final = "metadata.import"
+REVISION: Final = "metadata.revision"
+
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+_CALL_S: Final = 10.0
+_WHERE: Final = "a call about the cluster's metadata"
+_AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError)
+
+
+class ClusterMetadata:
+    """Thread-safe. ``partition``: of the metadata group; ``candidates``: brokers that may get replicas, as this node
+    knows them; ``random_bytes``: makes the cluster's id; ``pause``: as of the follower."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        store: StoreView,
+        partition: LedPartition,
+        follower: MetadataFollower,
+        network: PeerNetwork,
+        *,
+        candidates: Callable[[], Candidates],
+        random_bytes: Callable[[int], bytes],
+        pause: Callable[[float], None] | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.follower = follower
+        self._store = store
+        self._partition = partition
+        self._network = network
+        self._candidates = candidates
+        self._random_bytes = random_bytes
+        self._pause = pause or _wait
+        self._runtime = CoordinatorRuntime(store, ReplicatedCoordinatorLog(partition), ClusterMachine)
+
+    def serve(self) -> None:
+        """Answer other nodes' calls. Before the network is started."""
+        self._network.serve(CHANGE, lambda _, request: self._revision(self._changed(request)))
+        self._network.serve(REGISTER, self._answer_register)
+        self._network.serve(IMPORT, self._answer_import)
+        self._network.serve(REVISION, lambda _, request: self._revision(self._own_revision(request)))
+
+    # --- the controller ---
+
+    @property
+    def is_controller(self) -> bool:
+        return self._partition.is_leader
+
+    @property
+    def controller(self) -> NodeId:
+        """-1: not known."""
+        return self.node_id if self._partition.is_leader else self._partition.leader_id
+
+    def decide(self, decide: Callable[[ClusterMachine], Decision[Reply]]) -> Reply:
+        """As the controller. NotLeaderError, LeaderNotReadyError, OutcomeUnknownError, and the errors of ``decide``."""
+        return self._runtime.decide(decide)
+
+    # --- changes of the catalogue ---
+
+    def change(
+        self, changes: Sequence[CatalogueChange], replication_factor: int | None, timeout_s: float
+    ) -> int:
+        """The revision from which on they are seen. MetadataConflictError: they were decided on what is no more so;
+        NotLeaderError: only the controller may be asked for such; and the errors of the machine."""
+        if not may_be_forwarded(changes):
+            return self._change_here(changes, replication_factor)
+        request = encode_changes(changes, replication_factor)
+        return self._asked(CHANGE, request, timeout_s, lambda: self._change_here(changes, replication_factor))
+
+    def _change_here(self, changes: Sequence[CatalogueChange], replication_factor: int | None) -> int:
+        candidates = self._candidates()
+        return self.decide(lambda machine: machine.decide_changes(changes, replication_factor, candidates))
+
+    def _changed(self, request: bytes) -> int:
+        changes, replication_factor = decode_changes(request)
+        return self._change_here(changes, replication_factor)
+
+    # --- nodes that come ---
+
+    def register(
+        self, host: str, port: int, rack: str, cluster_id: str | None, timeout_s: float
+    ) -> tuple[BrokerRegistration, str]:
+        """This node is a broker of the cluster: its registration, and the cluster's id. ClusterMismatchError."""
+        fields = {"host": host, "port": port, "rack": rack, "cluster_id": cluster_id}
+        answer: list[bytes] = []
+
+        def here() -> int:
+            answer.append(self._register(self.node_id, fields))
+            return 0
+
+        self._asked(REGISTER, _request(fields), timeout_s, here, answer.append)
+        found = _fields(answer[-1])
+        broker = BrokerRegistration(
+            self.node_id, host, port, rack, whole(found.get("epoch"), "epoch", _WHERE)
+        )
+        return broker, text(found.get("cluster_id"), "cluster_id", _WHERE)
+
+    def _answer_register(self, node: NodeId, request: bytes) -> bytes:
+        return self._register(node, _fields(request))
+
+    def _register(self, node: NodeId, fields: Mapping[str, Any]) -> bytes:
+        host, rack = (text(fields.get(name), name, _WHERE) for name in ("host", "rack"))
+        port = whole(fields.get("port"), "port", _WHERE, 0, 65_535)
+        known = fields.get("cluster_id")
+        own = None if known is None else text(known, "cluster_id", _WHERE)
+        fresh = own or encode_uuid(
+            self._random_bytes(16)
+        )  # a cluster whose metadata are new keeps the id it had
+        cluster_id = self.decide(lambda machine: machine.decide_begin(fresh))
+        broker = self.decide(lambda machine: machine.decide_register_broker(node, host, port, rack, own))
+        return _request({"epoch": broker.epoch, "cluster_id": cluster_id})
+
+    def import_catalogue(self, catalogue: Catalogue, timeout_s: float) -> int:
+        """The topics of this node's directory are the cluster's from now on; the revision. See ``decide_import``."""
+
+        def here() -> int:
+            return self.decide(lambda machine: machine.decide_import(self.node_id, catalogue))
+
+        return self._asked(IMPORT, catalogues.encode(catalogue), timeout_s, here)
+
+    def _answer_import(self, node: NodeId, request: bytes) -> bytes:
+        catalogue = catalogues.decode(request, _WHERE)
+        return self._revision(self.decide(lambda machine: machine.decide_import(node, catalogue)))
+
+    # --- what the controller knows ---
+
+    def catch_up(self, timeout_s: float) -> None:
+        """Have this node know all that was decided before the call. LeaderNotReadyError: not in time."""
+        deadline_s = self._store.clock.monotonic_s() + timeout_s
+        revision = self._asked(REVISION, b"{}", timeout_s, lambda: self._own_revision(b"{}"))
+        self.follower.wait_for(revision, deadline_s - self._store.clock.monotonic_s())
+
+    def _own_revision(self, request: bytes) -> int:
+        del request
+        return self._runtime.look(lambda machine: machine.image.revision)
+
+    @staticmethod
+    def _revision(revision: int) -> bytes:
+        return _request({"revision": revision})
+
+    # --- asking whoever it is ---
+
+    def _asked(
+        self,
+        operation: str,
+        request: bytes,
+        timeout_s: float,
+        here: Callable[[], int],
+        take: Callable[[bytes], None] | None = None,
+    ) -> int:
+        """What the controller says, whichever node that is by then. ``take``: gets the answer instead of its revision
+        being read. The last error if none has answered in time."""
+        clock = self._store.clock
+        deadline_s, pause_s = clock.monotonic_s() + timeout_s, _FIRST_PAUSE_S
+        hint = NO_NODE
+        while True:
+            self._store.check_usable()
+            try:
+                to, hint = (self.controller if hint == NO_NODE else hint), NO_NODE
+                if to == self.node_id:
+                    return here()
+                if to == NO_NODE:
+                    raise NotLeaderError("this node does not know yet who the controller is")
+                left_s = min(max(deadline_s - clock.monotonic_s(), 0.001), _CALL_S)
+                answer = self._network.call(to, operation, request, left_s)
+                if take is not None:
+                    take(answer)
+                    return 0
+                return whole(_fields(answer).get("revision"), "revision", _WHERE, 0, INT64_MAX)
+            except _AGAIN as error:
+                left_s = deadline_s - clock.monotonic_s()
+                if left_s <= 0:
+                    raise
+                if isinstance(error, NotLeaderError) and error.leader_id != self.node_id:
+                    hint = error.leader_id
+                self._pause(min(pause_s, left_s))
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def _request(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps({"version": 1, **fields}, ensure_ascii=True).encode("ascii")
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    try:
+        return table(json.loads(data), "the request", _WHERE)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, LogStoreError):
+            raise
+        raise InvalidRecordError(f"{_WHERE} that is no JSON: {error}") from None

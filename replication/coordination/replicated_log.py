@@ -1,0 +1,159 @@
+"""``ReplicatedCoordinatorLog``: the log of a coordinator that the leader of a replicated partition writes alone.
+
+The machine on it only ever replays what is committed, and its own group of appends while it holds the log: the hold
+begins when all of the leader's log is committed, and each append says where it expects the log to end. A node that lost
+the lead meanwhile, and even got it back, appends nothing that was decided on another state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from logstore.errors import LogStoreError, OffsetMismatchError, OutcomeUnknownError, TopicLockedError
+from logstore.log.append_validation import CheckedBatch
+from logstore.log.log_offsets import LogOffsets
+from logstore.log.producers.producer_state import Marker, ProducerEntry
+from logstore.log.segments.segment import Chunk
+from logstore.partition.partition import PendingAppend
+from replication.coordination.led_partition import LedPartition
+from replication.errors import LeaderNotReadyError, NotLeaderError
+
+
+class LeaderHold:
+    """A ``HeldLog``, of one thread: the log of a leader, all committed but for what was appended here."""
+
+    def __init__(self, partition: LedPartition, term: int, log_end_offset: int) -> None:
+        self._partition = partition
+        self._term = term
+        self.log_end_offset = log_end_offset
+
+    def append(self, batches: Sequence[CheckedBatch]) -> PendingAppend:
+        """LeaderNotReadyError: the lead was lost and won again since the hold began; nothing was appended."""
+        try:
+            pending = self._partition.append(batches, "all", expected_offset=self.log_end_offset)
+        except OffsetMismatchError as error:
+            raise self._changed() from error
+        self.log_end_offset = pending.next_offset
+        return pending
+
+    def append_marker(self, marker: Marker, *, once: bool = False, open_since: int = -1) -> PendingAppend:
+        """As ``append``; what is in then, behind others' records, is a marker that does no harm there."""
+        if self._partition.term != self._term:
+            raise self._changed()
+        pending = self._partition.append_marker(marker, once=once, open_since=open_since)
+        if pending.base_offset != self.log_end_offset:
+            raise self._changed()
+        self.log_end_offset = pending.next_offset
+        return pending
+
+    def _changed(self) -> LeaderNotReadyError:
+        return LeaderNotReadyError(f"{self._partition.where} had another leader for a moment")
+
+    def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
+        return self._partition.producer_entries(producer_ids)
+
+
+class ReplicatedCoordinatorLog:
+    """A ``CoordinatedLog``. ``anchor``: another coordinator's partition, whose leader alone is to run this one, too;
+    None: this partition's own leader does."""
+
+    def __init__(self, partition: LedPartition, anchor: LedPartition | None = None) -> None:
+        self._partition = partition
+        self._anchor = anchor
+        self._holding = threading.Lock()
+        self._ready_term = -1  # in which all that this node found in its log is known to be committed
+        self.where = partition.where
+        self.directory = partition.where
+
+    @property
+    def era(self) -> int:
+        return self._partition.term
+
+    # --- who leads ---
+
+    def lost(self) -> LogStoreError | None:
+        anchor = self._partition if self._anchor is None else self._anchor
+        if anchor.is_leader:
+            return None
+        return NotLeaderError(
+            f"this node does not run the coordinator of {self.where}", leader_id=anchor.leader_id
+        )
+
+    def _check_leads(self) -> None:
+        """NotLeaderError; LeaderNotReadyError: this node runs it, and is about to lead its log."""
+        lost = self.lost()
+        if lost is not None:
+            raise lost
+        if not self._partition.is_leader:
+            raise LeaderNotReadyError(
+                f"the coordinator of {self.where} waits for its log, which node {self._partition.leader_id} leads"
+            )
+
+    def _wait_ready(self, timeout_s: float) -> int:
+        """The term in which this node leads, once all that it found in its log is committed."""
+        self._check_leads()
+        term = self._partition.term
+        if term != self._ready_term:
+            self._partition.wait_committed(timeout_s)
+            if self._partition.term != term:
+                raise LeaderNotReadyError(f"{self.where} has just changed its leader")
+            self._ready_term = term
+        return term
+
+    # --- writing ---
+
+    def await_turn(self, turn: threading.Lock, timeout_s: float) -> None:
+        if not turn.acquire(timeout=max(min(timeout_s, threading.TIMEOUT_MAX), 0)):
+            raise TopicLockedError(
+                f"the coordinator of {self.where} is busy; waited {timeout_s:.1f} s for its turn",
+                hint="try again",
+            )
+
+    @contextmanager
+    def held(self, timeout_s: float) -> Iterator[LeaderHold]:
+        self._check_leads()
+        self.await_turn(self._holding, timeout_s)
+        try:
+            term = self._wait_ready(max(timeout_s, 0.0))
+            self._partition.wait_committed(max(timeout_s, 0.0))
+            offsets = self._partition.reader().bounds()
+            if offsets.high_watermark != offsets.log_end_offset or self._partition.term != term:
+                raise LeaderNotReadyError(f"{self.where} has just changed its leader")
+            yield LeaderHold(self._partition, term, offsets.log_end_offset)
+        finally:
+            self._holding.release()
+
+    def doubt(self, why: BaseException, *, wrote: bool) -> LogStoreError:
+        """Where the lead was lost the next leader knows: who asks there finds what is in, or asks anew."""
+        if not self._partition.is_leader or isinstance(why, NotLeaderError | LeaderNotReadyError):
+            return NotLeaderError(
+                f"the coordinator of {self.where} moved before it had an answer: {why}",
+                leader_id=self._partition.leader_id,
+            )
+        if wrote:
+            return OutcomeUnknownError(f"a write to {self.where} may or may not be committed: {why}")
+        return LeaderNotReadyError(
+            f"{self.where}: nothing was written; it was decided on what may not be committed: {why}"
+        )
+
+    # --- reading ---
+
+    def offsets(self) -> LogOffsets:
+        self._wait_ready(_LOOK_WAIT_S)
+        return self._partition.reader().bounds()
+
+    def has_more(self, applied: int) -> bool:
+        if self.lost() is not None or not self._partition.is_leader:
+            return False
+        return self._partition.reader().bounds().high_watermark != applied
+
+    def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        return self._partition.reader().read(offset, max_bytes, limit_offset)
+
+    def close(self) -> None:
+        """The partition is its node's to close."""
+
+
+_LOOK_WAIT_S = 5.0  # that a look waits for a leader that has just been elected

@@ -1,0 +1,118 @@
+"""``MemoryNetwork``: the network of nodes in one process, for tests: every node's ``PeerNetwork`` is a line of it.
+
+Messages wait in queues until ``step`` delivers one of each node's, or a thread for each node does (``threads=True``). A
+cut between two nodes drops what goes between them, both ways or one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from replication.errors import PeerUnavailableError
+from replication.raft.types import NodeId
+from replication.transport import CallHandler, Deliver, GroupMessage
+
+_MOST_WAITING: Final = 10_000
+
+
+class MemoryNetwork:
+    """``lines``: by node. Thread-safe."""
+
+    def __init__(self, *, threads: bool = False) -> None:
+        self.threads = threads
+        self.lines: dict[NodeId, MemoryLine] = {}
+        self._cut: set[tuple[NodeId, NodeId]] = set()
+
+    def line(self, node: NodeId) -> MemoryLine:
+        made = self.lines[node] = MemoryLine(self, node)
+        return made
+
+    def cut(self, one: NodeId, other: NodeId, *, both_ways: bool = True) -> None:
+        self._cut.add((one, other))
+        if both_ways:
+            self._cut.add((other, one))
+
+    def heal(self) -> None:
+        self._cut.clear()
+
+    def reaches(self, sender: NodeId, to: NodeId) -> MemoryLine | None:
+        """The line that a message arrives at; None: it is lost."""
+        line = self.lines.get(to)
+        return None if line is None or line.closed or (sender, to) in self._cut else line
+
+    def step(self) -> bool:
+        """Deliver a message to each node that one waits for; False: none does."""
+        delivered = [line.step() for line in list(self.lines.values())]
+        return any(delivered)
+
+
+class MemoryLine:
+    """A ``PeerNetwork``."""
+
+    def __init__(self, network: MemoryNetwork, node: NodeId) -> None:
+        self._network = network
+        self._node = node
+        self._deliver: Deliver | None = None
+        self._handlers: dict[str, CallHandler] = {}
+        self._waiting: deque[tuple[NodeId, GroupMessage]] = deque()
+        self._more = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self.closed = False
+
+    def start(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        if self._network.threads:
+            self._thread = threading.Thread(target=self._run, name=f"logstore-line-{self._node}", daemon=True)
+            self._thread.start()
+
+    def send(self, to: NodeId, message: GroupMessage) -> None:
+        line = self._network.reaches(self._node, to)
+        if line is not None:
+            line.take(self._node, message)
+
+    def take(self, sender: NodeId, message: GroupMessage) -> None:
+        with self._more:
+            if len(self._waiting) < _MOST_WAITING:
+                self._waiting.append((sender, message))
+                self._more.notify()
+
+    def step(self) -> bool:
+        with self._more:
+            if not self._waiting or self._deliver is None or self.closed:
+                return False
+            sender, message = self._waiting.popleft()
+        self._deliver(sender, [message])
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._more:
+                while not self._waiting and not self.closed:
+                    self._more.wait()
+                if self.closed:
+                    return
+            self.step()
+
+    def serve(self, operation: str, handler: Callable[[NodeId, bytes], bytes]) -> None:
+        self._handlers[operation] = handler
+
+    def call(self, to: NodeId, operation: str, request: bytes, timeout_s: float) -> bytes:
+        del timeout_s  # a handler in the same process ends by itself
+        line = self._network.reaches(self._node, to)
+        if line is None or self._network.reaches(to, self._node) is None:
+            raise PeerUnavailableError(f"node {to} cannot be reached from node {self._node}")
+        handler = line._handlers.get(operation)
+        if handler is None:
+            raise PeerUnavailableError(f"node {to} does not know the call {operation!r}")
+        return handler(self._node, request)
+
+    def close(self) -> None:
+        with self._more:
+            self.closed = True
+            self._waiting.clear()
+            self._more.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()

@@ -1,0 +1,252 @@
+"""``ReplicationNode``: all replicas of one node, what drives them, and their way to those of other nodes.
+
+Three kinds of threads: one gives ticks, a few make logs durable (syncs of several partitions share journal commits),
+and the network's own threads deliver messages. With ``threads=False`` there are none: the node's owner calls ``tick``
+and ``sync_waiting``, and a run is a function of its seed.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from logstore.errors import LogStoreError
+from logstore.seams.clock import Clock
+from logstore.seams.step_thread import StepThread
+from replication.pending import ReplicatedAppend
+from replication.raft.messages import NodeBeat
+from replication.raft.types import NO_NODE, NodeId
+from replication.replica import Replica
+from replication.resting import Resting
+from replication.transport import NO_GROUP, GroupId, GroupMessage, PeerNetwork
+
+logger = logging.getLogger(__name__)
+
+_SYNC_THREADS: Final = 4
+_BEAT_TICKS: Final = 5
+_LOOK_TICKS: Final = 20
+
+
+class ReplicationNode:
+    """Thread-safe. ``tick_s``: the time between ticks; ``silent_s``: after how long without a word of a node it counts
+    as gone, for what rests on it (``resting.py``); ``on_change``: told, with a replica's lock held, when the
+    replica has another role or leader: must not wait."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        network: PeerNetwork,
+        clock: Clock,
+        randomness: random.Random,
+        *,
+        tick_s: float = 0.05,
+        silent_s: float = 1.0,
+        threads: bool = True,
+        on_change: Callable[[Replica], None] | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.network = network
+        self.randomness = randomness
+        self._clock = clock
+        self._tick_s = tick_s
+        self._threads = threads
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._replicas: dict[GroupId, Replica] = {}
+        self._heard_s: dict[NodeId, float] = {}
+        self._awake: dict[
+            Replica, None
+        ] = {}  # in the order in which they came: a run is a function of its seed
+        self._resting = Resting(silent_s)
+        self._incarnation = randomness.getrandbits(62)
+        self._ticks = 0
+        self._to_sync: deque[Replica] = deque()
+        self._queued: set[Replica] = set()
+        self._sync_wanted = threading.Condition(self._lock)
+        self._closing = False
+        self._ticker = StepThread("logstore-raft-ticks", self._tick_step, enabled=threads)
+        self._syncers: list[threading.Thread] = []
+        self._next_tick_s = 0.0
+        self.help: Callable[[ReplicatedAppend], None] | None = None  # in place of threads: see ``help_on``
+
+    # --- replicas ---
+
+    def add(self, replica: Replica) -> None:
+        with self._lock:
+            self._replicas[replica.group] = replica
+            self._awake[replica] = None
+
+    def remove(self, group: GroupId) -> Replica | None:
+        """The replica, closed; None: there is none."""
+        with self._lock:
+            replica = self._replicas.pop(group, None)
+            if replica is not None:
+                self._awake.pop(replica, None)
+        if replica is not None:
+            replica.close()
+            self._resting.discard(replica)
+        return replica
+
+    def replica(self, group: GroupId) -> Replica | None:
+        return self._replicas.get(group)
+
+    def replicas(self) -> list[Replica]:
+        with self._lock:
+            return list(self._replicas.values())
+
+    def last_heard_s(self, node: NodeId) -> float:
+        """When a message of that node came, of the monotonic clock; -inf: never."""
+        return self._heard_s.get(node, float("-inf"))
+
+    # --- the host of its replicas ---
+
+    def send(self, to: NodeId, message: GroupMessage) -> None:
+        self.network.send(to, message)
+
+    def wants_sync(self, replica: Replica) -> None:
+        with self._sync_wanted:
+            if replica not in self._queued:
+                self._queued.add(replica)
+                self._to_sync.append(replica)
+                self._sync_wanted.notify()
+
+    def rests(self, replica: Replica) -> None:
+        with self._lock:
+            if self._awake.pop(replica, 0) is None:
+                self._resting.add(replica)
+
+    def wakes(self, replica: Replica) -> None:
+        self._resting.discard(replica)
+        with self._lock:
+            if self._replicas.get(replica.group) is replica:
+                self._awake[replica] = None
+
+    def role_changed(self, replica: Replica) -> None:
+        if self._on_change is not None:
+            self._on_change(replica)
+
+    def now_s(self) -> float:
+        return self._clock.monotonic_s()
+
+    def help_on(self, append: ReplicatedAppend) -> None:
+        if self.help is not None:
+            self.help(append)
+
+    # --- what drives ---
+
+    def start(self) -> None:
+        """Deliver, tick and sync from now on. Errors as ``PeerNetwork.start``."""
+        self.network.start(self.deliver)
+        if self._threads:
+            self._syncers = [
+                threading.Thread(target=self._sync_on, name=f"logstore-raft-sync-{number}", daemon=True)
+                for number in range(_SYNC_THREADS)
+            ]
+            for thread in self._syncers:
+                thread.start()
+        self._ticker.start()
+
+    def deliver(self, sender: NodeId, messages: Sequence[GroupMessage]) -> None:
+        """See ``Deliver``."""
+        now_s = self._heard_s[sender] = self._clock.monotonic_s()
+        self._resting.hear(sender, now_s)
+        for message in messages:
+            if isinstance(message.message, NodeBeat):
+                self._resting.beat(sender, message.message.incarnation)
+                continue
+            replica = self._replicas.get(message.group)
+            if replica is not None and message.message.sender == sender:
+                replica.receive(message)
+
+    def _tick_step(self) -> float:
+        now_s = self._clock.monotonic_s()
+        if now_s < self._next_tick_s:
+            return self._next_tick_s - now_s
+        # A process that was stopped for long gives one tick, not all that it missed: nobody was heard meanwhile.
+        self._next_tick_s = max(self._next_tick_s + self._tick_s, now_s)
+        self.tick()
+        return max(self._next_tick_s - self._clock.monotonic_s(), 0.0)
+
+    def tick(self) -> None:
+        with self._lock:
+            awake = list(self._awake)
+        for replica in awake:
+            replica.tick()
+        self._ticks += 1
+        if self._ticks % _BEAT_TICKS == 0:
+            self._beat()
+        self._resting.look(self._clock.monotonic_s())
+        if self._ticks % _LOOK_TICKS == 0:
+            for replica in self._resting.replicas():
+                replica.look()
+
+    def _beat(self) -> None:
+        """One word to each node that has a replica of any group here."""
+        nodes: set[NodeId] = set()
+        for replica in self.replicas():
+            nodes |= replica.membership.voters | replica.membership.learners
+        for node in sorted(nodes - {self.node_id}):
+            self.network.send(node, GroupMessage(NO_GROUP, NodeBeat(self.node_id, self._incarnation)))
+
+    @property
+    def resting(self) -> int:
+        """How many replicas rest."""
+        return len(self._resting)
+
+    def sync_waiting(self) -> bool:
+        """Make one log durable that waits for it; False: none does."""
+        with self._lock:
+            if not self._to_sync:
+                return False
+            replica = self._to_sync.popleft()
+            self._queued.discard(replica)
+        replica.sync()
+        return True
+
+    def _sync_on(self) -> None:
+        while True:
+            with self._sync_wanted:
+                while not self._to_sync and not self._closing:
+                    self._sync_wanted.wait()
+                if self._closing:
+                    return
+            try:
+                self.sync_waiting()
+            except LogStoreError:
+                logger.exception("a log could not be made durable")
+
+    # --- giving up ---
+
+    def hand_over(self) -> int:
+        """Ask the other voters to lead what this node leads, before it stops; of how many."""
+        asked = 0
+        for replica in self.replicas():
+            with replica.lock:
+                if not replica.is_leader:
+                    continue
+                others = [node for node in replica.in_sync.nodes(replica.core.state) if node != self.node_id]
+                others.sort(key=lambda node: -self.last_heard_s(node))
+                if not others or others[0] == NO_NODE:
+                    continue
+                try:
+                    replica.transfer(others[0])
+                    asked += 1
+                except LogStoreError as error:
+                    logger.info("%s: not handed over: %s", replica.where, error)
+        return asked
+
+    def close(self) -> None:
+        """End the threads and the network, then the replicas. Safe to call again."""
+        self._ticker.close()
+        with self._sync_wanted:
+            self._closing = True
+            self._sync_wanted.notify_all()
+        for thread in self._syncers:
+            thread.join()
+        self.network.close()
+        for replica in self.replicas():
+            self.remove(replica.group)

@@ -1,0 +1,221 @@
+"""``ReplicatedPartition``: a ``Partition`` whose records a Raft group keeps. Only its leader writes and is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from logstore.config import TopicConfig
+from logstore.errors import LogStoreError, ProducerFencedError
+from logstore.log.append_validation import CheckedBatch, check_leader_append
+from logstore.log.log_offsets import Appended
+from logstore.log.producers.producer_state import Marker, ProducerEntry
+from logstore.log.replica_log import ReplicaLog
+from logstore.partition.data_waiters import DataWaiters
+from logstore.partition.partition import Cancel, result_of
+from logstore.seams.clock import Clock
+from logstore.types import Acks
+from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
+from replication.pending import ReplicatedAppend
+from replication.replica import Replica
+
+
+class ReplicatedPartition:
+    """Thread-safe. ``find``: this node's replica now, None: it has none; ``leader_hint``: who may lead then; ``check``:
+    raises where the store must not be used; ``save_state``: have the log's bounds durable."""
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        config: Callable[[], TopicConfig],
+        clock: Clock,
+        find: Callable[[], Replica | None],
+        leader_hint: Callable[[], int],
+        *,
+        check: Callable[[], None],
+        save_state: Callable[[], None],
+        follower_reads: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.where = f"{topic}-{partition}"
+        self._config = config
+        self._clock = clock
+        self._find = find
+        self._leader_hint = leader_hint
+        self._check = check
+        self._save_state = save_state
+        self._follower_reads = follower_reads
+        self._waiters = DataWaiters()
+        self._waiting = threading.Lock()
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config()
+
+    # --- who leads ---
+
+    def replica(self) -> Replica:
+        """NotLeaderError: this node has none."""
+        found = self._find()
+        if found is None:
+            self._check()
+            raise NotLeaderError(f"this node has no replica of {self.where}", leader_id=self._leader_hint())
+        return found
+
+    @property
+    def is_leader(self) -> bool:
+        found = self._find()
+        return found is not None and found.is_leader
+
+    @property
+    def leader_id(self) -> int:
+        found = self._find()
+        return self._leader_hint() if found is None else found.leader_id
+
+    @property
+    def term(self) -> int:
+        found = self._find()
+        return -1 if found is None else found.term
+
+    def wait_committed(self, timeout_s: float) -> None:
+        """Block until all of this leader's log is committed. NotLeaderError; LeaderNotReadyError: not in time."""
+        replica = self.replica()
+        with replica.lock:
+            replica.check_leads()
+            if replica.is_all_committed:
+                return
+            end = replica.log.log_end_offset
+            pending = replica.awaited(Appended(end, end))
+        if not pending.done:
+            event = threading.Event()
+            pending.then(lambda _: event.set())
+            replica.help_on(pending)
+            event.wait(timeout_s)
+        with replica.lock:
+            replica.check_leads()
+            if not replica.is_all_committed and (not pending.done or pending.error is not None):
+                raise LeaderNotReadyError(f"the leader of {self.where} waits for a majority of the replicas")
+
+    def confirm_leader(self, timeout_s: float) -> int:
+        """Block until a majority has confirmed that this node leads; the position up to which all that was
+        acknowledged before is committed. NotLeaderError, LeaderNotReadyError."""
+        found: list[tuple[int, LogStoreError | None]] = []
+        event = threading.Event()
+
+        def answer(position: int, error: LogStoreError | None) -> None:
+            found.append((position, error))
+            event.set()
+
+        self.replica().read_index(answer)
+        if not event.wait(timeout_s):
+            raise LeaderNotReadyError(f"the leader of {self.where} waits for a majority of the replicas")
+        position, error = found[0]
+        if error is not None:
+            raise error
+        return position
+
+    # --- write ---
+
+    def append(
+        self,
+        batches: Sequence[CheckedBatch],
+        acks: Acks = "all",
+        *,
+        expected_offset: int | None = None,
+        now_ms: int | None = None,
+        until_s: float | None = None,
+    ) -> ReplicatedAppend:
+        del until_s  # no lock of another process is waited for
+        self._check()
+        replica, config = self.replica(), self.config
+        now_ms = self._clock.wall_ms() if now_ms is None else now_ms
+        checked = check_leader_append(batches, config, now_ms, self.where)
+        if acks == "all" and config.min_insync_replicas > 1:
+            self._check_in_sync(replica, config.min_insync_replicas)
+        stamped_ms = now_ms if config.timestamp_type == "LogAppendTime" else -1
+        return replica.append(checked, acks, expected_offset=expected_offset, append_time_ms=stamped_ms)
+
+    def _check_in_sync(self, replica: Replica, least: int) -> None:
+        with replica.lock:
+            replica.check_leads()
+            nodes = replica.in_sync.nodes(replica.core.state)
+        if len(nodes) < least:
+            raise NotEnoughReplicasError(
+                f"append to {self.where}: {len(nodes)} replicas are in sync ({', '.join(map(str, nodes))}), "
+                f"min.insync.replicas is {least}"
+            )
+
+    def append_marker(
+        self, marker: Marker, *, once: bool = False, open_since: int = -1, wait: bool = True
+    ) -> ReplicatedAppend:
+        del wait  # no lock of another process is waited for
+        self._check()
+        replica = self.replica()
+        with replica.lock:
+            try:
+                return replica.append_marker(marker, once=once, open_since=open_since)
+            except ProducerFencedError:
+                if not once:
+                    raise
+                end = replica.log.log_end_offset  # a newer epoch is there: the marker came before it
+                return replica.awaited(Appended(end, end))
+
+    def flush(self) -> None:
+        found = self._find()
+        if found is None or not found.is_leader:
+            self._check()
+            return  # nothing was appended here that waits
+        with found.lock:
+            end = found.log.log_end_offset
+            pending = found.awaited(Appended(end, end))
+        result_of(pending)
+
+    def delete_records(self, before_offset: int) -> int:
+        self._check()
+        self.flush()
+        replica = self.replica()
+        with replica.lock:
+            replica.check_leads()
+            moved = replica.log.raise_start(before_offset)
+        if moved:
+            self._save_state()
+            replica.log.publish()
+        return replica.log.log_start_offset
+
+    def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
+        self.flush()
+        replica = self.replica()
+        with replica.lock:
+            replica.check_leads()
+            found = {producer_id: replica.log.producers.entry(producer_id) for producer_id in producer_ids}
+        return {producer_id: entry for producer_id, entry in found.items() if entry is not None}
+
+    # --- read ---
+
+    def reader(self, *, looked: bool = False) -> ReplicaLog:
+        """NotLeaderError, unless followers may be read."""
+        del looked
+        replica = self.replica()
+        if not replica.is_leader and not self._follower_reads:
+            self._check()
+            raise NotLeaderError(
+                f"node {replica.node_id} does not lead {self.where}", leader_id=replica.leader_id
+            )
+        return replica.log
+
+    def when_more(self, tell: Callable[[], None], *, poll: bool = True) -> Cancel:
+        del poll
+        log = self.replica().log
+        with self._waiting:
+            forget = self._waiters.add(tell)
+            log.subscribe(self._waiters)
+
+        def cancel() -> None:
+            forget()
+            with self._waiting:
+                if not self._waiters:
+                    log.unsubscribe(self._waiters)
+
+        return cancel

@@ -1,0 +1,533 @@
+"""``Replica``: one partition's replica on this node: Raft's core, its log, its vote, and the appends that wait.
+
+It is driven from outside: ``tick`` at regular times, ``receive`` for each message, ``sync`` after it has asked for one.
+The effects of a step are carried out in their order with the lock held; syncs run beside it. What fails on the disk
+takes the replica out of the group (it says nothing any more, as if its node were down) and not the node: where the log
+is whole it begins anew from what is there a moment later, else it stays failed until its node is started again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from logstore.errors import (
+    LogStoreError,
+    OutcomeUnknownError,
+    from_os_error,
+)
+from logstore.invariants import invariant
+from logstore.log.append_validation import CheckedBatch
+from logstore.log.log_offsets import Appended
+from logstore.log.producers.producer_state import Marker
+from logstore.log.replica_log import ReplicaLog
+from logstore.types import Acks
+from replication.errors import DivergedLogError, LeaderNotReadyError, NotLeaderError
+from replication.in_sync import InSync
+from replication.log_adapter import LogAdapter
+from replication.member_file import MemberFile
+from replication.pending import ReplicatedAppend
+from replication.raft.core import RaftCore
+from replication.raft.effects import (
+    Append,
+    Commit,
+    Effect,
+    InstallSnapshot,
+    ReadFailed,
+    ReadReady,
+    RoleChanged,
+    Send,
+    SendSnapshot,
+    StoreVote,
+    Truncate,
+)
+from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
+from replication.raft.types import Membership, NodeId, RaftSettings, Role
+from replication.transport import GroupId, GroupMessage
+from replication.vote_store import VoteStore
+
+logger = logging.getLogger(__name__)
+
+_BEGIN_ANEW_S: Final = 1.0
+_REST_TICKS: Final = 20
+"""Without anything to do for so long a leader and its followers rest."""
+_HEARD_S: Final = 1.0
+_LONGEST_APPEND_S: Final = 30.0
+"""How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
+
+ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
+"""Called once with the position to read up to, or the error."""
+
+
+class ReplicaHost(Protocol):
+    """The node that a replica lives on. Called with the replica's lock held: must not wait."""
+
+    def send(self, to: NodeId, message: GroupMessage) -> None: ...
+    def wants_sync(self, replica: Replica) -> None: ...
+    def rests(self, replica: Replica) -> None: ...
+    def wakes(self, replica: Replica) -> None: ...
+    def role_changed(self, replica: Replica) -> None: ...
+    def help_on(self, append: ReplicatedAppend) -> None: ...
+    def now_s(self) -> float:
+        """Of the monotonic clock."""
+        ...
+
+
+class Replica:
+    """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
+    bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync."""
+
+    def __init__(
+        self,
+        group: GroupId,
+        node_id: NodeId,
+        log: ReplicaLog,
+        votes: VoteStore,
+        members: MemberFile,
+        settings: RaftSettings,
+        host: ReplicaHost,
+        randomness: random.Random,
+        *,
+        open_votes: Callable[[], VoteStore],
+        save_state: Callable[[], None],
+        lag_s: float,
+    ) -> None:
+        self.group = group
+        self.where = log.where
+        self.node_id = node_id
+        self.log = log
+        self.lock = threading.RLock()
+        self.failure: LogStoreError | None = None
+        self._votes = votes
+        self._open_votes = open_votes
+        self._adapter = LogAdapter(log, members)
+        self._settings = settings
+        self._host = host
+        self._randomness = randomness
+        self._save_state = save_state
+        self._closed = False
+        self._again_s = 0.0  # when a failed replica begins anew
+        self._pending: list[ReplicatedAppend] = []
+        self._reads: dict[int, ReadAnswer] = {}
+        self._read_number = 0
+        self._idle_ticks = 0
+        self.resting = False  # no tick is given until something happens (``resting.py``)
+        self.in_sync = InSync(lag_s)
+        self.core = self._make_core()
+
+    def _make_core(self) -> RaftCore:
+        trail = self._adapter.trail()
+        seed = random.Random(self._randomness.random())
+        return RaftCore(
+            self.node_id,
+            self._settings,
+            trail,
+            self._adapter,
+            self._votes.state,
+            min(self.log.high_watermark, trail.end),
+            seed,
+        )
+
+    # --- what it is ---
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core.state.role is Role.LEADER and self.failure is None
+
+    @property
+    def leader_id(self) -> NodeId:
+        """-1: not known."""
+        return self.core.state.leader_id if self.failure is None else -1
+
+    @property
+    def term(self) -> int:
+        return self.core.state.term
+
+    @property
+    def membership(self) -> Membership:
+        return self.core.state.membership
+
+    @property
+    def is_all_committed(self) -> bool:
+        """Leader: whether all of its log is committed, so that there is nothing of which it is not known."""
+        state = self.core.state
+        return self.is_leader and state.knows_committed and state.commit == state.trail.end
+
+    # --- driven from outside ---
+
+    def tick(self) -> None:
+        with self.lock:
+            if self._closed:
+                return
+            now_s = self._host.now_s()
+            if self.failure is not None:
+                self._begin_anew(now_s)
+                return
+            try:
+                start = self.log.first_batch()
+                if start > self.core.state.trail.start:
+                    self.core.log_start_raised(start)
+            except (LogStoreError, OSError) as error:
+                self._fail(error)
+                return
+            self.in_sync.note(self.core.state, now_s)
+            self._give_up_late(now_s)
+            self._step(self.core.tick)
+            self._rest_if_idle()
+
+    def look(self) -> None:
+        """Now and then, while it rests: what its log has done by itself."""
+        with self.lock:
+            if not self._closed and self.failure is None:
+                try:
+                    if self.log.first_batch() > self.core.state.trail.start:
+                        self.wake()
+                except (LogStoreError, OSError) as error:
+                    self._fail(error)
+
+    def _rest_if_idle(self) -> None:
+        idle = self.core.may_rest() and not self._pending
+        idle = idle and self.in_sync.hears_all(self.core.state, _HEARD_S)
+        self._idle_ticks = self._idle_ticks + 1 if idle else 0
+        if self._idle_ticks >= _REST_TICKS and self.failure is None:
+            self._step(self.core.rest)
+            self._rest()
+
+    def _rest(self) -> None:
+        self.resting, self._idle_ticks = True, 0
+        self._host.rests(self)
+
+    def wake(self) -> None:
+        """Something happened: ticks are needed again. With the lock held."""
+        if self.resting:
+            self.resting = False
+            self._host.wakes(self)
+
+    def leader_is_gone(self) -> None:
+        """The node of the leader is silent, or was started anew."""
+        with self.lock:
+            if not self._closed and self.resting:
+                self.wake()
+                self._step(self.core.leader_is_gone)
+
+    def members_are_gone(self) -> None:
+        """Leader that rests: nodes of members are silent, or were started anew."""
+        with self.lock:
+            self.wake()
+
+    def receive(self, message: GroupMessage) -> None:
+        with self.lock:
+            if self._closed or self.failure is not None:
+                return
+            inner = message.message
+            if self.resting and not isinstance(inner, AppendReply):
+                self.wake()
+            self._step(lambda: self.core.receive(inner))
+            if self.core.rests(inner) and self.failure is None:
+                self._rest()
+            if message.log_start > self.log.log_start_offset and isinstance(message.message, AppendRequest):
+                self._follow_start(message)
+
+    def _follow_start(self, message: GroupMessage) -> None:
+        """Records that the leader's administrator deleted go here, too, as far as they are committed here."""
+        state = self.core.state
+        if state.leader_id != message.message.sender or message.message.term != state.term:
+            return
+        if self.log.raise_start(message.log_start):
+            try:
+                self._save_state()
+            except LogStoreError as error:
+                self._fail(error)
+                return
+            self.log.publish()
+
+    def sync(self) -> None:
+        """Make the log durable, and tell Raft. Without the lock while the disk works."""
+        try:
+            self.log.sync()
+        except LogStoreError as error:
+            with self.lock:
+                if not self._closed:
+                    self._fail(error)
+            return
+        with self.lock:
+            if not self._closed and self.failure is None:
+                self._note_durable()
+
+    def _note_durable(self) -> None:
+        end = self.log.flushed_offset
+        self._step(lambda: self.core.log_durable(end, self.core.state.trail.term_before(end)))
+
+    # --- effects ---
+
+    def _step(self, step: Callable[[], list[Effect]]) -> None:
+        """The lock is held. One thing that happened, and all that follows from it."""
+        try:
+            self._carry_out(step())
+        except (LogStoreError, OSError) as error:
+            self._fail(error)
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        waiting = list(effects)
+        while waiting:
+            effect = waiting.pop(0)
+            match effect:
+                case Send(to, message):
+                    start = self.log.log_start_offset if isinstance(message, AppendRequest) else 0
+                    self._host.send(to, GroupMessage(self.group, message, start))
+                case Append(entries):
+                    state = self.core.state
+                    self._adapter.append(entries, self.node_id, state.membership)
+                    self._host.wants_sync(self)
+                    waiting += self.core.log_appended()
+                case Commit(offset):
+                    self.log.advance_high_watermark(offset)
+                    self._settle()
+                case StoreVote(vote):
+                    self._votes.store(vote)
+                    waiting += self.core.vote_stored(vote)
+                case Truncate(offset):
+                    self._adapter.truncate(offset)
+                case RoleChanged():
+                    self._role_changed()
+                case InstallSnapshot(snapshot):
+                    self._adapter.install(snapshot)
+                    end = snapshot.end_offset
+                    waiting += self.core.log_durable(end, self.core.state.trail.term_before(end))
+                case SendSnapshot(to, term):
+                    self._send_snapshot(to, term)
+                case ReadReady(read_id, offset):
+                    self._reads.pop(read_id)(offset, None)
+                case ReadFailed(read_id, error):
+                    self._reads.pop(read_id)(-1, error)
+
+    def _send_snapshot(self, to: NodeId, term: int) -> None:
+        state = self.core.state
+        snapshot = self._adapter.snapshot(state.trail) if state.term == term else None
+        if snapshot is not None:
+            request = SnapshotRequest(self.node_id, term, snapshot)
+            self._host.send(to, GroupMessage(self.group, request))
+
+    def _role_changed(self) -> None:
+        if not self.is_leader:
+            self._end_pending()
+        self.in_sync.reset(self.core.state, self._host.now_s())
+        self.log.wake_waiters()  # readers that wait here look again, and are told who leads
+        self._host.role_changed(self)
+
+    def _settle(self) -> None:
+        high_watermark = self.log.high_watermark
+        pending = self._pending
+        if pending:  # few, and not in order: a repetition waits for what was appended before
+            decided = [one for one in pending if one.next_offset <= high_watermark]
+            self._pending = [one for one in pending if one.next_offset > high_watermark]
+            for one in decided:
+                one.decide(None)
+
+    def _end_pending(self) -> None:
+        """This replica leads no more: another leader may commit what it had appended, or cut it off."""
+        pending, self._pending = self._pending, []
+        for one in pending:
+            one.decide(self._lost(one))
+
+    def _lost(self, append: ReplicatedAppend) -> LogStoreError:
+        if append.known:
+            return NotLeaderError(
+                f"the leader of {self.where} changed before an append was committed", leader_id=self.leader_id
+            )
+        return OutcomeUnknownError(
+            f"the leader of {self.where} changed before records at offset {append.base_offset} were committed: they "
+            "may be there or not",
+            hint="read what is there; a producer with an id finds out by itself",
+        )
+
+    def _give_up_late(self, now_s: float) -> None:
+        while self._pending and now_s - self._pending[0].since_s > _LONGEST_APPEND_S:
+            late = self._pending.pop(0)
+            late.decide(
+                OutcomeUnknownError(
+                    f"records at offset {late.base_offset} of {self.where} were not committed within "
+                    f"{_LONGEST_APPEND_S:g} s: they may be yet",
+                    hint="find out why a majority of the replicas does not answer",
+                )
+            )
+
+    # --- failure ---
+
+    def _fail(self, error: LogStoreError | OSError) -> None:
+        """The lock is held. The replica takes no part any more."""
+        failure = (
+            error if isinstance(error, LogStoreError) else from_os_error(error, "use", self.log.directory)
+        )
+        if self.failure is None:
+            logger.error("%s: this node's replica takes no part: %s", self.where, failure)
+        self.failure = failure
+        self.wake()
+        self._again_s = self._host.now_s() + _BEGIN_ANEW_S
+        self._end_pending()
+        reads, self._reads = self._reads, {}
+        for answer in reads.values():
+            answer(-1, NotLeaderError(f"the replica of {self.where} failed: {failure.message}"))
+        self.log.wake_waiters()
+        self._host.role_changed(self)
+
+    def _begin_anew(self, now_s: float) -> None:
+        """What failed may work again (a disk that was full): from what the log holds. After a failed sync it is not
+        known what that is: the replica waits for its node to be started again."""
+        if now_s < self._again_s or self.log.poisoned or isinstance(self.failure, DivergedLogError):
+            return
+        self._again_s = now_s + _BEGIN_ANEW_S
+        try:
+            self.log.sync()
+            self._votes.close()
+            self._votes = self._open_votes()
+            core = self._make_core()
+        except (LogStoreError, OSError) as error:
+            logger.warning("%s: this node's replica still takes no part: %s", self.where, error)
+            return
+        logger.warning("%s: this node's replica takes part again", self.where)
+        self.core, self.failure = core, None
+        self._host.role_changed(self)
+
+    # --- appends ---
+
+    def append(
+        self,
+        batches: Sequence[CheckedBatch],
+        acks: Acks,
+        *,
+        expected_offset: int | None = None,
+        append_time_ms: int = -1,
+    ) -> ReplicatedAppend:
+        """As leader. NotLeaderError, LeaderNotReadyError; errors as ``OwnedLog.append``."""
+        with self.lock:
+            self.check_leads()
+            known = all(batch.header.producer_id >= 0 for batch in batches)
+            return self._appended(
+                lambda: self.log.append(batches, expected_offset, self.term), acks, append_time_ms, known
+            )
+
+    def append_marker(self, marker: Marker, *, once: bool, open_since: int) -> ReplicatedAppend:
+        """As leader, ``acks="all"``. Errors as ``OwnedLog.append_marker``."""
+        with self.lock:
+            self.check_leads()
+            return self._appended(
+                lambda: self.log.append_marker(marker, once=once, open_since=open_since, term=self.term),
+                "all",
+                -1,
+                once,
+            )
+
+    def _appended(
+        self, append: Callable[[], Appended], acks: Acks, time_ms: int, known: bool
+    ) -> ReplicatedAppend:
+        before = self.core.state.trail.end
+        invariant(
+            before == self.log.log_end_offset, f"{self.where}: Raft ends at {before}, the log elsewhere"
+        )
+        try:
+            appended = append()
+        except LogStoreError as error:
+            if self.log.poisoned:
+                self._fail(error)
+                raise
+            self._propose()  # batches before the one that failed may be in
+            raise
+        pending = self.awaited(appended, acks, time_ms, known)
+        self._propose()
+        return pending
+
+    def awaited(
+        self, appended: Appended, acks: Acks = "all", time_ms: int = -1, known: bool = True
+    ) -> ReplicatedAppend:
+        """An append that is decided when all before its end is committed. With the lock held."""
+        done = acks != "all" or appended.next_offset <= self.log.high_watermark
+        since_s = self._host.now_s()
+        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, since_s=since_s)
+        if not done:
+            self._pending.append(pending)
+        return pending
+
+    def _propose(self) -> None:
+        """What came into the log behind Raft's back, as one entry."""
+        count = self.log.log_end_offset - self.core.state.trail.end
+        if count:
+            self._step(lambda: self.core.propose([(count, None)])[1])
+
+    def help_on(self, append: ReplicatedAppend) -> None:
+        self._host.help_on(append)
+
+    # --- what a leader is asked ---
+
+    def check_leads(self) -> None:
+        """NotLeaderError, LeaderNotReadyError. With the lock held, if it is to stay so."""
+        self.wake()
+        if self._closed:
+            raise NotLeaderError(f"this node has given the replica of {self.where} up")
+        if self.failure is not None:
+            raise NotLeaderError(f"the replica of {self.where} failed: {self.failure.message}")
+        try:
+            self.core.check_leads()
+        except NotLeaderError as error:
+            raise NotLeaderError(
+                f"node {self.node_id} does not lead {self.where}", leader_id=error.leader_id
+            ) from None
+        except LeaderNotReadyError:
+            raise LeaderNotReadyError(f"{self.where} is about to have another leader") from None
+
+    def read_index(self, answer: ReadAnswer) -> None:
+        """Have a majority confirm that this node leads; then ``answer`` has the position up to which all that was
+        acknowledged before is committed."""
+        with self.lock:
+            try:
+                self.check_leads()
+            except LogStoreError as error:
+                answer(-1, error)
+                return
+            self._read_number += 1
+            number = self._read_number
+            self._reads[number] = answer
+            self._step(lambda: self.core.read(number))
+
+    def change_membership(self, wanted: Membership) -> ReplicatedAppend:
+        """Errors as ``membership.change_membership``."""
+        with self.lock:
+            self.check_leads()
+            try:
+                entry, effects = self.core.change_membership(wanted)
+            except LogStoreError:
+                self._step(self.core.log_appended)
+                raise
+            pending = self.awaited(Appended(entry.base_offset, entry.end_offset))
+            self._step(lambda: effects)
+            return pending
+
+    def transfer(self, to: NodeId) -> None:
+        """NotLeaderError; LeaderNotReadyError where ``to`` is no voter that follows."""
+        with self.lock:
+            self.check_leads()
+            self._step(lambda: self.core.transfer(to))
+
+    def stand(self) -> None:
+        """Stand for election now: nobody has led this group before, and this is the node that should."""
+        with self.lock:
+            if not self._closed and self.failure is None and self.leader_id < 0:
+                self.wake()
+                self._step(self.core.stand)
+
+    # --- the end ---
+
+    def close(self) -> None:
+        """The replica says and takes nothing more. Its log is its owner's to close."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._end_pending()
+            reads, self._reads = self._reads, {}
+            for answer in reads.values():
+                answer(-1, NotLeaderError(f"this node has given the replica of {self.where} up"))
+            self._votes.close()

@@ -1,0 +1,150 @@
+"""``ReplicaManager``: the replicas that this node has of its store's partitions, opened and given up as metadata says.
+
+A replica's files are its partition's folder in the store, with the vote and the members beside the segments. Opening
+takes the log from its topic, which the store owns for good; what the store does to a log by itself (retention,
+compaction, checkpoints) goes on beside Raft.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Final, Protocol
+
+from logstore.config import TopicConfig
+from logstore.errors import InvariantError, LogStoreError, StorageError
+from logstore.log.replica_log import ReplicaLog
+from logstore.partition.topic import Topic
+from logstore.seams.clock import Clock
+from logstore.seams.fs import FileSystem
+from replication.node import ReplicationNode
+from replication.partition import ReplicatedPartition
+from replication.raft.types import Membership, NodeId, RaftSettings
+from replication.replica import Replica
+from replication.standalone_log import open_promises
+from replication.transport import METADATA_GROUP, GroupId
+from replication.vote_store import VoteStore
+
+logger = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 5.0
+"""After how long a replica that could not be opened is tried again."""
+
+
+class Topics(Protocol):
+    """The topics of this node's store (``TopicRegistry``)."""
+
+    def get(self, name: str) -> Topic: ...
+
+
+class ReplicaManager:
+    """Thread-safe. ``check``: raises where the store must not be used; ``leader_hint(topic, partition)``: the node that
+    may lead a partition of which this one has no replica; ``lag_s``: Kafka's ``replica.lag.time.max.ms``."""
+
+    def __init__(
+        self,
+        node: ReplicationNode,
+        settings: RaftSettings,
+        fs: FileSystem,
+        clock: Clock,
+        *,
+        check: Callable[[], None],
+        leader_hint: Callable[[str, int], NodeId],
+        lag_s: float = 10.0,
+    ) -> None:
+        self._node = node
+        self._settings = settings
+        self._fs = fs
+        self._clock = clock
+        self._check = check
+        self._leader_hint = leader_hint
+        self._lag_s = lag_s
+        self._opening = threading.Lock()
+        self._failed: dict[GroupId, tuple[LogStoreError, float]] = {}
+
+    # --- partitions ---
+
+    def partition(self, topic: Topic, number: int) -> ReplicatedPartition:
+        """See ``StoreReplication``."""
+        group = GroupId(topic.entry.topic_id, number)
+
+        def config() -> TopicConfig:
+            return topic.config
+
+        def find() -> Replica | None:
+            topic.entry.live_slot(number)  # refuses a partition that the topic does not have
+            return self._node.replica(group)
+
+        return ReplicatedPartition(
+            topic.name,
+            number,
+            config,
+            self._clock,
+            find,
+            lambda: self._leader_hint(topic.name, number),
+            check=self._check,
+            save_state=topic.save_state,
+        )
+
+    # --- replicas ---
+
+    def adjust(self, topics: Topics, wanted: Mapping[GroupId, tuple[str, Collection[NodeId]]]) -> None:
+        """Have the replicas that are ``wanted``, by group: the topic's name, and who has the partition from its
+        beginning. What fails is logged, and tried again by a later call; other replicas go on."""
+        for replica in self._node.replicas():
+            if replica.group not in wanted and replica.group != METADATA_GROUP:
+                self._node.remove(replica.group)
+        for group, (name, voters) in wanted.items():
+            if self._node.replica(group) is None and self._may_try(group):
+                try:
+                    self._open(topics.get(name), group, voters)
+                    self._failed.pop(group, None)
+                except LogStoreError as error:
+                    self._note_failure(group, name, error)
+
+    def _may_try(self, group: GroupId) -> bool:
+        failed = self._failed.get(group)
+        return failed is None or self._clock.monotonic_s() >= failed[1]
+
+    def _note_failure(self, group: GroupId, name: str, error: LogStoreError) -> None:
+        known = self._failed.get(group)
+        if known is None or known[0].message != error.message:
+            logger.error("%s-%d: this node's replica cannot be opened: %s", name, group.partition, error)
+        self._failed[group] = (error, self._clock.monotonic_s() + _AGAIN_S)
+
+    def failures(self) -> dict[GroupId, LogStoreError]:
+        """Replicas that cannot be opened, and why."""
+        return {group: error for group, (error, _) in self._failed.items()}
+
+    def _open(self, topic: Topic, group: GroupId, voters: Collection[NodeId]) -> None:
+        with self._opening, topic.using(counts_as_use=False):
+            if self._node.replica(group) is not None:
+                return
+            log = topic.log_to_append(group.partition)
+            if not isinstance(log, ReplicaLog):
+                raise InvariantError(f"{log.where} is not opened as a replica's log")
+            if log.poisoned:
+                raise StorageError(
+                    f"{log.where} accepts nothing more",
+                    hint="find out why the disk failed, then start this node",
+                )
+            votes, members = open_promises(self._fs, log.directory, Membership(frozenset(voters)))
+            replica = Replica(
+                group,
+                self._node.node_id,
+                log,
+                votes,
+                members,
+                self._settings,
+                self._node,
+                random.Random(self._node.randomness.random()),
+                open_votes=partial(VoteStore.open, self._fs, log.directory),
+                save_state=topic.save_state,
+                lag_s=self._lag_s,
+            )
+            self._node.add(replica)
+        if self._node.node_id == next(iter(voters), None) and log.log_end_offset == 0:
+            replica.stand()  # the preferred leader of a new partition: no election time is waited for

@@ -1,0 +1,138 @@
+"""``StandaloneLog``: a replica's log with its files, outside of any store's catalogue.
+
+The log of the cluster's metadata is one: it is needed before the catalogue is known, which it is the source of. The
+simulator's logs are others. Files: `<root>/<name>-0/`, as every partition's, and `.state/<name>.json`.
+"""
+
+from __future__ import annotations
+
+from logstore.config import TopicConfig
+from logstore.directory import topic_state
+from logstore.directory.partition_folder import ensure_folder
+from logstore.directory.topic_state import PartitionState, TopicState
+from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
+from logstore.log.commit_policy import by_commit_index
+from logstore.log.owned_log import OwnedLog
+from logstore.log.recovery.recovery import LoadRules, load
+from logstore.log.replica_log import ReplicaLog
+from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.tail_cache import TailBudget, TailCache
+from logstore.partition.state_rows import row_of
+from logstore.seams.clock import Clock
+from logstore.seams.fs import FileSystem, exists
+from replication.member_file import MemberFile
+from replication.raft.types import Membership
+from replication.vote_store import FILE_NAME as VOTE_FILE
+from replication.vote_store import VoteStore
+
+_NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
+
+
+class StandaloneLog:
+    """Opened by its constructor, recovered where it was not closed in order. ``membership``: who has a log that is made
+    now. Errors: ``DamagedStoreError``, ``UnsupportedStoreVersionError``, ``StorageError``, ``DiskFullError``,
+    ``DamagedVoteError``."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        name: str,
+        topic_id: str,
+        config: TopicConfig,
+        clock: Clock,
+        membership: Membership,
+        *,
+        pool: FilePool | None = None,
+    ) -> None:
+        self._fs = fs
+        self._root = root
+        self._name = name
+        self._topic_id = topic_id
+        self._clock = clock
+        self._config = config
+        self.directory = f"{root}/{name}-0"
+        self._pool = pool or FilePool(fs)
+        ensure_folder(fs, root, self.directory, topic_id)
+        self.votes, self.members = open_promises(fs, self.directory, membership)
+        self.log = self._open()
+        self.save_state()  # in use from now on, however it was stopped
+
+    def _open(self) -> ReplicaLog:
+        state = topic_state.load(self._fs, self._root, self._name)
+        if state is not None and state.topic_id != self._topic_id:
+            raise DamagedStoreError(
+                f"the state of {self._name} is of another log than {self.directory}", path=self.directory
+            )
+        row = _NEW if state is None else state.partitions.get(0, _NEW)
+        clean = state is not None and state.is_clean(0)
+        rules = LoadRules(
+            recovery_point=(row.log_end_offset if clean else row.recovery_point) if state is not None else 0,
+            log_start_offset=row.log_start_offset,
+            clean=clean,
+            same_boot=state is not None and state.boot_of(0) == self._clock.boot_id(),
+            interval_bytes=self._config.index_interval_bytes,
+            max_batch_bytes=self._config.max_message_bytes,
+            now_ms=self._clock.wall_ms(),
+            no_producers_at=row.no_producers_at,
+            high_watermark=row.high_watermark,
+            epochs="keep",
+        )
+        try:
+            loaded = load(self._pool, self.directory, self._name, 0, rules)
+        except OSError as error:
+            raise from_os_error(error, "open", self.directory) from error
+        return ReplicaLog(
+            where=self._name,
+            directory=self.directory,
+            pool=self._pool,
+            config=self._config,
+            clock=self._clock,
+            loaded=loaded,
+            tail=TailCache(TailBudget(), self._config.tail_cache_bytes),
+            publish=_nobody_looks,
+            before_roll=lambda _: self.save_state(),
+            on_dirty=_nobody_looks,
+            on_poison=self._note_poisoned,
+            commits=by_commit_index,
+        )
+
+    def save_state(self, *, clean: bool = False) -> None:
+        """StorageError, DiskFullError."""
+        log = getattr(self, "log", None)
+        if log is not None:
+            state = TopicState(self._topic_id, self._clock.boot_id(), clean, {0: row_of(log)})
+            topic_state.save(self._fs, self._root, self._name, state)
+
+    def _note_poisoned(self, log: OwnedLog) -> None:
+        """So that the next recovery trusts nothing of the page cache; the failure itself is told by the log."""
+        del log
+        try:
+            self.save_state()
+        except LogStoreError as error:
+            self.unsaid = error
+
+    unsaid: LogStoreError | None = None
+    """Why the state could not say that the log failed."""
+
+    def close(self) -> None:
+        """In order, if the log lives: durable, and marked so."""
+        if not self.log.poisoned:
+            self.log.checkpoint()
+            self.save_state(clean=True)
+        self.log.close()
+
+
+def open_promises(fs: FileSystem, directory: str, membership: Membership) -> tuple[VoteStore, MemberFile]:
+    """A replica's vote and members, made if the replica is new: the members come last, so that a folder without them
+    never took part. Errors as their own."""
+    members = MemberFile.open(fs, directory)
+    if members is not None:
+        return VoteStore.open(fs, directory), members
+    new = not exists(fs, f"{directory}/{VOTE_FILE}")
+    votes = VoteStore.create(fs, directory) if new else VoteStore.open(fs, directory)
+    return votes, MemberFile.create(fs, directory, membership)
+
+
+def _nobody_looks(log: OwnedLog) -> None:
+    """No process beside this one looks at such a log, and nothing syncs it but its replica."""

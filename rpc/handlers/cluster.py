@@ -1,0 +1,102 @@
+"""``ClusterHandler``: who has and who leads every partition, for a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from logstore.api.topics import TopicMetadata
+from replication.cluster.view import BrokerInfo, ClusterView
+from replication.cluster_status import ClusterStatus, PartitionStatus, ReplicaStatus
+from replication.raft.types import NodeId
+from replication.transport import METADATA_GROUP, METADATA_TOPIC, GroupId
+from rpc.handlers.blocking import Blocking
+from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
+from rpc.handlers.engine import Engine
+from rpc.wire.cluster import ClusterDescription, TopicPartitionStatus
+
+Gather: TypeAlias = Callable[[Collection[NodeId], float], ClusterStatus]
+"""Asks brokers what they lead, for at most so many seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterPlace:
+    """A broker's place in its cluster."""
+
+    view: ClusterView
+    gather: Gather
+
+
+class ClusterHandler:
+    """``alone``: what is said of a broker without a ``place``, whose store is ``store_id``."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        blocking: Blocking,
+        authorizer: Authorizer,
+        store_id: str,
+        alone: Callable[[], BrokerInfo],
+        place: ClusterPlace | None,
+        longest_s: float,
+    ) -> None:
+        self._engine = engine
+        self._blocking = blocking
+        self._authorizer = authorizer
+        self._store_id = store_id
+        self._alone = alone
+        self._place = place
+        self._longest_s = longest_s
+
+    async def describe(self, caller: Caller, timeout_s: float) -> ClusterDescription:
+        """Waits for silent brokers no longer than ``timeout_s``."""
+        self._authorizer.check(caller, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER)
+        return await self._blocking.run(self._describe, min(max(timeout_s, 0.1), self._longest_s))
+
+    def _describe(self, timeout_s: float) -> ClusterDescription:
+        topics = self._engine.topics()
+        place = self._place
+        if place is None:
+            return self._of_one_broker(topics.values())
+        view = place.view
+        brokers = view.brokers()
+        status = place.gather([one.node_id for one in brokers], timeout_s)
+        wanted = [
+            (topic.name, GroupId(topic.topic_id, number))
+            for topic in topics.values()
+            for number in range(topic.partitions)
+        ]
+        found = [
+            TopicPartitionStatus(name, status.partitions.get(group) or _leaderless(view, name, group))
+            for name, group in wanted
+        ]
+        metadata = status.partitions.get(METADATA_GROUP)
+        if metadata is not None:
+            found.append(TopicPartitionStatus(METADATA_TOPIC, metadata))
+        controller = view.controller() if metadata is None else metadata.leader
+        return ClusterDescription(
+            view.cluster_id, view.node_id, controller, brokers, status.silent, sorted(found, key=_in_order)
+        )
+
+    def _of_one_broker(self, topics: Collection[TopicMetadata]) -> ClusterDescription:
+        broker = self._alone()
+        me = broker.node_id
+        replicas = (ReplicaStatus(me, -1, 0, True),)
+        found = [
+            TopicPartitionStatus(
+                topic.name, PartitionStatus(GroupId(topic.topic_id, number), me, -1, -1, replicas)
+            )
+            for topic in topics
+            for number in range(topic.partitions)
+        ]
+        return ClusterDescription(self._store_id, me, me, [broker], (), sorted(found, key=_in_order))
+
+
+def _leaderless(view: ClusterView, topic: str, group: GroupId) -> PartitionStatus:
+    nodes = sorted(view.replicas_of(topic, group.partition))
+    return PartitionStatus(group, -1, -1, -1, tuple(ReplicaStatus(node, -1, -1, False) for node in nodes))
+
+
+def _in_order(one: TopicPartitionStatus) -> tuple[str, int]:
+    return one.topic, one.status.group.partition

@@ -1,0 +1,161 @@
+"""``ClusterForTests``: brokers of one cluster on loopback, each a process, and the ways between them, to be cut."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import logstore
+from logstore.errors import LogStoreError
+from rpc.client.store import RemoteStore
+from rpc.errors import BrokerTimeoutError
+from rpc.testing.broker import PATIENCE_S, BrokerForTests
+from rpc.testing.proxy import Proxy
+from rpc.wire.cluster import ClusterDescription
+
+_LOOK_S: Final = 0.05
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nothing listens on at this moment."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [one.getsockname()[1] for one in taken]
+    for one in taken:
+        one.close()
+    return ports
+
+
+class ClusterForTests:
+    """``count`` brokers, numbered from 1, that serve when it is made, each in a directory of ``folder``.
+    ``settings``: of ``rpc.settings.BrokerSettings``, of all.
+
+    Every ordered pair of brokers has a proxy of its own between them: ``cut`` is one way or both.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], count: int = 3, **settings: Any) -> None:
+        self.folder = Path(folder)
+        self.nodes = range(1, count + 1)
+        self._listens = dict(zip(self.nodes, free_ports(count), strict=True))
+        self._ways = {(a, b): Proxy(self._listens[b]) for a in self.nodes for b in self.nodes if a != b}
+        self.brokers: dict[int, BrokerForTests] = {}
+        self._clients: list[RemoteStore] = []
+        try:
+            self._at_once(lambda node: self._make(node, settings), self.nodes)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, node: int, settings: dict[str, Any]) -> None:
+        ports = {to: self._ways[node, to].port if to != node else self._listens[node] for to in self.nodes}
+        peers = ",".join(f"{to}=127.0.0.1:{port}" for to, port in ports.items())
+        self.brokers[node] = BrokerForTests(
+            self.folder / f"node-{node}",
+            **{"node_id": node, "peers": peers, "peer_timeout_s": 2.0, **settings},
+        )
+
+    @staticmethod
+    def _at_once(act: Callable[[int], None], nodes: Sequence[int]) -> None:
+        """A broker serves once a majority is there: they start at once."""
+        with ThreadPoolExecutor(len(nodes)) as threads:
+            list(threads.map(act, nodes))
+
+    @property
+    def address(self) -> str:
+        """Of all brokers, for ``logstore.connect``."""
+        return ",".join(self.brokers[node].address for node in self.nodes)
+
+    def connect(self, **settings: Any) -> RemoteStore:
+        """A client, closed with the cluster."""
+        client: RemoteStore = logstore.connect(self.address, **settings)
+        self._clients.append(client)
+        return client
+
+    # --- what it is doing ---
+
+    def describe(self, timeout_s: float = 1.0) -> ClusterDescription:
+        """By the word of the first broker that answers. BrokerUnavailableError: none does."""
+        with logstore.connect(self.address, connect_timeout_s=PATIENCE_S) as client:
+            found: ClusterDescription = client.describe_cluster(timeout_s)
+            return found
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """-1: none, or nobody who can be asked knows."""
+        for name, status in self.describe().partitions:
+            if name == topic and status.group.partition == partition:
+                return status.leader
+        return -1
+
+    def await_healthy(self, patience_s: float = PATIENCE_S) -> ClusterDescription:
+        """Wait until every partition has a leader and all its replicas are in sync; BrokerTimeoutError."""
+        deadline_s = time.monotonic() + patience_s
+        words = "no broker answers"
+        while time.monotonic() < deadline_s:
+            try:
+                found = self.describe()
+            except LogStoreError as error:
+                words = str(error)
+                continue
+            wrong = [
+                f"{topic}-{status.group.partition}"
+                for topic, status in found.partitions
+                if status.leader < 0 or not all(one.in_sync for one in status.replicas)
+            ]
+            if not wrong and not found.silent and found.controller >= 0:
+                return found
+            words = f"not well: {', '.join(wrong)[:200]}; silent: {found.silent}"
+            time.sleep(_LOOK_S)
+        raise BrokerTimeoutError(f"the cluster is not healthy within {patience_s:g} s: {words}")
+
+    # --- faults ---
+
+    def kill(self, *nodes: int) -> None:
+        """kill -9."""
+        for node in nodes:
+            self.brokers[node].kill()
+
+    def restart(self, *nodes: int) -> None:
+        """Start those that were killed or stopped; those that run are killed first."""
+        self._at_once(lambda node: self.brokers[node].restart(), nodes)
+
+    def cut(self, one: int, other: int, *, both_ways: bool = True) -> None:
+        """Nothing passes from ``one`` to ``other``, and neither is told, until ``heal``."""
+        self._ways[one, other].freeze()
+        if both_ways:
+            self._ways[other, one].freeze()
+
+    def isolate(self, node: int) -> None:
+        """From all other brokers; clients still reach it."""
+        for other in self.nodes:
+            if other != node:
+                self.cut(node, other)
+
+    def heal(self) -> None:
+        for way in self._ways.values():
+            way.thaw()
+            way.drop()  # what hung is made anew
+
+    def drop_peer_connections(self) -> int:
+        """Cut every connection between brokers; how many."""
+        return sum(way.drop() for way in self._ways.values())
+
+    def close(self) -> None:
+        """Safe to call again."""
+        for way in self._ways.values():
+            way.thaw()
+        while self._clients:
+            self._clients.pop().abandon()
+        for broker in self.brokers.values():
+            broker.close()
+        for way in self._ways.values():
+            way.close()
+
+    def __enter__(self) -> ClusterForTests:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
