@@ -14,6 +14,7 @@ import weakref
 
 from logstore import arguments
 from logstore.embedded.backend import EmbeddedBackend
+from logstore.embedded.coordination_parts import ClusterReplication
 from logstore.errors import LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
@@ -40,6 +41,13 @@ class StoreParts:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+    def make_backend(self, replication: ClusterReplication | None) -> EmbeddedBackend:
+        """Once all but the backend is there. ``replication``: of a cluster's node."""
+        context, registry = self.context, self.registry
+        parts = None if replication is None else replication.parts(context, registry, self.partition)
+        self.backend = EmbeddedBackend(context, registry, self.partition, self.cleaning, parts)
+        return self.backend
 
     def partition(self, topic: str, partition: int, store: object = None) -> PartitionLog:
         """One partition; ``store`` lives as long as what is returned. ``UnknownTopicError``,

@@ -44,11 +44,14 @@ class RemoteAdministration:
 
     # --- topics and their records ---
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
+    ) -> TopicMetadata:
         request = topics_pb2.CreateTopicRequest(
             name=new_topic(name),
             partitions=partition_count(partitions),
             config=settings(config),
+            replication_factor=replication_factor or 0,
         )
         answer = self._controller.call(
             "TopicService/CreateTopic", request, topics_pb2.CreateTopicResponse, again=False

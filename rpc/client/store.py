@@ -97,10 +97,13 @@ class RemoteStore(StoreClient):
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
         *,
+        replication_factor: int | None = None,
         exist_ok: bool = False,
     ) -> TopicClient:
         """Make a topic, durably; see ``Admin.create_topic``."""
-        self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
+        self.admin.create_topic(
+            name, partitions, config, replication_factor=replication_factor, exist_ok=exist_ok
+        )
         return self._topic(name)  # not looked up: a caller that may create need not be allowed to describe
 
     def topic(self, name: str) -> TopicClient:
