@@ -74,6 +74,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
         store_settings=store_settings,
         **seams,
     )
+    network.on_gone = node.node.node_is_gone
     logger.info(
         "node %d joins a cluster of %s: a majority of them is waited for", settings.node_id, settings.peers
     )
