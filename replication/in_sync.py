@@ -14,6 +14,7 @@ class InSync:
         self._lag_s = lag_s
         self._marks: dict[NodeId, tuple[int, float]] = {}  # the leader's end, and when that was
         self._answers: dict[NodeId, int] = {}
+        self._heard_s: dict[NodeId, float] = {}
         self._caught_up_s: dict[NodeId, float] = {}
         self._now_s = 0.0
 
@@ -21,6 +22,7 @@ class InSync:
         """Another role: a new leader believes its voters for a moment."""
         self._marks.clear()
         self._answers.clear()
+        self._heard_s.clear()
         self._now_s = now_s
         self._caught_up_s = dict.fromkeys(state.peers, now_s)
 
@@ -34,6 +36,7 @@ class InSync:
             if self._answers.get(node) == progress.answers:
                 continue  # nothing was heard of it
             self._answers[node] = progress.answers
+            self._heard_s[node] = now_s
             if progress.match >= end:
                 self._caught_up_s[node] = now_s
                 self._marks.pop(node, None)
@@ -42,6 +45,11 @@ class InSync:
             if progress.match >= mark_end:
                 self._caught_up_s[node] = mark_s
                 self._marks[node] = (end, now_s)
+
+    def hears_all(self, state: RaftState, within_s: float) -> bool:
+        """Whether every member has answered lately."""
+        since_s = self._now_s - within_s
+        return all(self._heard_s.get(node, -1e9) >= since_s for node in state.peers)
 
     def nodes(self, state: RaftState) -> list[NodeId]:
         """The leader and the voters that have kept up, in order."""

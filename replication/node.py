@@ -18,18 +18,22 @@ from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
 from replication.pending import ReplicatedAppend
+from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
 from replication.replica import Replica
-from replication.transport import GroupId, GroupMessage, PeerNetwork
+from replication.resting import Resting
+from replication.transport import NO_GROUP, GroupId, GroupMessage, PeerNetwork
 
 logger = logging.getLogger(__name__)
 
 _SYNC_THREADS: Final = 4
-_MOST_STEPS: Final = 10_000
+_BEAT_TICKS: Final = 5
+_LOOK_TICKS: Final = 20
 
 
 class ReplicationNode:
-    """Thread-safe. ``tick_s``: the time between ticks; ``on_change``: told, with a replica's lock held, when the
+    """Thread-safe. ``tick_s``: the time between ticks; ``silent_s``: after how long without a word of a node it counts
+    as gone, for what rests on it (``resting.py``); ``on_change``: told, with a replica's lock held, when the
     replica has another role or leader: must not wait."""
 
     def __init__(
@@ -40,6 +44,7 @@ class ReplicationNode:
         randomness: random.Random,
         *,
         tick_s: float = 0.05,
+        silent_s: float = 1.0,
         threads: bool = True,
         on_change: Callable[[Replica], None] | None = None,
     ) -> None:
@@ -53,6 +58,12 @@ class ReplicationNode:
         self._lock = threading.Lock()
         self._replicas: dict[GroupId, Replica] = {}
         self._heard_s: dict[NodeId, float] = {}
+        self._awake: dict[
+            Replica, None
+        ] = {}  # in the order in which they came: a run is a function of its seed
+        self._resting = Resting(silent_s)
+        self._incarnation = randomness.getrandbits(62)
+        self._ticks = 0
         self._to_sync: deque[Replica] = deque()
         self._queued: set[Replica] = set()
         self._sync_wanted = threading.Condition(self._lock)
@@ -67,13 +78,17 @@ class ReplicationNode:
     def add(self, replica: Replica) -> None:
         with self._lock:
             self._replicas[replica.group] = replica
+            self._awake[replica] = None
 
     def remove(self, group: GroupId) -> Replica | None:
         """The replica, closed; None: there is none."""
         with self._lock:
             replica = self._replicas.pop(group, None)
+            if replica is not None:
+                self._awake.pop(replica, None)
         if replica is not None:
             replica.close()
+            self._resting.discard(replica)
         return replica
 
     def replica(self, group: GroupId) -> Replica | None:
@@ -98,6 +113,17 @@ class ReplicationNode:
                 self._queued.add(replica)
                 self._to_sync.append(replica)
                 self._sync_wanted.notify()
+
+    def rests(self, replica: Replica) -> None:
+        with self._lock:
+            if self._awake.pop(replica, 0) is None:
+                self._resting.add(replica)
+
+    def wakes(self, replica: Replica) -> None:
+        self._resting.discard(replica)
+        with self._lock:
+            if self._replicas.get(replica.group) is replica:
+                self._awake[replica] = None
 
     def role_changed(self, replica: Replica) -> None:
         if self._on_change is not None:
@@ -126,8 +152,12 @@ class ReplicationNode:
 
     def deliver(self, sender: NodeId, messages: Sequence[GroupMessage]) -> None:
         """See ``Deliver``."""
-        self._heard_s[sender] = self._clock.monotonic_s()
+        now_s = self._heard_s[sender] = self._clock.monotonic_s()
+        self._resting.hear(sender, now_s)
         for message in messages:
+            if isinstance(message.message, NodeBeat):
+                self._resting.beat(sender, message.message.incarnation)
+                continue
             replica = self._replicas.get(message.group)
             if replica is not None and message.message.sender == sender:
                 replica.receive(message)
@@ -142,8 +172,30 @@ class ReplicationNode:
         return max(self._next_tick_s - self._clock.monotonic_s(), 0.0)
 
     def tick(self) -> None:
-        for replica in self.replicas():
+        with self._lock:
+            awake = list(self._awake)
+        for replica in awake:
             replica.tick()
+        self._ticks += 1
+        if self._ticks % _BEAT_TICKS == 0:
+            self._beat()
+        self._resting.look(self._clock.monotonic_s())
+        if self._ticks % _LOOK_TICKS == 0:
+            for replica in self._resting.replicas():
+                replica.look()
+
+    def _beat(self) -> None:
+        """One word to each node that has a replica of any group here."""
+        nodes: set[NodeId] = set()
+        for replica in self.replicas():
+            nodes |= replica.membership.voters | replica.membership.learners
+        for node in sorted(nodes - {self.node_id}):
+            self.network.send(node, GroupMessage(NO_GROUP, NodeBeat(self.node_id, self._incarnation)))
+
+    @property
+    def resting(self) -> int:
+        """How many replicas rest."""
+        return len(self._resting)
 
     def sync_waiting(self) -> bool:
         """Make one log durable that waits for it; False: none does."""

@@ -44,7 +44,7 @@ from replication.raft.effects import (
     StoreVote,
     Truncate,
 )
-from replication.raft.messages import AppendRequest, SnapshotRequest
+from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
 from replication.raft.types import Membership, NodeId, RaftSettings, Role
 from replication.transport import GroupId, GroupMessage
 from replication.vote_store import VoteStore
@@ -52,6 +52,9 @@ from replication.vote_store import VoteStore
 logger = logging.getLogger(__name__)
 
 _BEGIN_ANEW_S: Final = 1.0
+_REST_TICKS: Final = 20
+"""Without anything to do for so long a leader and its followers rest."""
+_HEARD_S: Final = 1.0
 _LONGEST_APPEND_S: Final = 30.0
 """How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
 
@@ -64,6 +67,8 @@ class ReplicaHost(Protocol):
 
     def send(self, to: NodeId, message: GroupMessage) -> None: ...
     def wants_sync(self, replica: Replica) -> None: ...
+    def rests(self, replica: Replica) -> None: ...
+    def wakes(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...
     def help_on(self, append: ReplicatedAppend) -> None: ...
     def now_s(self) -> float:
@@ -108,6 +113,8 @@ class Replica:
         self._pending: list[ReplicatedAppend] = []
         self._reads: dict[int, ReadAnswer] = {}
         self._read_number = 0
+        self._idle_ticks = 0
+        self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
         self.core = self._make_core()
 
@@ -169,12 +176,58 @@ class Replica:
             self.in_sync.note(self.core.state, now_s)
             self._give_up_late(now_s)
             self._step(self.core.tick)
+            self._rest_if_idle()
+
+    def look(self) -> None:
+        """Now and then, while it rests: what its log has done by itself."""
+        with self.lock:
+            if not self._closed and self.failure is None:
+                try:
+                    if self.log.first_batch() > self.core.state.trail.start:
+                        self.wake()
+                except (LogStoreError, OSError) as error:
+                    self._fail(error)
+
+    def _rest_if_idle(self) -> None:
+        idle = self.core.may_rest() and not self._pending
+        idle = idle and self.in_sync.hears_all(self.core.state, _HEARD_S)
+        self._idle_ticks = self._idle_ticks + 1 if idle else 0
+        if self._idle_ticks >= _REST_TICKS and self.failure is None:
+            self._step(self.core.rest)
+            self._rest()
+
+    def _rest(self) -> None:
+        self.resting, self._idle_ticks = True, 0
+        self._host.rests(self)
+
+    def wake(self) -> None:
+        """Something happened: ticks are needed again. With the lock held."""
+        if self.resting:
+            self.resting = False
+            self._host.wakes(self)
+
+    def leader_is_gone(self) -> None:
+        """The node of the leader is silent, or was started anew."""
+        with self.lock:
+            if not self._closed and self.resting:
+                self.wake()
+                self._step(self.core.leader_is_gone)
+
+    def members_are_gone(self) -> None:
+        """Leader that rests: nodes of members are silent, or were started anew."""
+        with self.lock:
+            self.wake()
 
     def receive(self, message: GroupMessage) -> None:
         with self.lock:
             if self._closed or self.failure is not None:
                 return
-            self._step(lambda: self.core.receive(message.message))
+            inner = message.message
+            if self.resting and not isinstance(inner, AppendReply):
+                self.wake()
+            self._step(lambda: self.core.receive(inner))
+            if self.core.rests(inner) and self.failure is None:
+                self._rest()
             if message.log_start > self.log.log_start_offset and isinstance(message.message, AppendRequest):
                 self._follow_start(message)
 
@@ -312,6 +365,7 @@ class Replica:
         if self.failure is None:
             logger.error("%s: this node's replica takes no part: %s", self.where, failure)
         self.failure = failure
+        self.wake()
         self._again_s = self._host.now_s() + _BEGIN_ANEW_S
         self._end_pending()
         reads, self._reads = self._reads, {}
@@ -410,6 +464,7 @@ class Replica:
 
     def check_leads(self) -> None:
         """NotLeaderError, LeaderNotReadyError. With the lock held, if it is to stay so."""
+        self.wake()
         if self._closed:
             raise NotLeaderError(f"this node has given the replica of {self.where} up")
         if self.failure is not None:
@@ -460,6 +515,7 @@ class Replica:
         """Stand for election now: nobody has led this group before, and this is the node that should."""
         with self.lock:
             if not self._closed and self.failure is None and self.leader_id < 0:
+                self.wake()
                 self._step(self.core.stand)
 
     # --- the end ---

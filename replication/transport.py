@@ -25,6 +25,10 @@ METADATA_GROUP: Final = GroupId("AAAAAAAAAAAAAAAAAAAAAQ", 0)
 """Of the cluster's metadata; Kafka gives its own the same id."""
 
 
+NO_GROUP: Final = GroupId("AAAAAAAAAAAAAAAAAAAAAA", 0)
+"""Of messages between nodes themselves."""
+
+
 class GroupMessage(NamedTuple):
     """A message to the same group's replica on another node. ``log_start``: where the sending leader's log starts, of
     an ``AppendRequest``; else 0."""

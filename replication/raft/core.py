@@ -71,6 +71,24 @@ class RaftCore:
         election.stand(self.state)
         return self.state.take_effects()
 
+    def may_rest(self) -> bool:
+        """Leader: whether all that have the log have all of it, know that it is committed, and nothing is asked."""
+        return leading.may_rest(self.state)
+
+    def rest(self) -> list[Effect]:
+        """Leader: tell the peers that nothing more comes until something happens; no tick is needed until then."""
+        leading.rest(self.state)
+        return self.state.take_effects()
+
+    def rests(self, message: Message) -> bool:
+        """Follower: whether the leader's word says that this replica may rest, and it is as the leader believes."""
+        return following.rests(self.state, message)
+
+    def leader_is_gone(self) -> list[Effect]:
+        """Follower that rested: the leader's node is silent. An election comes within moments."""
+        election.leader_is_gone(self.state)
+        return self.state.take_effects()
+
     def receive(self, message: Message) -> list[Effect]:
         """DivergedLogError: see there; nothing was changed."""
         state = self.state

@@ -28,6 +28,13 @@ def hears_leader(state: RaftState) -> bool:
     return state.leader_id != NO_NODE and state.now - state.heard_tick < state.settings.election_ticks
 
 
+def leader_is_gone(state: RaftState) -> None:
+    """Its node was not heard of for an election time: no second one is waited for."""
+    if state.role is Role.FOLLOWER:
+        state.heard_tick = state.now - state.settings.election_ticks
+        state.deadline_tick = state.now + 1 + state.randomness.randrange(state.settings.election_ticks)
+
+
 # --- what a replica becomes ---
 
 

@@ -8,7 +8,7 @@ from logstore.invariants import invariant
 from replication.errors import DivergedLogError
 from replication.raft.effects import Append, Commit, InstallSnapshot, Truncate
 from replication.raft.election import become_follower, wait_anew
-from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
+from replication.raft.messages import AppendReply, AppendRequest, Message, SnapshotRequest
 from replication.raft.state import RaftState
 from replication.raft.types import Entry, NodeId, Role
 
@@ -82,6 +82,14 @@ def _take(state: RaftState, entries: Sequence[Entry], position: int) -> int:
         state.emit(Append(fresh))
         break
     return entries[-1].end_offset if entries else position
+
+
+def rests(state: RaftState, message: Message) -> bool:
+    """After the message was received."""
+    if not isinstance(message, AppendRequest) or not message.rest or state.role is not Role.FOLLOWER:
+        return False
+    is_leaders = message.term == state.term and message.sender == state.leader_id
+    return is_leaders and message.prev_end == message.commit == state.commit == state.trail.end
 
 
 def _accept(state: RaftState, round_: int) -> None:

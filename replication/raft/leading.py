@@ -73,6 +73,29 @@ def on_leader_tick(state: RaftState) -> None:
             heartbeat(state, peer, progress)
 
 
+# --- resting ---
+
+
+def may_rest(state: RaftState) -> bool:
+    end = state.trail.end
+    if state.role is not Role.LEADER or state.commit != end or state.reads or state.transfer_to != NO_NODE:
+        return False
+    return state.knows_committed and all(
+        progress.match == end and progress.mode is Mode.STREAM for progress in state.peers.values()
+    )
+
+
+def rest(state: RaftState) -> None:
+    end = state.trail.end
+    term = state.trail.term_before(end)
+    for peer, progress in state.peers.items():
+        progress.sent_tick = state.now
+        request = AppendRequest(
+            state.node_id, state.term, end, term, (), state.commit, state.round, rest=True
+        )
+        state.send(peer, request)
+
+
 # --- answers ---
 
 

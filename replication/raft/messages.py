@@ -31,7 +31,9 @@ class VoteReply(NamedTuple):
 
 class AppendRequest(NamedTuple):
     """Entries behind ``prev_end``, the end of an entry of ``prev_term``; without any a heartbeat. ``commit``: how far
-    the log is committed; ``round``: of reads that wait for a majority's word, given back in the reply."""
+    the log is committed; ``round``: of reads that wait for a majority's word, given back in the reply; ``rest``:
+    nothing more comes until something happens, and the leader lives as long as its node (``replication/resting.py``).
+    """
 
     sender: NodeId
     term: int
@@ -40,6 +42,7 @@ class AppendRequest(NamedTuple):
     entries: tuple[Entry, ...]
     commit: int
     round: int = 0
+    rest: bool = False
 
 
 class AppendReply(NamedTuple):
@@ -70,4 +73,12 @@ class TimeoutNow(NamedTuple):
     term: int
 
 
-Message = VoteRequest | VoteReply | AppendRequest | AppendReply | SnapshotRequest | TimeoutNow
+class NodeBeat(NamedTuple):
+    """A node lives: of no group. ``incarnation``: another one for each start of its process."""
+
+    sender: NodeId
+    incarnation: int
+    term: int = 0
+
+
+Message = VoteRequest | VoteReply | AppendRequest | AppendReply | SnapshotRequest | TimeoutNow | NodeBeat

@@ -18,6 +18,7 @@ from replication.raft.messages import (
     AppendReply,
     AppendRequest,
     Message,
+    NodeBeat,
     SnapshotRequest,
     TimeoutNow,
     VoteReply,
@@ -37,8 +38,9 @@ _APPEND_REPLY: Final = struct.Struct(">qqiq")
 _SNAPSHOT: Final = struct.Struct(">qIII")
 _EPOCH: Final = struct.Struct(">iq")
 _NODE: Final = struct.Struct(">i")
+_NODE_BEAT: Final = struct.Struct(">q")
 
-_REQUEST_VOTE, _REPLY_VOTE, _APPEND, _REPLY_APPEND, _INSTALL, _STAND = range(1, 7)
+_REQUEST_VOTE, _REPLY_VOTE, _APPEND, _REPLY_APPEND, _INSTALL, _STAND, _BEAT = range(1, 8)
 _FIRST, _SECOND = 1, 2  # bits of the flags
 _REMEMBERED: Final = 100_000
 
@@ -159,7 +161,7 @@ def _parts(message: Message) -> tuple[int, int, list[Buffer]]:
     try:
         if isinstance(message, AppendRequest):
             fields = _APPEND_REQUEST.pack(message.prev_end, message.prev_term, message.commit, message.round)
-            return _APPEND, 0, [fields, *[entry.data for entry in message.entries]]
+            return _APPEND, _FIRST * message.rest, [fields, *[entry.data for entry in message.entries]]
         if isinstance(message, AppendReply):
             fields = _APPEND_REPLY.pack(
                 message.end_offset, message.hint_end, message.hint_term, message.round
@@ -172,6 +174,8 @@ def _parts(message: Message) -> tuple[int, int, list[Buffer]]:
             return _REPLY_VOTE, _FIRST * message.granted | _SECOND * message.pre, []
         if isinstance(message, SnapshotRequest):
             return _INSTALL, _FIRST * (message.snapshot.data is not None), _snapshot_parts(message.snapshot)
+        if isinstance(message, NodeBeat):
+            return _BEAT, 0, [_NODE_BEAT.pack(message.incarnation)]
         return _STAND, 0, []
     except struct.error as error:
         raise MalformedRequestError(f"no frame can hold a {type(message).__name__}: {error}") from error
@@ -207,10 +211,9 @@ def _vote_reply(sender: NodeId, term: int, flags: int, fields: memoryview) -> Me
 
 
 def _append_request(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
-    del flags
     prev_end, prev_term, commit, round_ = _APPEND_REQUEST.unpack_from(fields)
     entries = entries_of(fields[_APPEND_REQUEST.size :]) if len(fields) > _APPEND_REQUEST.size else ()
-    return AppendRequest(sender, term, prev_end, prev_term, entries, commit, round_)
+    return AppendRequest(sender, term, prev_end, prev_term, entries, commit, round_, bool(flags & _FIRST))
 
 
 def _append_reply(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
@@ -244,12 +247,20 @@ def _timeout_now(sender: NodeId, term: int, flags: int, fields: memoryview) -> M
     return TimeoutNow(sender, term)
 
 
+def _node_beat(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
+    del flags
+    _exactly(fields, _NODE_BEAT.size)
+    (incarnation,) = _NODE_BEAT.unpack(fields)
+    return NodeBeat(sender, incarnation, term)
+
+
 _DECODERS: Final[dict[tuple[int, int], Callable[[NodeId, int, int, memoryview], Message]]] = {
     **{(_REQUEST_VOTE, flags): _vote_request for flags in range(4)},
     **{(_REPLY_VOTE, flags): _vote_reply for flags in range(4)},
-    (_APPEND, 0): _append_request,
+    **{(_APPEND, flags): _append_request for flags in range(2)},
     **{(_REPLY_APPEND, flags): _append_reply for flags in range(2)},
     **{(_INSTALL, flags): _snapshot_request for flags in range(2)},
     (_STAND, 0): _timeout_now,
+    (_BEAT, 0): _node_beat,
 }
 """By kind and flags: what is not here is no message of this version."""

@@ -60,6 +60,7 @@ class SimulatedCluster(Nodes):
         self._seen: dict[int, int] = {}  # how far each node's committed records were looked at, in its life
         self._leaders: dict[int, int] = {}
         self._round = 0
+        self.quiet = False  # callers begin nothing
 
     def make_network(self) -> ChaosNetwork:
         return ChaosNetwork(random.Random(self.dice.random()), lambda: self.now_s)
@@ -103,7 +104,7 @@ class SimulatedCluster(Nodes):
         if caller.under_way is not None:
             self._look(caller, caller.under_way)
             return
-        if self.dice.random() > 0.3:
+        if self.quiet or self.dice.random() > 0.3:
             return
         if not caller.batch:
             caller.next_batch(self.dice)

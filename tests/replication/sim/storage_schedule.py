@@ -36,6 +36,8 @@ def run_seed(seed: int, rounds: int = 25) -> SimulatedCluster:
         for _ in range(rounds):
             _fault(cluster, dice)
             cluster.pass_time(dice.choice((5, 20, 60)))
+            if dice.random() < 0.05:
+                _be_quiet(cluster)
         _peace(cluster)
         cluster.check_history()
     except BrokenPropertyError as error:
@@ -91,6 +93,14 @@ def _fault(cluster: SimulatedCluster, dice: random.Random) -> None:
             cluster.events["transfers"] += 1
         except (NotLeaderError, LogStoreError):
             cluster.events["transfers refused"] += 1
+
+
+def _be_quiet(cluster: SimulatedCluster) -> None:
+    """Long enough that groups rest, if nothing else happens."""
+    cluster.quiet = True
+    cluster.pass_time(450)
+    cluster.events["replicas at rest"] += sum(node.replica.resting for node in cluster.living)
+    cluster.quiet = False
 
 
 def _peace(cluster: SimulatedCluster) -> None:

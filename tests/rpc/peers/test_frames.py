@@ -16,6 +16,7 @@ from replication.raft.messages import (
     AppendReply,
     AppendRequest,
     Message,
+    NodeBeat,
     SnapshotRequest,
     TimeoutNow,
     VoteReply,
@@ -84,6 +85,7 @@ messages = st.one_of(
     st.builds(AppendReply, sender, terms, flags, offsets, offsets, terms, offsets),
     st.builds(SnapshotRequest, sender, terms, snapshots),
     st.builds(TimeoutNow, sender, terms),
+    st.builds(NodeBeat, sender, st.integers(0, 2**62), terms),
 )
 frames = st.lists(st.builds(GroupMessage, groups, messages, offsets), max_size=5)
 
@@ -198,7 +200,7 @@ def test_what_no_field_can_hold_is_refused(group: GroupId, message: Message, tol
 def test_kinds_and_flags_of_a_later_version_are_refused() -> None:
     frame = bytearray(frame_of(GroupMessage(METADATA_GROUP, TimeoutNow(SENDER, 1))))
     kind_at = len(frame) - 34
-    for at, value in ((kind_at, 7), (kind_at + 1, 1)):
+    for at, value in ((kind_at, 8), (kind_at + 1, 1)):
         changed = bytearray(frame)
         changed[at] = value
         with pytest.raises(MalformedRequestError, match="a message of kind"):
