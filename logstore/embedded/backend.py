@@ -109,11 +109,20 @@ class EmbeddedBackend(EmbeddedTransactions):
     def metadata_version(self) -> int:
         return self._registry.recent_revision()
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str],
+        *,
+        replication_factor: int | None = None,
+    ) -> TopicMetadata:
+        """``replication_factor``: of a cluster's topic, None: its default; InvalidArgumentError elsewhere."""
         self._context.check_writable()
         if isinstance(name, str) and name not in self._registry.catalogue.topics:
             self.groups.forget_topic(name)  # older versions bound offsets to the name alone
-        return _metadata(self._registry.create(name, partitions, config))
+        made = self._registry.create(name, partitions, config, replication_factor=replication_factor)
+        return self._told(made)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
@@ -201,7 +210,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         holder = self._context.locks.holder(entry.lock_slot)
         broker = self._context.broker
         numbers = range(entry.partitions) if broker is None else broker.partitions(name)
-        partitions = [self._partition(name, number).describe() for number in numbers]
+        partitions = [self.describe_partition(name, number) for number in numbers]
         compacts = parse_topic_config(entry.config).cleanup_policy.compact or entry.internal
         if compacts and broker is None:
             topic = self._cleaned_topic(name)
@@ -410,7 +419,10 @@ class EmbeddedBackend(EmbeddedTransactions):
     def describe_partitions(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, PartitionDescription]:
-        return {TopicPartition(*place): self._partition(*place).describe() for place in partitions}
+        return {TopicPartition(*place): self.describe_partition(*place) for place in partitions}
+
+    def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
+        return self._partition(topic, partition).describe()
 
     # --- producers ---
 

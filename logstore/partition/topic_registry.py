@@ -352,7 +352,7 @@ class TopicRegistry:
         self.refuse_keyed(name, self.is_keyed)
 
     def refuse_keyed(self, name: str, is_keyed: Callable[[str, int], bool]) -> None:
-        """``InvalidPartitionsError`` where keys would move. ``is_keyed``: whether a partition's first record has one."""
+        """``InvalidPartitionsError`` where keys would move. ``is_keyed``: of a partition, see there."""
         topic = self.get(name)
         if topic.config.partitioner != "round_robin" and any(
             is_keyed(name, number) for number in range(topic.entry.partitions)

@@ -23,8 +23,8 @@ from replication.transport import PeerNetwork
 
 
 class ClusterParts:
-    """``CoordinationParts``. Thread-safe. ``led``: an internal topic's only partition; ``leader_of``: of any partition, as
-    this node knows it, -1: not; ``catch_up``: has this node know what the controller knows (``ClusterMetadata``);
+    """``CoordinationParts``. Thread-safe. ``led``: an internal topic's only partition; ``leader_of``: of any partition,
+    as this node knows it, -1: not; ``catch_up``: has this node know what the controller knows (``ClusterMetadata``);
     ``note_opened``: the housekeeper has work; ``pause``: lets others work for so many seconds at the most."""
 
     def __init__(

@@ -13,8 +13,8 @@ from replication.coordination.routed_partition import RoutedPartition, Router
 
 
 class ClusterTransactionRuntime:
-    """A ``TransactionRuntime``. Thread-safe. ``catalogue``: as this node knows it now; ``catch_up``: has it know what the
-    controller knows: only then is a topic that it does not have really gone."""
+    """A ``TransactionRuntime``. Thread-safe. ``catalogue``: as this node knows it now; ``catch_up``: has it know what
+    the controller knows: only then is a topic that it does not have really gone."""
 
     def __init__(
         self,
