@@ -23,7 +23,7 @@ from logstore.directory.layout import (
 )
 from logstore.directory.reserve import Reserve, reserve_size
 from logstore.embedded.backend import EmbeddedBackend
-from logstore.embedded.node_replication import NodeReplication
+from logstore.embedded.cluster_replication import ClusterReplication
 from logstore.embedded.store_parts import StoreParts, watch
 from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error
@@ -79,13 +79,13 @@ class LogStore(StoreClient):
     ``tail_cache_bytes``: memory for the newest batches. ``cleaner_duty``: share of the time that compaction may
     work in the background; ``cleaner_key_map_bytes``: memory that it may take for the keys of one partition.
     ``offsets_retention_s``: how long committed offsets outlive their group's last member and their commit.
-    ``prepared_max_age_s``: how long a prepared transaction, and readers behind it, wait for its coordinator.
+    ``prepared_max_age_s``: how long a prepared transaction, and readers behind it, wait for its coordinator's decision.
     ``maintenance_s``: how long ``close`` may go on with retention and compaction that is due; 0: not at all.
-    ``reserve_bytes``: room kept on the disk for deleting and retaining once it is full; 0: none, None: 128 KiB.
+    ``reserve_bytes``: room that is kept on the disk for deleting and retaining once it is full; 0 keeps none. None:
+    128 KiB, none in memory.
 
-    ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with ``threads=False``
-    nothing runs in the background, and ``step()`` does what is due. ``replication``: of a cluster's node, whose
-    partitions and catalogue are those of the cluster.
+    ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
+    ``threads=False`` nothing runs in the background, and ``step()`` does what is due. ``replication``: a cluster's.
 
     Errors: ``StoreNotFoundError`` (mode "r"), ``ForeignDirectoryError``, ``DamagedStoreError``,
     ``UnsupportedStoreVersionError``, ``PermissionDeniedError``, ``UnsupportedPlatformError`` (Windows, network
@@ -115,7 +115,7 @@ class LogStore(StoreClient):
         live: LiveBoard | None = None,
         heartbeats: HeartbeatBoard | None = None,
         threads: bool = True,
-        replication: NodeReplication | None = None,
+        replication: ClusterReplication | None = None,
     ) -> None:
         self.mode = _checked_mode(mode)
         path, *others = _directories(path, mode)
@@ -157,13 +157,13 @@ class LogStore(StoreClient):
             prepared_max_age_s=arguments.seconds(prepared_max_age_s, "prepared_max_age_s"),
             make_partition=None if replication is None else replication.partition,
             replicated=replication is not None,
+            leadership=replication,
         )
         parts.context, parts.housekeeper = self._context, self._housekeeper
         self._registry = parts.registry = self._open_registry(live, replication)
         upkeep = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
         self._retention_task, self._cleaning = parts.retention, parts.cleaning = upkeep
-        make = EmbeddedBackend if replication is None else replication.backend
-        self._backend = parts.backend = make(self._context, self._registry, parts.partition, self._cleaning)
+        self._backend = parts.make_backend(replication)
         self._maintenance = parts.maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
         self._enlist(threads=threads)
@@ -260,7 +260,7 @@ class LogStore(StoreClient):
         sweep(directory, self._clock, self.fs.access)
         return FileLocks(f"{directory}/topics", clock=self._clock, access=self.fs.access)
 
-    def _open_registry(self, live: LiveBoard | None, replication: NodeReplication | None) -> TopicRegistry:
+    def _open_registry(self, live: LiveBoard | None, replication: ClusterReplication | None) -> TopicRegistry:
         file: CatalogueSource | BrokerDirectory = self._broker or CatalogueFile(self.fs, self.root)
         if replication is not None and isinstance(file, CatalogueFile):
             file = replication.catalogue(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError, ProducerFencedError
@@ -18,6 +19,9 @@ from logstore.types import Acks
 from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
 from replication.pending import ReplicatedAppend
 from replication.replica import Replica
+
+_READY_S: Final = 1.0
+"""How long a read waits for a leader that was just elected."""
 
 
 class ReplicatedPartition:
@@ -195,15 +199,37 @@ class ReplicatedPartition:
     # --- read ---
 
     def reader(self, *, looked: bool = False) -> ReplicaLog:
-        """NotLeaderError, unless followers may be read."""
+        """NotLeaderError, unless followers may be read; LeaderNotReadyError: a leader that was just elected does not
+        know yet all that is committed, and may show less than was shown before."""
         del looked
         replica = self.replica()
-        if not replica.is_leader and not self._follower_reads:
+        if self._follower_reads:
+            return replica.log
+        if not replica.is_leader:
             self._check()
             raise NotLeaderError(
                 f"node {replica.node_id} does not lead {self.where}", leader_id=replica.leader_id
             )
+        if not replica.core.state.knows_committed:
+            self._wait_ready(replica)
         return replica.log
+
+    def _wait_ready(self, replica: Replica) -> None:
+        """For a moment: it takes a majority's word."""
+        with replica.lock:
+            replica.check_leads()
+            end = replica.core.state.trail.end
+            pending = replica.awaited(Appended(end, end))
+        event = threading.Event()
+        pending.then(lambda _: event.set())
+        replica.help_on(pending)
+        event.wait(_READY_S)
+        if not replica.is_leader:
+            raise NotLeaderError(
+                f"node {replica.node_id} leads {self.where} no more", leader_id=replica.leader_id
+            )
+        if not replica.core.state.knows_committed:
+            raise LeaderNotReadyError(f"the leader of {self.where} waits for a majority of the replicas")
 
     def when_more(self, tell: Callable[[], None], *, poll: bool = True) -> Cancel:
         del poll

@@ -30,6 +30,7 @@ from replication.vote_store import VoteStore
 
 logger = logging.getLogger(__name__)
 
+_STANDS: Final = 20
 _AGAIN_S: Final = 5.0
 """After how long a replica that could not be opened is tried again."""
 
@@ -63,6 +64,7 @@ class ReplicaManager:
         self._leader_hint = leader_hint
         self._lag_s = lag_s
         self._opening = threading.Lock()
+        self._fresh: dict[Replica, int] = {}  # and how often they may stand yet
         self._failed: dict[GroupId, tuple[LogStoreError, float]] = {}
 
     # --- partitions ---
@@ -147,4 +149,18 @@ class ReplicaManager:
             )
             self._node.add(replica)
         if self._node.node_id == next(iter(voters), None) and log.log_end_offset == 0:
-            replica.stand()  # the preferred leader of a new partition: no election time is waited for
+            self._fresh[replica] = (
+                _STANDS  # the preferred leader of a new partition waits for no election time
+            )
+            replica.stand()
+
+    def stand_again(self) -> bool:
+        """Preferred leaders of new partitions stand again, as the others may have made their replicas only now. Whether
+        any of them is to be asked once more."""
+        for replica, left in list(self._fresh.items()):
+            if replica.leader_id >= 0 or left == 0:
+                del self._fresh[replica]
+            else:
+                self._fresh[replica] = left - 1
+                replica.stand()
+        return bool(self._fresh)

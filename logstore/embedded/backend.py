@@ -104,24 +104,27 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     def _told(self, entry: TopicEntry) -> TopicMetadata:
         broker = self._context.broker
-        return _metadata(entry, () if broker is None else broker.missing(entry.name))
+        told = _metadata(entry, () if broker is None else broker.missing(entry.name))
+        leadership = self._context.leadership
+        if leadership is None:
+            return told
+        nodes, terms = leadership.leaders(entry)
+        return replace(told, leaders=nodes, leader_epochs=terms)
 
     def metadata_version(self) -> int:
-        return self._registry.recent_revision()
+        leadership = self._context.leadership
+        moved = 0 if leadership is None else leadership.leaders_moved()
+        return self._registry.recent_revision() + moved
 
     def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        config: Mapping[str, str],
-        *,
-        replication_factor: int | None = None,
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
     ) -> TopicMetadata:
-        """``replication_factor``: of a cluster's topic, None: its default; InvalidArgumentError elsewhere."""
         self._context.check_writable()
         if isinstance(name, str) and name not in self._registry.catalogue.topics:
             self.groups.forget_topic(name)  # older versions bound offsets to the name alone
         made = self._registry.create(name, partitions, config, replication_factor=replication_factor)
+        if self._context.leadership is not None:
+            self._context.leadership.await_leaders(name)
         return self._told(made)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:

@@ -14,6 +14,7 @@ import weakref
 
 from logstore import arguments
 from logstore.embedded.backend import EmbeddedBackend
+from logstore.embedded.cluster_replication import ClusterReplication
 from logstore.errors import LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
@@ -40,6 +41,12 @@ class StoreParts:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+
+    def make_backend(self, replication: ClusterReplication | None) -> EmbeddedBackend:
+        """Once all but the backend is there. ``replication``: of a cluster's node."""
+        make = EmbeddedBackend if replication is None else replication.backend
+        self.backend = make(self.context, self.registry, self.partition, self.cleaning)
+        return self.backend
 
     def partition(self, topic: str, partition: int, store: object = None) -> PartitionLog:
         """One partition; ``store`` lives as long as what is returned. ``UnknownTopicError``,

@@ -20,6 +20,7 @@ from logstore.ownership.lock import Locks
 from logstore.ownership.wait_limit import WaitLimit
 from logstore.partition.committer import Committer
 from logstore.partition.data_waiters import LiveWatch
+from logstore.partition.leadership import Leadership
 from logstore.partition.partition import Partition
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
@@ -52,9 +53,8 @@ class StoreContext:
     note_owned: Callable[[], None]
     reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
-    replicated: bool = (
-        False  # partitions are replicas of a cluster's, internal topics are this process's like all
-    )
+    leadership: Leadership | None = None  # of a cluster's node
+    replicated: bool = False  # partitions are a cluster's, and internal topics this process's like all
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from logstore.directory.catalogue import Catalogue, CatalogueFile
+from logstore.partition.leadership import Leadership
 from logstore.partition.partition import Partition
 from logstore.partition.topic import Topic
 
@@ -37,7 +38,7 @@ class SharedCatalogue(Protocol):
         ...
 
 
-class StoreReplication(Protocol):
+class StoreReplication(Leadership, Protocol):
     """Thread-safe. The store then owns all of its topics, internal ones among them: one process, one node."""
 
     def partition(self, topic: Topic, number: int) -> Partition:

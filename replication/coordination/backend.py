@@ -1,19 +1,16 @@
 """``ClusterBackend``: the store's backend at a node of a cluster: the embedded one on the cluster's parts.
 
-What it adds: who leads which partition, openings and members that come from a former coordinator, and what only the
-leader of a partition can say.
+What it adds: openings and members that come from a former coordinator, and what only the leader of a partition can
+say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from logstore.api.groups import JoinRequest
-from logstore.api.topics import TopicMetadata
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
-from logstore.directory.catalogue import TopicEntry
 from logstore.embedded.backend import EmbeddedBackend
 from logstore.errors import LogStoreError
 from logstore.log.log_offsets import LogOffsets
@@ -23,7 +20,6 @@ from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import PartitionDescription, TopicPartition
 from logstore.upkeep.cleaning_manager import CleaningManager
-from replication.cluster.view import ClusterView
 from replication.coordination.parts import ClusterParts
 from replication.errors import NotLeaderError
 from replication.partition import ReplicatedPartition
@@ -33,7 +29,7 @@ _CALL_S = 5.0
 
 
 class ClusterBackend(EmbeddedBackend):
-    """Thread-safe. ``view``: what this node knows of its cluster."""
+    """Thread-safe."""
 
     def __init__(
         self,
@@ -42,21 +38,11 @@ class ClusterBackend(EmbeddedBackend):
         partition: Callable[[str, int], PartitionLog],
         cleaning: CleaningManager,
         parts: ClusterParts,
-        view: ClusterView,
     ) -> None:
         super().__init__(context, registry, partition, cleaning, parts)
         self.parts = parts
-        self._view = view
 
-    # --- metadata ---
-
-    def _told(self, entry: TopicEntry) -> TopicMetadata:
-        led = [self._view.leader_of(entry.name, number) for number in range(entry.partitions)]
-        return replace(
-            super()._told(entry),
-            leaders=tuple(node for node, _ in led),
-            leader_epochs=tuple(term for _, term in led),
-        )
+    # --- topics ---
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         self._registry.entry(name).refuse_internal()

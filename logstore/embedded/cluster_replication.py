@@ -1,4 +1,4 @@
-"""``NodeReplication``: what a node of a cluster puts into the store that it opens, its backend among it."""
+"""``ClusterReplication``: what a node of a cluster puts into the store that it opens, its backend among it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logstore.partition.topic_registry import TopicRegistry
 from logstore.upkeep.cleaning_manager import CleaningManager
 
 
-class NodeReplication(StoreReplication, Protocol):
+class ClusterReplication(StoreReplication, Protocol):
     def backend(
         self,
         context: StoreContext,
@@ -21,5 +21,5 @@ class NodeReplication(StoreReplication, Protocol):
         partition: Callable[[str, int], PartitionLog],
         cleaning: CleaningManager,
     ) -> EmbeddedBackend:
-        """The store's backend, with coordinators on replicated topics. Nothing runs yet."""
+        """The store's backend, with the cluster's coordinators. Nothing of it runs yet."""
         ...

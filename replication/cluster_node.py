@@ -1,0 +1,405 @@
+"""``ClusterNode``: a broker's part in its cluster, put together: its store, its replicas, the cluster's metadata.
+
+Opening order: the store first, with the catalogue that its directory has; then the log of the metadata and the network;
+then the cluster is joined, and the store follows the cluster's catalogue from there on. Closing goes the other way, so
+that a directory that was closed in order opens as a store by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+from logstore.config import TopicConfig, parse_topic_config
+from logstore.directory.catalogue import CatalogueFile, TopicEntry
+from logstore.errors import LogStoreError
+from logstore.partition.context import StoreContext
+from logstore.partition.partition_log import PartitionLog
+from logstore.partition.store_replication import CatalogueSource
+from logstore.partition.topic import Topic
+from logstore.partition.topic_registry import TopicRegistry
+from logstore.seams.clock import Clock, SystemClock
+from logstore.seams.fs import FileSystem, OsFileSystem
+from logstore.seams.step_thread import StepThread
+from logstore.store import LogStore
+from logstore.upkeep.cleaning_manager import CleaningManager
+from replication.cluster.follower import MetadataFollower
+from replication.cluster.identity import IdentityFile
+from replication.cluster.image import ClusterImage
+from replication.cluster.machine import Candidates
+from replication.cluster.metadata import ClusterMetadata
+from replication.cluster.replicated_catalogue import ReplicatedCatalogue
+from replication.cluster.view import BrokerInfo
+from replication.cluster_status import StatusGatherer
+from replication.coordination.backend import ClusterBackend
+from replication.coordination.parts import ClusterParts
+from replication.node import ReplicationNode
+from replication.node_lock import lock_node
+from replication.partition import ReplicatedPartition
+from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings
+from replication.replica import Replica
+from replication.replica_manager import ReplicaManager
+from replication.standalone_log import StandaloneLog
+from replication.transport import METADATA_GROUP, METADATA_TOPIC, GroupId, PeerNetwork
+from replication.vote_store import VoteStore
+
+logger = logging.getLogger(__name__)
+
+_METADATA_CONFIG: Final = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
+_ADJUST_S: Final = 1.0
+_STAND_S: Final = 0.05
+_SILENT_S: Final = 3.0
+_LEADERS_S: Final = 5.0
+"""How long a new topic's leaders are waited for before its making is answered."""
+
+
+class ClusterNetwork(PeerNetwork, Protocol):
+    def take_cluster_id(self, cluster_id: str) -> None:
+        """The cluster has got its id: peers of others are refused from now on."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSettings:
+    """Of one node. ``voters``: nodes that have the metadata, the same on all of them; ``host``, ``port``: where clients
+    reach this one; times are seconds. ``lag_s``: Kafka's ``replica.lag.time.max.ms``."""
+
+    node_id: NodeId
+    voters: frozenset[NodeId]
+    host: str = "127.0.0.1"
+    port: int = 0
+    rack: str = ""
+    tick_s: float = 0.05
+    lag_s: float = 10.0
+    join_timeout_s: float = 60.0
+    raft: RaftSettings = field(default_factory=lambda: RaftSettings(election_ticks=20, silent_on_empty=True))
+
+
+class ClusterNode:
+    """``StoreReplication``, and ``ClusterView`` of its cluster. Thread-safe once ``start`` has returned.
+
+    ``store``: served by ``engine``; both there after ``start``.
+    """
+
+    store: LogStore
+    engine: ClusterBackend
+    metadata: ClusterMetadata
+    gatherer: StatusGatherer
+
+    def __init__(
+        self,
+        data: str,
+        settings: NodeSettings,
+        network: ClusterNetwork,
+        *,
+        store_settings: dict[str, Any] | None = None,
+        clock: Clock | None = None,
+        fs: FileSystem | None = None,
+        randomness: random.Random | None = None,
+    ) -> None:
+        self.settings = settings
+        self.node_id = settings.node_id
+        self._data = data
+        self._network = network
+        self._store_settings = store_settings or {}
+        self._clock = clock or SystemClock()
+        self._given_fs = fs
+        self._randomness = randomness or random.Random(os.urandom(16))
+        self._leaders_moved = 0
+        self._moved = threading.Condition()
+        self._adjusting = threading.Lock()
+        self._adjuster = StepThread("logstore-replicas", self._adjust, enabled=True)
+        self._undo: list[Callable[[], object]] = []
+        self.node = ReplicationNode(
+            settings.node_id,
+            network,
+            self._clock,
+            self._randomness,
+            tick_s=settings.tick_s,
+            silent_s=settings.raft.election_ticks * settings.tick_s,
+            on_change=self._note_change,
+        )
+
+    # --- opening ---
+
+    def start(self) -> None:
+        """Open, join, and serve what this node leads. Errors: those of ``logstore.open``; TopicLockedError: another
+        process is this node; ClusterMismatchError: the directory is another node's, or of another cluster;
+        NotLeaderError, LeaderNotReadyError: no majority of the metadata's voters was found in time."""
+        try:
+            self._open_store()
+            self._open_metadata()
+            self.gatherer = StatusGatherer(self.node, self._network)
+            self.metadata.serve()
+            self.node.start()
+            self._undo.append(self.node.close)
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_store(self) -> None:
+        self.store = LogStore(
+            self._data, fs=self._given_fs, clock=self._clock, replication=self, **self._store_settings
+        )
+        self._undo.append(self.store.close)
+        self._undo.insert(0, lock_node(self._context))
+        self._manager = ReplicaManager(
+            self.node,
+            self.settings.raft,
+            self.store.fs,
+            self._clock,
+            check=self._context.check_usable,
+            leader_hint=lambda topic, number: self.leader_of(topic, number)[0],
+            lag_s=self.settings.lag_s,
+        )
+
+    @property
+    def _context(self) -> StoreContext:
+        return self.store._context
+
+    @property
+    def _registry(self) -> TopicRegistry:
+        return self.store._registry
+
+    def _open_metadata(self) -> None:
+        settings, fs, root = self.settings, self.store.fs, self.store.root
+        config = parse_topic_config(_METADATA_CONFIG)
+        membership = Membership(settings.voters)
+        files = StandaloneLog(
+            fs, root, METADATA_TOPIC, METADATA_GROUP.topic_id, config, self._clock, membership
+        )
+        self._undo.append(files.close)
+        replica = Replica(
+            METADATA_GROUP,
+            self.node_id,
+            files.log,
+            files.votes,
+            files.members,
+            settings.raft,
+            self.node,
+            random.Random(self._randomness.random()),
+            open_votes=partial(VoteStore.open, fs, files.directory),
+            save_state=files.save_state,
+            lag_s=settings.lag_s,
+        )
+        self.node.add(replica)
+        held = self.metadata_partition(config, files)
+        follower = MetadataFollower(held, self._clock)
+        self._undo.append(follower.close)
+        self.metadata = ClusterMetadata(
+            self.node_id,
+            self._context,
+            held,
+            follower,
+            self._network,
+            candidates=self._candidates,
+            random_bytes=self._randomness.randbytes,
+        )
+        self._catalogue.metadata = self.metadata
+
+    def metadata_partition(self, config: TopicConfig, files: StandaloneLog) -> ReplicatedPartition:
+        return ReplicatedPartition(
+            METADATA_TOPIC,
+            0,
+            lambda: config,
+            self._clock,
+            lambda: self.node.replica(METADATA_GROUP),
+            lambda: NO_NODE,
+            check=self._context.check_usable,
+            save_state=files.save_state,
+            follower_reads=True,
+        )
+
+    def _join(self) -> None:
+        settings, catalogue, follower = self.settings, self._catalogue, self.metadata.follower
+        identity = self._identity.identity
+        _, cluster_id = self.metadata.register(
+            settings.host, settings.port, settings.rack, identity.cluster_id or None, settings.join_timeout_s
+        )
+        self._identity.take_up(cluster_id)
+        self._network.take_cluster_id(cluster_id)
+        if not identity.joined:
+            local = catalogue.local()
+            if local.topics or local.producers:
+                revision = self.metadata.import_catalogue(local, settings.join_timeout_s)
+                follower.wait_for(revision, settings.join_timeout_s)
+            catalogue.joined()
+        self.metadata.catch_up(settings.join_timeout_s)
+        self._registry.look_around()
+        self.store.pin_all()
+        follower.subscribe(lambda _: self._adjuster.wake())
+        follower.start()
+        self._undo.append(self._adjuster.close)
+        self._adjuster.start()
+
+    # --- as the replication of its store ---
+
+    def partition(self, topic: Topic, number: int) -> ReplicatedPartition:
+        return self._manager.partition(topic, number)
+
+    def catalogue(self, local: CatalogueFile) -> CatalogueSource:
+        root = os.path.dirname(local.path)
+        fs = self._given_fs or OsFileSystem()
+        self._identity = IdentityFile(fs, root, self.node_id)
+        self._catalogue = ReplicatedCatalogue(fs, root, local, self._identity, self._clock, self._leave)
+        return self._catalogue
+
+    def backend(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        partition: Callable[[str, int], PartitionLog],
+        cleaning: CleaningManager,
+    ) -> ClusterBackend:
+        parts = ClusterParts(
+            self.node_id,
+            context,
+            registry,
+            self._network,
+            led=self._internal,
+            leader_of=lambda place: self.leader_of(*place)[0],
+            catch_up=lambda: self.metadata.catch_up(context.lock_timeout_s),
+            note_opened=context.note_owned,
+        )
+        parts.serve()
+        self.engine = ClusterBackend(context, registry, partition, cleaning, parts)
+        return self.engine
+
+    def _internal(self, topic: str) -> ReplicatedPartition:
+        """The only partition of a coordinator's topic."""
+        return self._manager.partition(self._registry.get(topic), 0)
+
+    def leaders(self, entry: TopicEntry) -> tuple[tuple[NodeId, ...], tuple[int, ...]]:
+        """(leader, term) of each partition, for clients."""
+        found = [self._leader(GroupId(entry.topic_id, number)) for number in range(entry.partitions)]
+        return tuple(leader for leader, _ in found), tuple(term for _, term in found)
+
+    def leaders_moved(self) -> int:
+        """Goes up whenever ``leaders`` may answer differently."""
+        return self._leaders_moved
+
+    def _leave(self, entry: TopicEntry) -> None:
+        """The cluster has deleted the topic."""
+        for number in range(entry.partitions):
+            self.node.remove(GroupId(entry.topic_id, number))
+
+    # --- replicas ---
+
+    def _adjust(self) -> float:
+        """Have the replicas that the metadata say; seconds until the next look."""
+        with self._adjusting:
+            try:
+                self._registry.look_around()
+                image = self.metadata.follower.image
+                self._manager.adjust(self._registry, _wanted(image, self.node_id))
+            except LogStoreError as error:
+                logger.error("replicas of this node could not be looked at: %s", error)
+        with self._moved:
+            self._moved.notify_all()
+        return _STAND_S if self._manager.stand_again() else _ADJUST_S
+
+    def _note_change(self, replica: Replica) -> None:
+        del replica
+        self._leaders_moved += 1
+        if self._moved.acquire(blocking=False):  # else its waiter looks again soon enough
+            self._moved.notify_all()
+            self._moved.release()
+
+    def await_leaders(self, topic: str, timeout_s: float = _LEADERS_S) -> None:
+        """Until all partitions of the topic have leaders, as far as this node can tell; for no longer than that."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        self._adjuster.wake()
+        while True:
+            entry = self._registry.entry(topic)
+            if NO_NODE not in self.leaders(entry)[0]:
+                return
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
+                return
+            with self._moved:
+                self._moved.wait(min(left_s, 0.05))
+
+    # --- the view ---
+
+    @property
+    def cluster_id(self) -> str:
+        return self.metadata.follower.image.cluster_id
+
+    def brokers(self) -> Sequence[BrokerInfo]:
+        brokers = self.metadata.follower.image.brokers
+        return [
+            BrokerInfo(one.node_id, one.host, one.port, one.rack, self._is_alive(one.node_id))
+            for one in sorted(brokers.values())
+        ]
+
+    def _is_alive(self, node: NodeId) -> bool:
+        now_s = self._clock.monotonic_s()
+        return node == self.node_id or now_s - self.node.last_heard_s(node) <= _SILENT_S
+
+    def _candidates(self) -> Candidates:
+        known = {*self.settings.voters, *self.metadata.follower.image.brokers}
+        return Candidates(
+            expected=self.settings.voters, alive=[node for node in known if self._is_alive(node)]
+        )
+
+    def controller(self) -> NodeId:
+        return self.metadata.controller
+
+    def leader_of(self, topic: str, partition: int) -> tuple[NodeId, int]:
+        entry = self._registry.entry(topic)
+        return self._leader(GroupId(entry.topic_id, partition))
+
+    def _leader(self, group: GroupId) -> tuple[NodeId, int]:
+        """Of a group without a replica here its preferred leader, who says who it really is."""
+        replica = self.node.replica(group)
+        if replica is not None and replica.leader_id != NO_NODE:
+            return replica.leader_id, replica.term
+        if replica is not None:
+            return NO_NODE, -1
+        replicas = self.metadata.follower.image.replicas_of(*group)
+        if not replicas or self.node_id in replicas:
+            return NO_NODE, -1
+        return replicas[0], -1
+
+    def replicas_of(self, topic: str, partition: int) -> Sequence[NodeId]:
+        entry = self._registry.entry(topic)
+        return self.metadata.follower.image.replicas_of(entry.topic_id, partition)
+
+    # --- the end ---
+
+    def hand_over(self, timeout_s: float = 5.0) -> None:
+        """Have others lead what this node leads, as far as they can, before it stops."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while self.node.hand_over() and self._clock.monotonic_s() < deadline_s:
+            with self._moved:
+                self._moved.wait(0.1)
+
+    def close(self) -> None:
+        """End what runs, and close what was opened, in order. Safe to call again. The first failure is raised, after
+        everything is closed."""
+        failures: list[LogStoreError] = []
+        while self._undo:
+            undo = self._undo.pop()
+            try:
+                undo()
+            except LogStoreError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+def _wanted(image: ClusterImage, node: NodeId) -> dict[GroupId, tuple[str, tuple[NodeId, ...]]]:
+    """The replicas that the node is to have: the topic's name, and who has the partition as far as it is known."""
+    names = {entry.topic_id: name for name, entry in image.catalogue.topics.items()}
+    return {
+        GroupId(*place): (names[place[0]], image.replicas_of(*place))
+        for place in image.places_on(node)
+        if place[0] in names
+    }

@@ -1,0 +1,123 @@
+"""Whole nodes of a cluster in one process: their stores in directories, their network in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from replication.cluster_node import ClusterNode, NodeSettings
+from replication.memory_network import MemoryLine, MemoryNetwork
+from replication.raft.types import RaftSettings
+
+DEADLINE_S = 30.0
+RAFT = RaftSettings(election_ticks=10, silent_on_empty=True)
+
+
+class Line(MemoryLine):
+    cluster_id = ""
+
+    def take_cluster_id(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+
+
+class Network(MemoryNetwork):
+    def line(self, node: int) -> Line:
+        made = Line(self, node)
+        self.lines[node] = made
+        return made
+
+
+class Cluster:
+    """``nodes``: those that run, by number."""
+
+    def __init__(self, root: Path, count: int = 3) -> None:
+        self.root = root
+        self.voters = frozenset(range(1, count + 1))
+        self.network = Network(threads=True)
+        self.nodes: dict[int, ClusterNode] = {}
+
+    def make(self, number: int) -> ClusterNode:
+        settings = NodeSettings(
+            node_id=number,
+            voters=self.voters,
+            port=9000 + number,
+            tick_s=0.03,
+            raft=RAFT,
+            join_timeout_s=30.0,
+        )
+        return ClusterNode(str(self.root / str(number)), settings, self.network.line(number))
+
+    def start(self, *numbers: int) -> None:
+        """Side by side: a node joins once a majority is there."""
+        failures: list[BaseException] = []
+
+        def start(number: int) -> None:
+            node = self.make(number)
+            try:
+                node.start()
+            except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+                failures.append(error)
+            else:
+                self.nodes[number] = node
+
+        threads = [
+            threading.Thread(target=start, args=(number,)) for number in numbers or sorted(self.voters)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def stop(self, number: int) -> None:
+        self.nodes.pop(number).close()
+
+    @property
+    def controller(self) -> ClusterNode:
+        until(lambda: any(node.controller() in self.nodes for node in self.nodes.values()))
+        return next(
+            self.nodes[node.controller()] for node in self.nodes.values() if node.controller() in self.nodes
+        )
+
+    def leader(self, topic: str, partition: int = 0) -> ClusterNode:
+        """The node that leads, once it is there."""
+        found: list[ClusterNode] = []
+
+        def look() -> bool:
+            found[:] = [
+                node
+                for node in self.nodes.values()
+                if topic in node.engine.topics()
+                and node.engine.topic(topic).leaders[partition] == node.node_id
+            ]
+            return len(found) == 1
+
+        until(look)
+        return found[0]
+
+    def close(self) -> None:
+        for number in list(self.nodes):
+            self.stop(number)
+
+
+def until(condition: Callable[[], object], most_s: float = DEADLINE_S) -> None:
+    """Poll. AssertionError: it did not come to it in time."""
+    deadline_s = time.monotonic() + most_s
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come to it in time"
+        pause.wait(0.01)
+
+
+@contextmanager
+def cluster(root: Path, count: int = 3) -> Iterator[Cluster]:
+    made = Cluster(root, count)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,111 @@
+"""Whole nodes: a cluster begins, topics come and go on all of its nodes, and a node's directory stays a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import logstore
+from logstore.errors import TopicLockedError
+from replication.errors import ClusterMismatchError, NotLeaderError
+from tests.replication.cluster_nodes import Cluster, cluster, until
+
+ROWS = [(b"k", b"v%d" % number) for number in range(10)]
+
+
+def values(store: logstore.LogStore, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in store.partition(topic, partition).records(0)]
+
+
+def test_a_topic_is_on_all_nodes_and_survives_its_leader(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t", partitions=3)
+        leader = three.leader("t")
+        leader.store.partition("t", 0).append(ROWS)
+        three.stop(leader.node_id)
+        successor = three.leader("t")
+        successor.store.partition("t", 0).append([(b"k", b"more")])
+        assert values(successor.store, "t") == [row[1] for row in ROWS] + [b"more"]
+
+
+def test_all_is_there_after_all_were_stopped(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t", config={"max.message.bytes": "2000000"})
+        three.leader("t").store.partition("t", 0).append(ROWS)
+        identity = three.nodes[1].cluster_id
+    with cluster(tmp_path) as three:
+        assert three.nodes[1].cluster_id == identity
+        leader = three.leader("t")
+        assert values(leader.store, "t") == [row[1] for row in ROWS]
+        assert leader.engine.topic("t").max_message_bytes == 2_000_000
+
+
+def test_a_stopped_nodes_directory_is_a_store(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        three.leader("t").store.partition("t", 0).append(ROWS)
+        until(lambda: all(node.node.replicas()[-1].log.high_watermark == 10 for node in three.nodes.values()))
+    for number in (1, 2, 3):
+        with logstore.open(tmp_path / str(number), mode="r") as store:
+            assert values(store, "t") == [row[1] for row in ROWS]
+
+
+def test_a_store_becomes_a_clusters_first_node(tmp_path: Path) -> None:
+    with logstore.open(tmp_path / "2") as store:
+        store.create_topic("old", config={"retention.ms": "-1"})
+        store.partition("old", 0).append(ROWS)
+    with cluster(tmp_path) as three:
+        until(lambda: all("old" in node.engine.topics() for node in three.nodes.values()))
+        leader = three.leader("old")
+        assert leader.node_id == 2
+        assert values(leader.store, "old") == [row[1] for row in ROWS]
+        leader.store.partition("old", 0).append([(b"k", b"new")])
+        assert three.nodes[1].replicas_of("old", 0) == (2,)
+
+
+def test_a_deleted_topic_goes_everywhere_also_from_a_node_that_was_away(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        controller = three.controller
+        for name in ("gone", "kept"):
+            controller.store.create_topic(name)
+        away = next(number for number in three.nodes if number != controller.node_id)
+        until(lambda: (tmp_path / str(away) / "gone-0").exists())
+        three.stop(away)
+        three.controller.store.admin.delete_topic("gone")
+        three.start(away)
+        until(lambda: not any((tmp_path / str(number) / "gone-0").exists() for number in three.nodes))
+        assert all("kept" in node.engine.topics() for node in three.nodes.values())
+        three.controller.store.create_topic("gone")
+        three.leader("gone").store.partition("gone", 0).append(ROWS)
+
+
+def test_a_node_that_does_not_lead_names_the_leader(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        leader = three.leader("t")
+        other = next(node for node in three.nodes.values() if node is not leader)
+        until(lambda: "t" in other.engine.topics() and other.leader_of("t", 0)[0] == leader.node_id)
+        with pytest.raises(NotLeaderError) as caught:
+            other.store.partition("t", 0).append(ROWS)
+        assert caught.value.leader_id == leader.node_id
+
+
+def test_only_the_controller_makes_topics(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        controller = three.controller
+        other = next(node for node in three.nodes.values() if node is not controller)
+        with pytest.raises(NotLeaderError) as caught:
+            other.store.create_topic("t")
+        assert caught.value.leader_id == controller.node_id
+
+
+def test_a_directory_is_one_nodes_and_one_clusters(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1) as one, pytest.raises(TopicLockedError):
+        one.make(1).start()
+    other = Cluster(tmp_path, 1)
+    (tmp_path / "1").rename(tmp_path / "moved")
+    (tmp_path / "moved").rename(tmp_path / "7")
+    other.voters = frozenset({7})
+    with pytest.raises(ClusterMismatchError):
+        other.start()
