@@ -39,6 +39,7 @@ from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
+from replication.coordination.seat import OFFSETS_TOPIC, STATE_TOPIC, state_goes_to
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
 from replication.partition import ReplicatedPartition
@@ -299,14 +300,28 @@ class ClusterNode:
                 self._registry.look_around()
                 image = self.metadata.follower.image
                 self._manager.adjust(self._registry, _wanted(image, self.node_id))
+                self._seat_coordinators()
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)
         with self._moved:
             self._moved.notify_all()
         return _STAND_S if self._manager.stand_again() else _ADJUST_S
 
+    def _seat_coordinators(self) -> None:
+        """Both coordinators run on the node that leads the offsets of groups."""
+        offsets, state = (self._internal_replica(topic) for topic in (OFFSETS_TOPIC, STATE_TOPIC))
+        voters = frozenset() if state is None else state.membership.voters
+        to = state_goes_to(offsets, state, voters)
+        if state is not None and to != NO_NODE:
+            state.transfer(to)
+
+    def _internal_replica(self, topic: str) -> Replica | None:
+        entry = self._registry.catalogue.topics.get(topic)
+        return None if entry is None else self.node.replica(GroupId(entry.topic_id, 0))
+
     def _note_change(self, replica: Replica) -> None:
-        del replica
+        if replica.where.startswith("__"):
+            self._adjuster.wake()  # it may be a coordinator's
         self._leaders_moved += 1
         if self._moved.acquire(blocking=False):  # else its waiter looks again soon enough
             self._moved.notify_all()
