@@ -150,6 +150,10 @@ class Brokers:
         candidates = self._candidates()
         return self._to(candidates[self._home % len(candidates)])
 
+    def is_at(self, node: int, connection: Connection) -> bool:
+        """Whether the connection is one to the node."""
+        return self._addresses.get(node) == connection.target
+
     def move_home(self, away: Connection) -> None:
         """That broker cannot be reached: another one is home, unless that is so already."""
         if not self._alone and self.home() is away:

@@ -96,10 +96,20 @@ class Leaders:
             return
         if isinstance(error, NotLeaderError) and error.leader_id not in (NOBODY, node):
             self._hints[place] = _Hint(error.leader_id, self._epoch_of(place))
+        elif isinstance(error, BrokerUnavailableError | BrokerTimeoutError):
+            # The metadata may name a node that is gone for long: others know who leads instead.
+            self._hints[place] = _Hint(ANYBODY, self._epoch_of(place))
+            self._leave_home(node)
         else:
             hint = self._hints.get(place)
             if hint is not None and hint.node == node:
                 del self._hints[place]  # the metadata counts again
+
+    def _leave_home(self, node: int) -> None:
+        """Home is another broker than the node, which does not answer."""
+        home = self._brokers.home()
+        if node == ANYBODY or self._brokers.is_at(node, home):
+            self._brokers.move_home(home)
 
     def _epoch_of(self, place: TopicPartition) -> int:
         try:
