@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import grpc
@@ -37,7 +37,9 @@ _HEADROOM: Final = 1 << 16  # what a frame or a call has beside its messages
 
 
 class PeerLink:
-    """To ``node`` at ``address``, from ``start`` to ``close``. Thread-safe."""
+    """To ``node`` at ``address``, from ``start`` to ``close``. Thread-safe. ``fault``: why the node could not be
+    reached last; "": it is connected, or was not tried yet. ``gone``: told once the peer does not take connections any
+    more, by the thread that makes them."""
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class PeerLink:
         identity: Identity,
         settings: PeerSettings,
         tls: PeerTls | None,
+        gone: Callable[[NodeId], None],
     ) -> None:
         self.node = node
         self.given = address
@@ -53,11 +56,13 @@ class PeerLink:
         self._identity = identity
         self._settings = settings
         self._tls = tls
+        self._tell_gone = gone
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._outbox: Outbox | None = None
+        self.fault = ""
         self._said = ""
         self._told_size = False
         self._thread = threading.Thread(target=self._run, name=f"peer-{node}", daemon=True)
@@ -87,7 +92,7 @@ class PeerLink:
         """The answer. Errors of the peer by name; PeerUnavailableError."""
         channel = self._channel
         if channel is None:
-            raise PeerUnavailableError(f"node {self.node} at {self.address} cannot be reached: {self._said}")
+            raise PeerUnavailableError(f"node {self.node} at {self.address} cannot be reached: {self.fault}")
         message = join(pb.PeerCall(operation=operation), (request,), len(request))
         ask: Any = channel.unary_unary(CALL)
         try:
@@ -123,8 +128,9 @@ class PeerLink:
     # --- the thread of the connection ---
 
     def _run(self) -> None:
-        delay_s = _FIRST_DELAY_S
+        delay_s, was_up = _FIRST_DELAY_S, False
         while not self._closed.is_set():
+            before = was_up
             try:
                 was_up = self._connection()
             except LogStoreError as error:
@@ -132,6 +138,8 @@ class PeerLink:
                 self._say(str(error))
             if was_up:
                 delay_s = _FIRST_DELAY_S
+            elif before and not self._closed.is_set():
+                self._tell_gone(self.node)
             # Of both brokers of a pair, and of all after a fault, none tries in step with the others.
             self._closed.wait(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S)
@@ -153,7 +161,7 @@ class PeerLink:
             if accepted:
                 self._outbox = outbox
                 taken.set()
-                self._said = ""
+                self.fault = self._said = ""
                 logger.info("node %d at %s is connected", self.node, self.address)
             self._await_end(call)
             return accepted
@@ -188,7 +196,7 @@ class PeerLink:
         named = refusal_of(error)
         if named is not None:
             raise named
-        self._say(_words(error))
+        self._say(_words(error), error.code().name)
 
     def _frames(self, outbox: Outbox, taken: threading.Event) -> Iterator[bytes]:
         taken.wait()
@@ -236,10 +244,11 @@ class PeerLink:
                 self.node,
             )
 
-    def _say(self, words: str) -> None:
-        """Once until it is another fault, or the peer was connected meanwhile."""
-        if words != self._said:
-            self._said = words
+    def _say(self, words: str, kind: str = "") -> None:
+        """Once until it is a fault of another ``kind``, or the peer was connected meanwhile."""
+        self.fault = words
+        if (kind or words) != self._said:
+            self._said = kind or words
             logger.warning("node %d at %s is not connected: %s", self.node, self.address, words)
 
 

@@ -86,8 +86,15 @@ BROKER: Final = Stage(_broker, FAULTS)
 CLUSTER: Final = Stage(_cluster, CLUSTER_FAULTS)
 
 
-def run_seed(seed: int, faults: Sequence[str], keep: Path | None = None, stage: Stage = BROKER) -> Outcome:
-    """AssertionError: work does not go on behind a fault, or a process does not end in order."""
+def run_seed(
+    seed: int,
+    faults: Sequence[str],
+    keep: Path | None = None,
+    stage: Stage = BROKER,
+    jobs: Collection[str] = frozenset(ROLES.values()),
+) -> Outcome:
+    """``jobs``: of the workers that take part. AssertionError: work does not go on behind a fault, or a process does
+    not end in order."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = Path(made)
@@ -100,7 +107,8 @@ def run_seed(seed: int, faults: Sequence[str], keep: Path | None = None, stage: 
             config = {"segment.bytes": str(dice.choice((50_000, 1_000_000)))}
             for topic in (IN, OUT):
                 client.create_topic(topic, PARTITIONS, config)
-        crew = Crew(ROLES, broker.address, folder, seed)
+        roles = {base: job for base, job in ROLES.items() if job in jobs}
+        crew = Crew(roles, broker.address, folder, seed)
         stack.callback(crew.dispose)
         crew.start()
         for name in faults:
@@ -129,16 +137,21 @@ def drawn(seed: int, count: int, kinds: Collection[str] = FAULTS) -> list[str]:
 def _finish(address: str, crew: Crew) -> History:
     """Let what writes end, what copies catch up, and read what is there."""
     crew.end("produce", "transact")
+    groups = [group for job, group in (("read", READERS), ("copy", COPIERS)) if crew.of(job)]
     with logstore.connect(address) as client:
-        await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
-        await_condition(
-            lambda: not _behind(client), lambda: f"the copiers do not catch up with {_behind(client)}"
-        )
+        if crew.of("transact", "copy"):
+            await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
+        if crew.of("copy"):
+            await_condition(
+                lambda: not _behind(client), lambda: f"the copiers do not catch up with {_behind(client)}"
+            )
         crew.end("copy", "read")
-        await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
+        if crew.of("copy"):
+            await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
         records = tuple((place, tuple(_records(client, place))) for place in _PLACES)
-        groups = tuple((group, _offsets(client, group)) for group in (READERS, COPIERS))
-    return History(crew.events(), End(records, groups, drained=((IN, COPIERS),)))
+        offsets = tuple((group, _offsets(client, group)) for group in groups)
+    drained = ((IN, COPIERS),) if crew.of("copy") else ()
+    return History(crew.events(), End(records, offsets, drained=drained))
 
 
 def _open(client: Any) -> list[str]:
@@ -201,6 +214,9 @@ def main() -> int:
     parser.add_argument(
         "--only", choices=sorted({*FAULTS, *CLUSTER_FAULTS}), action="append", help="these faults alone"
     )
+    parser.add_argument(
+        "--job", choices=sorted(set(ROLES.values())), action="append", help="workers of these jobs alone"
+    )
     parser.add_argument("--keep", type=Path, help="folder for the events of each seed")
     options = parser.parse_args()
     stage = CLUSTER if options.cluster else BROKER
@@ -210,7 +226,8 @@ def main() -> int:
         faults = drawn(seed, count, stage.faults)
         if options.only:
             faults = [options.only[number % len(options.only)] for number in range(count)]
-        outcome = run_seed(seed, faults, None if options.keep is None else options.keep / str(seed), stage)
+        keep = None if options.keep is None else options.keep / str(seed)
+        outcome = run_seed(seed, faults, keep, stage, options.job or frozenset(ROLES.values()))
         sys.stdout.write(f"{outcome}\n")
         for anomaly in outcome.anomalies[:20]:
             sys.stdout.write(f"  {anomaly}\n")

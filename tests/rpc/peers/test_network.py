@@ -271,7 +271,7 @@ def test_another_clusters_broker_is_refused_and_told_once(
     network = world.start(1, cluster_id="ours")
     world.start(2, cluster_id="theirs")
     until(lambda: caplog.text.count("node 1 belongs to cluster ours, node 2 to theirs") >= 1, "it is told")
-    until(lambda: network._links[2]._said != "", "the other side learns of it")
+    until(lambda: network._links[2].fault != "", "the other side learns of it")
     until(lambda: world.proxies[2].drop() >= 0, "the proxy lives")
     assert not network.is_connected(2)
     assert caplog.text.count("a peer is refused") <= 2, "once on each side"
@@ -384,8 +384,8 @@ def test_a_stranger_and_one_without_tls_are_refused(
     # A stranger that trusts the cluster's authority: only the listener can refuse it.
     world.start(4, **tls_settings(stranger, "b4", ca=authority.file))
     for node in (2, 3, 4):
-        until(lambda node=node: network._links[node]._said != "", "node 1 is told")
-        until(lambda node=node: world.networks[node]._links[1]._said != "", "the other is told")
+        until(lambda node=node: network._links[node].fault != "", "node 1 is told")
+        until(lambda node=node: world.networks[node]._links[1].fault != "", "the other is told")
         assert not network.is_connected(node)
         assert not world.networks[node].is_connected(1)
     assert "is not connected: UNAVAILABLE" in caplog.text
@@ -398,3 +398,27 @@ def test_files_that_cannot_be_used_are_told_at_the_start(
     given = {**tls_settings(authority, "b1"), "peer_tls_key": str(tmp_path / "none.key")}
     with pytest.raises(SecretFileError, match="peer_tls_key"):
         world.start(1, **given)
+
+
+# --- nodes that end ---
+
+
+def test_a_node_that_takes_no_connections_any_more_is_told_of_and_a_silent_one_is_not(
+    world_of: Worlds,
+) -> None:
+    world = world_of(2, peer_timeout_s=0.4)
+    network = world.start(1)
+    gone: list[int] = []
+    network.on_gone = gone.append
+    world.start(2)
+    world.connected()
+    world.proxies[2].freeze()
+    until(lambda: not network.is_connected(2), "silence is noticed")
+    world.proxies[2].thaw()
+    world.connected()
+    assert gone == []
+    world.stop(2)
+    until(lambda: gone == [2], "the end is told of")
+    world.start(2)
+    world.connected()
+    assert gone == [2]
