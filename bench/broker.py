@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bench import child
@@ -21,16 +21,18 @@ class BrokerProcess:
     """A broker of its own on ``folder``. ``started_s``: from its begin to its line; ``address``: where it listens.
 
     ``code``: a folder for compiled code, as an installed package has it; None: it is compiled at each start if the
-    environment says so.
+    environment says so. ``more``: words of its command line.
     """
 
-    def __init__(self, folder: str, code: str | None = None) -> None:
+    def __init__(
+        self, folder: str, code: str | None = None, *, listen: str = "127.0.0.1:0", more: Sequence[str] = ()
+    ) -> None:
         environment = dict(os.environ)
         if code is not None:
             environment.pop("PYTHONDONTWRITEBYTECODE", None)
             environment["PYTHONPYCACHEPREFIX"] = code
         began = time.perf_counter()
-        words = ("broker", "start", "--data", folder, "--listen", "127.0.0.1:0")
+        words = ("broker", "start", "--data", folder, "--listen", listen, *more)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "logstore.cli", *words],
             cwd=child.ROOT,
@@ -57,8 +59,8 @@ class BrokerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def end(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+    def end(self, signal_number: int = signal.SIGTERM) -> None:
+        self._process.send_signal(signal_number)
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()

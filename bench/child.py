@@ -204,11 +204,25 @@ def rpc_idle(address: str, count: int, wait_s: float, seconds: float) -> dict[st
     return {}
 
 
+def cluster_produce(address: str, topic: str, count: int) -> dict[str, float]:
+    """One producer's records of 1 KiB a second, acks=all."""
+    from bench import cluster_clients
+
+    return {"produce": cluster_clients.produce(address, topic, count)}
+
+
+def cluster_paced(address: str, topic: str, rate: float, seconds: float) -> dict[str, float]:
+    """Latencies of records that are sent at a steady rate, acks=all."""
+    from bench import cluster_clients
+
+    return cluster_clients.paced(address, topic, rate, seconds)
+
+
 VERBS: dict[str, Callable[..., dict[str, float]]] = {
     verb.__name__: verb
     for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
     + (follow, fill_keys, compact_within, rpc_throughput, rpc_consume, rpc_embedded)
-    + (rpc_singles, rpc_idle)
+    + (rpc_singles, rpc_idle, cluster_produce, cluster_paced)
 }
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from logstore.directory.layout import (
 )
 from logstore.directory.reserve import Reserve, reserve_size
 from logstore.embedded.backend import EmbeddedBackend
-from logstore.embedded.coordination_parts import ClusterReplication
+from logstore.embedded.cluster_replication import ClusterReplication
 from logstore.embedded.store_parts import StoreParts, watch
 from logstore.embedded.topic_handle import TopicHandle
 from logstore.errors import InvalidArgumentError, LogStoreError, from_os_error

@@ -18,8 +18,6 @@ from typing import Any, Final, Protocol
 
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory.catalogue import CatalogueFile, TopicEntry
-from logstore.embedded.backend import EmbeddedBackend
-from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.errors import LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
@@ -30,6 +28,7 @@ from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.step_thread import StepThread
 from logstore.store import LogStore
+from logstore.upkeep.cleaning_manager import CleaningManager
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.identity import IdentityFile
 from replication.cluster.image import ClusterImage
@@ -38,6 +37,9 @@ from replication.cluster.metadata import ClusterMetadata
 from replication.cluster.replicated_catalogue import ReplicatedCatalogue
 from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
+from replication.coordination.backend import ClusterBackend
+from replication.coordination.parts import ClusterParts
+from replication.coordination.seat import OFFSETS_TOPIC, STATE_TOPIC, state_goes_to
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
 from replication.partition import ReplicatedPartition
@@ -87,7 +89,7 @@ class ClusterNode:
     """
 
     store: LogStore
-    engine: EmbeddedBackend
+    engine: ClusterBackend
     metadata: ClusterMetadata
     gatherer: StatusGatherer
 
@@ -148,7 +150,6 @@ class ClusterNode:
             self._data, fs=self._given_fs, clock=self._clock, replication=self, **self._store_settings
         )
         self._undo.append(self.store.close)
-        self.engine = self.store.backend
         self._undo.insert(0, lock_node(self._context))
         self._manager = ReplicaManager(
             self.node,
@@ -253,11 +254,30 @@ class ClusterNode:
         self._catalogue = ReplicatedCatalogue(fs, root, local, self._identity, self._clock, self._leave)
         return self._catalogue
 
-    def parts(
-        self, context: StoreContext, registry: TopicRegistry, partition: Callable[[str, int], PartitionLog]
-    ) -> CoordinationParts | None:
-        del context, registry, partition
-        return None
+    def backend(
+        self,
+        context: StoreContext,
+        registry: TopicRegistry,
+        partition: Callable[[str, int], PartitionLog],
+        cleaning: CleaningManager,
+    ) -> ClusterBackend:
+        parts = ClusterParts(
+            self.node_id,
+            context,
+            registry,
+            self._network,
+            led=self._internal,
+            leader_of=lambda place: self.leader_of(*place)[0],
+            catch_up=lambda: self.metadata.catch_up(context.lock_timeout_s),
+            note_opened=context.note_owned,
+        )
+        parts.serve()
+        self.engine = ClusterBackend(context, registry, partition, cleaning, parts)
+        return self.engine
+
+    def _internal(self, topic: str) -> ReplicatedPartition:
+        """The only partition of a coordinator's topic."""
+        return self._manager.partition(self._registry.get(topic), 0)
 
     def leaders(self, entry: TopicEntry) -> tuple[tuple[NodeId, ...], tuple[int, ...]]:
         """(leader, term) of each partition, for clients."""
@@ -282,14 +302,28 @@ class ClusterNode:
                 self._registry.look_around()
                 image = self.metadata.follower.image
                 self._manager.adjust(self._registry, _wanted(image, self.node_id))
+                self._seat_coordinators()
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)
         with self._moved:
             self._moved.notify_all()
         return _STAND_S if self._manager.stand_again() else _ADJUST_S
 
+    def _seat_coordinators(self) -> None:
+        """Both coordinators run on the node that leads the offsets of groups."""
+        offsets, state = (self._internal_replica(topic) for topic in (OFFSETS_TOPIC, STATE_TOPIC))
+        voters = frozenset() if state is None else state.membership.voters
+        to = state_goes_to(offsets, state, voters)
+        if state is not None and to != NO_NODE:
+            state.transfer(to)
+
+    def _internal_replica(self, topic: str) -> Replica | None:
+        entry = self._registry.catalogue.topics.get(topic)
+        return None if entry is None else self.node.replica(GroupId(entry.topic_id, 0))
+
     def _note_change(self, replica: Replica) -> None:
-        del replica
+        if replica.where.startswith("__"):
+            self._adjuster.wake()  # it may be a coordinator's
         self._leaders_moved += 1
         if self._moved.acquire(blocking=False):  # else its waiter looks again soon enough
             self._moved.notify_all()

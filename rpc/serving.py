@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import logstore
 from replication.cluster.view import BrokerInfo
+from replication.cluster_node import ClusterNode, NodeSettings
+from rpc.addresses import host_and_port
 from rpc.handlers.cluster import ClusterPlace
 from rpc.handlers.engine import Engine
+from rpc.peers.network import GrpcPeerNetwork
 from rpc.servicers.cluster import no_brokers
 from rpc.settings import BrokerSettings
+
+logger = logging.getLogger(__name__)
+
+_JOIN_S: Final = 365 * 86_400.0  # brokers of a cluster may be started long after one another
 
 
 def _nothing() -> None:
@@ -32,10 +40,51 @@ class Serving:
     hand_over: Callable[[], None] = _nothing
 
 
-@contextmanager
-def serving(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[Serving]:
-    """Errors: those of ``logstore.open``; TopicLockedError: other processes write."""
+def serving(settings: BrokerSettings, store_settings: dict[str, Any]) -> AbstractContextManager[Serving]:
+    """Errors: those of ``logstore.open``; TopicLockedError: other processes write; ClusterMismatchError;
+    BrokerConfigError: peers cannot be listened for."""
     given = {"prepared_max_age_s": settings.prepared_max_age_s, **store_settings}
-    with logstore.open(settings.data, **given) as store:
+    return _node(settings, given) if settings.in_cluster else _alone(settings, given)
+
+
+@contextmanager
+def _alone(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[Serving]:
+    with logstore.open(settings.data, **store_settings) as store:
         store.pin_all()
         yield Serving(store=store, engine=store.backend, cluster_id=store.store_id)
+
+
+@contextmanager
+def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[Serving]:
+    """Served once the cluster is joined, which takes a majority of its brokers."""
+    seams = {name: store_settings.pop(name, None) for name in ("fs", "clock")}
+    host, port = host_and_port(settings.advertise or settings.listen, "advertise")
+    node = ClusterNode(
+        settings.data,
+        NodeSettings(
+            node_id=settings.node_id,
+            voters=frozenset(settings.peer_addresses),
+            host=host,
+            port=port,
+            rack=settings.rack,
+            join_timeout_s=_JOIN_S,
+        ),
+        GrpcPeerNetwork(settings),
+        store_settings=store_settings,
+        **seams,
+    )
+    logger.info(
+        "node %d joins a cluster of %s: a majority of them is waited for", settings.node_id, settings.peers
+    )
+    node.start()
+    try:
+        yield Serving(
+            store=node.store,
+            engine=node.engine,
+            cluster_id=node.cluster_id,
+            brokers=node.brokers,
+            place=ClusterPlace(view=node, gather=node.gatherer.gather),
+            hand_over=node.hand_over,
+        )
+    finally:
+        node.close()

@@ -113,6 +113,19 @@ def test_shell_tour(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
+def test_three_commands_start_a_cluster_and_a_fourth_shows_that_nothing_is_lost(tmp_path: Path) -> None:
+    (script,) = [block for block in blocks("sh") if "--peers" in block]
+    for port in sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", script))):
+        script = script.replace(port, free_port())
+    shorter = script.replace("cluster drill", "cluster drill --seconds 6 --rate 200")
+    done = run_shell(f"exec 2>&1\n{shorter}", tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^killed node [123] ", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^lost +0$", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^brokers +2 of 3 ", done.stdout, re.MULTILINE), done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"tour-1", "tour-2", "tour-3"}
+
+
 def check_tour(shown: str, folder: Path) -> None:
     assert "alice=tea" in shown
     assert re.search(r"^listening on 127\.0\.0\.1:\d+$", shown, re.MULTILINE)

@@ -25,7 +25,12 @@ from logstore.types import (
 class AdminPlane(Protocol):
     # --- topics and their records ---
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata: ...
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
+    ) -> TopicMetadata:
+        """``replication_factor``: copies of each partition in a cluster; None: 3, or as many as it has brokers."""
+        ...
+
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None: ...
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         """Set keys; None puts a key back to its default."""

@@ -24,12 +24,14 @@ class ProduceItem(NamedTuple):
 class ProduceResult(NamedTuple):
     """``base_offset``: of the batch's first record (-1 under acks=0 or on error).
 
-    ``append_time_ms``: the time stamped on every record under LogAppendTime, else -1.
+    ``append_time_ms``: the time stamped on every record under LogAppendTime, else -1. ``doubtful``: with an error: the
+    batch may be in all the same, or get in later.
     """
 
     base_offset: int
     append_time_ms: int = -1
     error: LogStoreError | None = None
+    doubtful: bool = False
 
 
 class FetchRequest(NamedTuple):

@@ -64,13 +64,25 @@ class _WithSettings(click.Command):
 @click.argument("name")
 @click.option("-p", "--partitions", type=int, default=1, show_default=True, help="How many partitions.")
 @click.option(
+    "--replication-factor",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="On how many brokers of a cluster each partition is.  [default: 3, or all where there are fewer]",
+)
+@click.option(
     "-c", "--config", "pairs", metavar="KEY=VALUE", multiple=True, help="A setting; repeat for more."
 )
 @click.option("--if-not-exists", is_flag=True, help="A topic of that name is fine, and is left as it is.")
 @target_options
 @click.pass_obj
 def create(
-    target: Target, /, name: str, partitions: int, pairs: tuple[str, ...], if_not_exists: bool
+    target: Target,
+    /,
+    name: str,
+    partitions: int,
+    replication_factor: int | None,
+    pairs: tuple[str, ...],
+    if_not_exists: bool,
 ) -> None:
     """Create the topic NAME; the store too, if there is none at --path."""
     from logstore.errors import TopicExistsError
@@ -79,7 +91,9 @@ def create(
     with target.client(write=True, create=True) as store:
         created = True
         try:
-            store.admin.create_topic(name, partitions=partitions, config=settings)
+            store.admin.create_topic(
+                name, partitions=partitions, config=settings, replication_factor=replication_factor
+            )
         except TopicExistsError:
             if not if_not_exists:
                 raise

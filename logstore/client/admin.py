@@ -98,18 +98,21 @@ class Admin:
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
         *,
+        replication_factor: int | None = None,
         exist_ok: bool = False,
     ) -> TopicMetadata:
-        """Make a topic, durably. ``exist_ok``: one of that name that is there is given if it has as many partitions
-        and the settings that ``config`` names (others may differ), else TopicDiffersError.
+        """Make a topic, durably. ``replication_factor``: on how many brokers of a cluster each partition is; None: on
+        3, or on all where there are fewer. ``exist_ok``: one of that name that is there is given if it has as many
+        partitions and the settings that ``config`` names (others may differ), else TopicDiffersError.
 
         TopicExistsError, InvalidTopicError, InvalidPartitionsError, InvalidConfigError (an unknown key names the
         nearest)."""
         wanted = {} if config is None else config
+        factor = None if replication_factor is None else whole(replication_factor, "replication_factor", 1)
         if truth(exist_ok, "exist_ok") and isinstance(name, str) and name in self._backend.topics():
             return self._existing(name, partitions, wanted)
         try:
-            return self._backend.create_topic(name, partitions, wanted)
+            return self._backend.create_topic(name, partitions, wanted, factor)
         except TopicExistsError:
             if not exist_ok:
                 raise

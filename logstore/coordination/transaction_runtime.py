@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from logstore.partition.partition import Partition
+from logstore.partition.partition import PartitionWriter
 
 
 class IdLock(Protocol):
@@ -37,7 +37,7 @@ class TransactionRuntime(Protocol):
         """A transactional id was opened: the reaper has work."""
         ...
 
-    def partition(self, topic: str, partition: int) -> Partition:
+    def partition(self, topic: str, partition: int) -> PartitionWriter:
         """Where a marker goes. ``UnknownTopicError``, ``UnknownPartitionError``."""
         ...
 

@@ -116,11 +116,13 @@ class EmbeddedBackend(EmbeddedTransactions):
         moved = 0 if leadership is None else leadership.leaders_moved()
         return self._registry.recent_revision() + moved
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
+    ) -> TopicMetadata:
         self._context.check_writable()
         if isinstance(name, str) and name not in self._registry.catalogue.topics:
             self.groups.forget_topic(name)  # older versions bound offsets to the name alone
-        made = self._registry.create(name, partitions, config)
+        made = self._registry.create(name, partitions, config, replication_factor=replication_factor)
         if self._context.leadership is not None:
             self._context.leadership.await_leaders(name)
         return self._told(made)
@@ -211,7 +213,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         holder = self._context.locks.holder(entry.lock_slot)
         broker = self._context.broker
         numbers = range(entry.partitions) if broker is None else broker.partitions(name)
-        partitions = [self._partition(name, number).describe() for number in numbers]
+        partitions = [self.describe_partition(name, number) for number in numbers]
         compacts = parse_topic_config(entry.config).cleanup_policy.compact or entry.internal
         if compacts and broker is None:
             topic = self._cleaned_topic(name)
@@ -420,7 +422,10 @@ class EmbeddedBackend(EmbeddedTransactions):
     def describe_partitions(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, PartitionDescription]:
-        return {TopicPartition(*place): self._partition(*place).describe() for place in partitions}
+        return {TopicPartition(*place): self.describe_partition(*place) for place in partitions}
+
+    def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
+        return self._partition(topic, partition).describe()
 
     # --- producers ---
 

@@ -18,7 +18,6 @@ from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
 from logstore.partition.partition import PartitionWriter
 from logstore.partition.partition_log import PartitionLog
-from logstore.partition.store_replication import StoreReplication
 from logstore.partition.topic_registry import TopicRegistry
 
 
@@ -46,19 +45,6 @@ class CoordinationParts(Protocol):
 
     def holder_of(self, transactional_id: str) -> str | None:
         """For administrators: who has the id open; None: nobody."""
-        ...
-
-
-class ClusterReplication(StoreReplication, Protocol):
-    """What a node of a cluster puts into its store, coordinators among it."""
-
-    def parts(
-        self,
-        context: StoreContext,
-        registry: TopicRegistry,
-        partition: Callable[[str, int], PartitionLog],
-    ) -> CoordinationParts | None:
-        """Of the cluster's coordinators; None: those of a directory."""
         ...
 
 

@@ -23,7 +23,7 @@ from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
+OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
 
 
 class EmbeddedGroups:
@@ -63,7 +63,7 @@ class EmbeddedGroups:
 
     def _make_expiry(self, context: StoreContext) -> OffsetExpiry:
         def fresh() -> GroupTopic:
-            return self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
+            return self._coordinators.needed(OFFSETS_TOPIC, OFFSETS_CONFIG, GroupCoordinator)
 
         return OffsetExpiry(
             context,
@@ -83,7 +83,7 @@ class EmbeddedGroups:
             if self._topic is not None or not create:
                 return self._topic
         # Making the topic may wait for the catalogue's lock: calls that only look must not wait behind that.
-        made = self._coordinators.needed(OFFSETS_TOPIC, _OFFSETS_CONFIG, GroupCoordinator)
+        made = self._coordinators.needed(OFFSETS_TOPIC, OFFSETS_CONFIG, GroupCoordinator)
         with self._guard:
             self._topic = self._topic or made
             return self._topic

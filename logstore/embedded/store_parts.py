@@ -14,7 +14,7 @@ import weakref
 
 from logstore import arguments
 from logstore.embedded.backend import EmbeddedBackend
-from logstore.embedded.coordination_parts import ClusterReplication
+from logstore.embedded.cluster_replication import ClusterReplication
 from logstore.errors import LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
@@ -44,9 +44,8 @@ class StoreParts:
 
     def make_backend(self, replication: ClusterReplication | None) -> EmbeddedBackend:
         """Once all but the backend is there. ``replication``: of a cluster's node."""
-        context, registry = self.context, self.registry
-        parts = None if replication is None else replication.parts(context, registry, self.partition)
-        self.backend = EmbeddedBackend(context, registry, self.partition, self.cleaning, parts)
+        make = EmbeddedBackend if replication is None else replication.backend
+        self.backend = make(self.context, self.registry, self.partition, self.cleaning)
         return self.backend
 
     def partition(self, topic: str, partition: int, store: object = None) -> PartitionLog:

@@ -59,6 +59,23 @@ class Fetched(NamedTuple):
     bounds: LogOffsets
 
 
+def description_of(reader: LogReader, partition: int) -> PartitionDescription:
+    """What a log's reader tells of it at one moment."""
+    bounds = reader.bounds()
+    reader.refresh()
+    segments = reader.segments
+    return PartitionDescription(
+        partition=partition,
+        log_start_offset=bounds.log_start_offset,
+        high_watermark=bounds.high_watermark,
+        last_stable_offset=bounds.last_stable_offset,
+        log_end_offset=bounds.log_end_offset,
+        leader_epoch=bounds.leader_epoch,
+        segments=len(segments),
+        size_bytes=segments.size_bytes,
+    )
+
+
 class PartitionLog:
     """One partition of an open store. Any thread may use it.
 
@@ -231,20 +248,7 @@ class PartitionLog:
     def describe(self) -> PartitionDescription:
         """Offsets, segments and size at one moment."""
         self._access.check_usable()
-        reader = self._held.reader()
-        bounds = reader.bounds()
-        reader.refresh()
-        segments = reader.segments
-        return PartitionDescription(
-            partition=self.partition,
-            log_start_offset=bounds.log_start_offset,
-            high_watermark=bounds.high_watermark,
-            last_stable_offset=bounds.last_stable_offset,
-            log_end_offset=bounds.log_end_offset,
-            leader_epoch=bounds.leader_epoch,
-            segments=len(segments),
-            size_bytes=segments.size_bytes,
-        )
+        return description_of(self._held.reader(), self.partition)
 
     def segments(self) -> list[SegmentDescription]:
         """In order, with their newest timestamps (from the indexes): what a filter on time can skip."""

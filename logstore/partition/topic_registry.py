@@ -349,13 +349,31 @@ class TopicRegistry:
         self._change(grow)
 
     def _refuse_if_keyed(self, name: str) -> None:
+        self.refuse_keyed(name, self.is_keyed)
+
+    def refuse_keyed(self, name: str, is_keyed: Callable[[str, int], bool]) -> None:
+        """``InvalidPartitionsError`` where keys would move. ``is_keyed``: of a partition, see there."""
         topic = self.get(name)
-        if topic.config.partitioner != "round_robin" and _has_keys(topic):
+        if topic.config.partitioner != "round_robin" and any(
+            is_keyed(name, number) for number in range(topic.entry.partitions)
+        ):
             raise InvalidPartitionsError(
                 f"topic {name!r} holds records with keys: with more partitions, new records of a key land in "
                 "another partition than its old ones",
                 hint="pass allow_keyed=True (--allow-keyed) if order per key across the change does not matter",
             )
+
+    def is_keyed(self, name: str, partition: int) -> bool:
+        """Whether the first record of the partition has a key."""
+        reader = self.get(name).partition(partition).reader()
+        bounds = reader.bounds()
+        try:
+            chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
+        except OSError as error:
+            raise from_os_error(error, "read", reader.where) from error
+        return chunk is not None and any(
+            record.key is not None for record in decode_batches(chunk.data, name, partition)
+        )
 
     def alter(self, name: str, change: Mapping[str, str | None]) -> None:
         self.entry(name).refuse_internal()
@@ -491,22 +509,6 @@ class TopicRegistry:
         for shared in self._shared.values():
             shared.abandon()
         self._open.clear()
-
-
-def _has_keys(topic: Topic) -> bool:
-    """Whether the first record of any partition has a key."""
-    for partition in range(topic.entry.partitions):
-        reader = topic.partition(partition).reader()
-        bounds = reader.bounds()
-        try:
-            chunk = reader.read(bounds.log_start_offset, 1, bounds.high_watermark)
-        except OSError as error:
-            raise from_os_error(error, "read", reader.where) from error
-        if chunk is not None and any(
-            record.key is not None for record in decode_batches(chunk.data, topic.name, partition)
-        ):
-            return True
-    return False
 
 
 def _retained_names(catalogue: Catalogue) -> list[str]:

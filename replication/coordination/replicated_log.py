@@ -8,7 +8,7 @@ the lead meanwhile, and even got it back, appends nothing that was decided on an
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from logstore.errors import LogStoreError, OffsetMismatchError, OutcomeUnknownError, TopicLockedError
@@ -56,10 +56,12 @@ class LeaderHold:
 
 
 class ReplicatedCoordinatorLog:
-    """A ``CoordinatedLog``. ``anchor``: another coordinator's partition, whose leader alone is to run this one, too;
-    None: this partition's own leader does."""
+    """A ``CoordinatedLog``. ``anchor``: gives another coordinator's partition, whose leader alone is to run this one,
+    too; None: this partition's own leader does."""
 
-    def __init__(self, partition: LedPartition, anchor: LedPartition | None = None) -> None:
+    def __init__(
+        self, partition: LedPartition, anchor: Callable[[], LedPartition | None] | None = None
+    ) -> None:
         self._partition = partition
         self._anchor = anchor
         self._holding = threading.Lock()
@@ -74,7 +76,7 @@ class ReplicatedCoordinatorLog:
     # --- who leads ---
 
     def lost(self) -> LogStoreError | None:
-        anchor = self._partition if self._anchor is None else self._anchor
+        anchor = (None if self._anchor is None else self._anchor()) or self._partition
         if anchor.is_leader:
             return None
         return NotLeaderError(

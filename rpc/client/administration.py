@@ -22,28 +22,38 @@ from rpc.client.arguments import (
     settings,
 )
 from rpc.client.arguments import transactional_id as checked_id
-from rpc.client.connection import Connection
 from rpc.client.operations import RemoteOperation
+from rpc.client.role import Role
+from rpc.client.scatter import Scatter
 from rpc.pb import groups_pb2, producers_pb2, records_pb2, topics_pb2, transactions_pb2
 from rpc.wire.values import fill, read
 
 
 class RemoteAdministration:
-    """An ``AdminPlane``. Thread-safe. ``changed``: called when topics were changed here, before the call returns."""
+    """An ``AdminPlane``. Thread-safe. ``controller``: the broker that changes topics and names of producers;
+    ``coordinator``: that of groups and transactions; ``changed``: called when topics were changed here, before the call
+    returns."""
 
-    def __init__(self, connection: Connection, changed: Callable[[], object]) -> None:
-        self._connection = connection
+    def __init__(
+        self, controller: Role, coordinator: Role, scatter: Scatter, changed: Callable[[], object]
+    ) -> None:
+        self._controller = controller
+        self._coordinator = coordinator
+        self._scatter = scatter
         self._changed = changed
 
     # --- topics and their records ---
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
+    ) -> TopicMetadata:
         request = topics_pb2.CreateTopicRequest(
             name=new_topic(name),
             partitions=partition_count(partitions),
             config=settings(config),
+            replication_factor=replication_factor or 0,
         )
-        answer = self._connection.call(
+        answer = self._controller.call(
             "TopicService/CreateTopic", request, topics_pb2.CreateTopicResponse, again=False
         )
         self._changed()
@@ -53,7 +63,7 @@ class RemoteAdministration:
         request = topics_pb2.AddPartitionsRequest(
             name=known_topic(name), total=partition_count(total), allow_keyed=allow_keyed
         )
-        self._connection.call(
+        self._controller.call(
             "TopicService/AddPartitions", request, topics_pb2.AddPartitionsResponse, again=False
         )
         self._changed()
@@ -65,25 +75,36 @@ class RemoteAdministration:
             set=changed,
             unset=unset,
         )
-        self._connection.call("TopicService/AlterTopic", request, topics_pb2.AlterTopicResponse)
+        self._controller.call("TopicService/AlterTopic", request, topics_pb2.AlterTopicResponse)
         self._changed()
 
     def delete_topic(self, name: str) -> None:
         request = topics_pb2.DeleteTopicRequest(name=known_topic(name))
-        self._connection.call(
+        self._controller.call(
             "TopicService/DeleteTopic", request, topics_pb2.DeleteTopicResponse, again=False
         )
         self._changed()
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        request = records_pb2.DeleteRecordsRequest()
+        wanted: dict[TopicPartition, int] = {}
         for place, offset in offsets.items():
-            topic, partition = where = partition_place(place)
-            request.before.add(topic=known_topic(topic), partition=partition, offset=new_start(where, offset))
-        answer = self._connection.call(
-            "RecordService/DeleteRecords", request, records_pb2.DeleteRecordsResponse
+            where = partition_place(place)
+            known_topic(where.topic)
+            wanted[where] = new_start(where, offset)
+
+        def ask(places: Collection[TopicPartition]) -> records_pb2.DeleteRecordsRequest:
+            request = records_pb2.DeleteRecordsRequest()
+            for where in places:
+                request.before.add(topic=where.topic, partition=where.partition, offset=wanted[where])
+            return request
+
+        return self._scatter.call(
+            "RecordService/DeleteRecords",
+            wanted,
+            ask,
+            records_pb2.DeleteRecordsResponse,
+            lambda answer: {TopicPartition(row.topic, row.partition): row.offset for row in answer.starts},
         )
-        return {TopicPartition(row.topic, row.partition): row.offset for row in answer.starts}
 
     def start_compaction(
         self, name: str, partition: int | None, *, roll: bool
@@ -91,26 +112,24 @@ class RemoteAdministration:
         request = records_pb2.StartCompactionRequest(topic=known_topic(name), roll=roll)
         if partition is not None:
             request.partition = whole(partition, "partition", high=2**31 - 1)
-        started = self._connection.call(
+        started, at = self._controller.call_at(
             "RecordService/StartCompaction", request, records_pb2.StartedOperation, again=False
         )
         return RemoteOperation(
-            self._connection,
+            at,
             started.operation_id,
             lambda state: [read(row, CompactedPartition) for row in state.compacted],
         )
 
     def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
         request = records_pb2.StartErasureRequest(topic=known_topic(name), keys=keys_to_erase(keys))
-        started = self._connection.call(
+        started, at = self._controller.call_at(
             "RecordService/StartErasure", request, records_pb2.StartedOperation, again=False
         )
-        return RemoteOperation(
-            self._connection, started.operation_id, lambda state: read(state.erased, ErasureReport)
-        )
+        return RemoteOperation(at, started.operation_id, lambda state: read(state.erased, ErasureReport))
 
     def describe_topic(self, name: str) -> TopicDescription:
-        answer = self._connection.call(
+        answer = self._controller.call(
             "TopicService/DescribeTopic",
             topics_pb2.DescribeTopicRequest(name=known_topic(name)),
             topics_pb2.DescribeTopicResponse,
@@ -120,7 +139,7 @@ class RemoteAdministration:
     # --- producers ---
 
     def list_producers(self) -> list[ProducerSummary]:
-        answer = self._connection.call(
+        answer = self._controller.call(
             "ProducerService/ListProducers",
             producers_pb2.ListProducersRequest(),
             producers_pb2.ListProducersResponse,
@@ -129,14 +148,14 @@ class RemoteAdministration:
 
     def delete_producer(self, name: str) -> None:
         request = producers_pb2.DeleteProducerRequest(name=producer_name(name))
-        self._connection.call(
+        self._controller.call(
             "ProducerService/DeleteProducer", request, producers_pb2.DeleteProducerResponse, again=False
         )
 
     # --- transactions ---
 
     def list_transactions(self) -> list[TransactionSummary]:
-        answer = self._connection.call(
+        answer = self._coordinator.call(
             "TransactionService/ListTransactions",
             transactions_pb2.ListTransactionsRequest(),
             transactions_pb2.ListTransactionsResponse,
@@ -145,7 +164,7 @@ class RemoteAdministration:
 
     def abort_transaction(self, transactional_id: str) -> TransactionSummary:
         request = transactions_pb2.AbortTransactionRequest(transactional_id=checked_id(transactional_id))
-        answer = self._connection.call(
+        answer = self._coordinator.call(
             "TransactionService/AbortTransaction", request, transactions_pb2.AbortTransactionResponse
         )
         return read(answer.transaction, TransactionSummary)
@@ -154,7 +173,7 @@ class RemoteAdministration:
         request = transactions_pb2.FindHangingRequest(
             topics=sorted(known_topic(name) for name in topics or ())
         )
-        answer = self._connection.call(
+        answer = self._coordinator.call(
             "TransactionService/FindHanging", request, transactions_pb2.FindHangingResponse
         )
         return [read(one, HangingTransaction) for one in answer.hanging]
@@ -163,12 +182,12 @@ class RemoteAdministration:
         request = transactions_pb2.EndHangingRequest(
             hanging=fill(transactions_pb2.HangingTransaction(), hanging)
         )
-        self._connection.call("TransactionService/EndHanging", request, transactions_pb2.EndHangingResponse)
+        self._coordinator.call("TransactionService/EndHanging", request, transactions_pb2.EndHangingResponse)
 
     # --- groups ---
 
     def list_groups(self) -> list[GroupSummary]:
-        answer = self._connection.call(
+        answer = self._coordinator.call(
             "GroupService/ListGroups", groups_pb2.ListGroupsRequest(), groups_pb2.ListGroupsResponse
         )
         return [read(one, GroupSummary) for one in answer.groups]
@@ -176,6 +195,6 @@ class RemoteAdministration:
     def delete_group(self, group: str) -> None:
         validate_group(group)
         request = groups_pb2.DeleteGroupRequest(group=group)
-        self._connection.call(
+        self._coordinator.call(
             "GroupService/DeleteGroup", request, groups_pb2.DeleteGroupResponse, again=False
         )

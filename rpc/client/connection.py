@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -43,16 +43,82 @@ from rpc.wire.errors import TRAILER, from_wire
 
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
+_KEEPALIVE_S: Final = 20.0
 _LOG_INS: Final = 4
 """Tries of a call whose session the broker does not know: the connection may be another one at each."""
 Answer = TypeVar("Answer", bound=Message)
 Sent = TypeVar("Sent", bytes, bytes | None)
 
 
-class Connection:
-    """Thread-safe. ``target``: ``"host:port[,host:port...]"``. InvalidArgumentError."""
+class CallLimits:
+    """How long the calls of each thread may take, all in all."""
 
-    def __init__(self, target: str, settings: ConnectionSettings) -> None:
+    def __init__(self) -> None:
+        self._limits = threading.local()
+
+    def until_s(self, timeout_s: float) -> float:
+        """When a call of the calling thread that may take ``timeout_s`` has to end, of ``time.monotonic``."""
+        until_s: float = getattr(self._limits, "until_s", math.inf)
+        return min(time.monotonic() + timeout_s, until_s)
+
+    @contextmanager
+    def limit(self, timeout_s: float) -> Iterator[None]:
+        """In the block the calling thread's calls of small messages take no longer than this."""
+        before_s: float = getattr(self._limits, "until_s", math.inf)
+        self._limits.until_s = min(before_s, time.monotonic() + timeout_s)
+        try:
+            yield
+        finally:
+            self._limits.until_s = before_s
+
+
+class StartedCall:
+    """A call under way, whose answer is waited for later."""
+
+    def __init__(
+        self, connection: Connection, path: str, request_id: str, call: Any, shown: Metadata
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._request_id = request_id
+        self._call = call
+        self._shown = shown
+
+    def result(self, timeout_s: float | None = None) -> bytes:
+        """The answer. Errors as of ``Connection.send``; grpc.FutureTimeoutError: it is still under way;
+        grpc.FutureCancelledError."""
+        try:
+            answer: bytes = self._call.result(timeout_s)
+        except grpc.RpcError as error:
+            named = self._connection.error_of(error, self._path, self._request_id)
+            if isinstance(named, SessionExpiredError):
+                self._connection.note_expired(self._shown)
+            raise named from error
+        return answer
+
+    def done(self) -> bool:
+        return bool(self._call.done())
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+    def add_done_callback(self, tell: Callable[[Any], object]) -> None:
+        """``tell`` is called, from any thread, once the call is over."""
+        self._call.add_done_callback(tell)
+
+
+class Connection:
+    """Thread-safe. ``target``: ``"host:port[,host:port...]"``; ``keepalive_s``: how often an idle connection is looked
+    at. InvalidArgumentError."""
+
+    def __init__(
+        self,
+        target: str,
+        settings: ConnectionSettings,
+        limits: CallLimits | None = None,
+        *,
+        keepalive_s: float = _KEEPALIVE_S,
+    ) -> None:
         self.targets = targets(target)
         self.target = ",".join(self.targets)
         self.settings = settings
@@ -61,7 +127,8 @@ class Connection:
         self._pid = 0
         self._calls: dict[str, Any] = {}
         self._closing = threading.Event()
-        self._limits = threading.local()
+        self._limits = limits or CallLimits()
+        self._keepalive_ms = int(keepalive_s * 1000)
         self._tls = _tls_of(settings)
         self._metadata = ((CLIENT_ID, settings.client_id),)
         self._credentials = credentials_of(settings, self.targets)
@@ -95,8 +162,8 @@ class Connection:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 2_000),
-            ("grpc.keepalive_time_ms", 20_000),
-            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.keepalive_time_ms", self._keepalive_ms),
+            ("grpc.keepalive_timeout_ms", self._keepalive_ms // 2),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.use_local_subchannel_pool", 1),
         ]
@@ -116,15 +183,9 @@ class Connection:
 
     # --- calls ---
 
-    @contextmanager
-    def limit(self, timeout_s: float) -> Iterator[None]:
-        """In the block the calling thread's calls of small messages take no longer than this, all in all."""
-        before_s: float = getattr(self._limits, "until_s", math.inf)
-        self._limits.until_s = min(before_s, time.monotonic() + timeout_s)
-        try:
-            yield
-        finally:
-            self._limits.until_s = before_s
+    def limit(self, timeout_s: float) -> AbstractContextManager[None]:
+        """See ``CallLimits.limit``."""
+        return self._limits.limit(timeout_s)
 
     def send(self, path: str, data: bytes, timeout_s: float, metadata: Metadata = ()) -> bytes:
         """One try. Errors of the broker by their names; ``BrokerUnavailableError`` and ``BrokerTimeoutError`` leave
@@ -198,6 +259,16 @@ class Connection:
         """One try whose answer is waited for later: a ``grpc.Future``."""
         return self._begin(path, data, timeout_s, self._credentials.metadata(self._send_bare, timeout_s))[1]
 
+    def start(self, path: str, data: bytes, timeout_s: float, metadata: Metadata = ()) -> StartedCall:
+        """As ``begin``, with errors by their names."""
+        shown = self._credentials.metadata(self._send_bare, timeout_s)
+        request_id, call = self._begin(path, data, timeout_s, (*metadata, *shown))
+        return StartedCall(self, path, request_id, call, shown)
+
+    def note_expired(self, shown: Metadata) -> None:
+        """The broker says that these credentials are over: the next call shows others, if there are any."""
+        self._credentials.expired(shown)
+
     @property
     def shows_fixed_credentials(self) -> bool:
         """Whether they are the same for every call, and no session, which ends."""
@@ -225,7 +296,7 @@ class Connection:
         """The answer to a call of small messages. ``again``: it may be tried again where it is not known whether
         the broker has acted; else only where the broker was never reached, or said that it is busy."""
         left_s = self.settings.request_timeout_s if timeout_s is None else timeout_s
-        until_s = min(time.monotonic() + left_s, getattr(self._limits, "until_s", math.inf))
+        until_s = self._limits.until_s(left_s)
         data, pause_s = request.SerializeToString(), _FIRST_PAUSE_S
         call_id = ((CALL_ID, secrets.token_hex(8)),)  # of all tries: only one of them takes effect
         while True:

@@ -22,13 +22,19 @@ from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import TransactionLease
 from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from rpc.client.arguments import bytes_at_most
+from rpc.client.brokers import Brokers
 from rpc.client.connection import Connection
 from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead, nothing
-from rpc.client.leases import LeaseKeeper
+from rpc.client.leaders import Leaders
+from rpc.client.leases import LeaseKeepers
 from rpc.client.membership import RemoteMembership
 from rpc.client.metadata import Metadata
 from rpc.client.pipeline import GRACE_S, RemotePipeline, is_known, outcome_of
 from rpc.client.producers import RemoteNamedLease, RemoteUnnamedLease
+from rpc.client.role import Role
+from rpc.client.routed_fetch import RoutedFetchAhead, RoutedFetches
+from rpc.client.routed_produce import RoutedPipeline, RoutedProduce
+from rpc.client.scatter import Scatter
 from rpc.client.transactions import RemoteTransactionLease
 from rpc.errors import BrokerBusyError, BrokerTimeoutError, BrokerUnavailableError
 from rpc.framing import parse
@@ -45,12 +51,17 @@ _REQUEST_BYTES: Final = 4 << 20
 class RemoteData:
     """A ``DataPlane``. Thread-safe."""
 
-    def __init__(self, connection: Connection, features: Collection[str] = ()) -> None:
+    def __init__(self, brokers: Brokers, features: Collection[str] = ()) -> None:
         """``features``: what the broker has said that it can do."""
-        self._connection = connection
+        self._brokers = brokers
         self._features = frozenset(features)
-        self._metadata = Metadata(connection)
-        self._keeper = LeaseKeeper(connection)
+        self._metadata = Metadata(brokers)
+        self._controller = Role(brokers)
+        self._coordinator = Role(brokers)
+        self._keepers = LeaseKeepers()
+        self._leaders = Leaders(brokers, self._metadata)
+        self._scatter = Scatter(brokers, self._leaders)
+        self._produce = RoutedProduce(brokers, self._leaders)
 
     # --- metadata ---
 
@@ -69,9 +80,12 @@ class RemoteData:
     def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:
         """As ``DataPlane.produce``. Where the connection breaks before the answer: the error is retriable if every
         batch has a producer id, as the broker then knows a repetition; else OutcomeUnknownError."""
+        only = self._brokers.only
+        if only is None:
+            return self._produce.produce(items, acks, timeout_s)
         data = produce_request(items, acks, int(timeout_s * 1000))
         try:
-            answer = self._connection.send("ProduceService/Produce", data, timeout_s + GRACE_S)
+            answer = only.send("ProduceService/Produce", data, timeout_s + GRACE_S)
         except (BrokerUnavailableError, BrokerTimeoutError) as error:
             raise outcome_of(error, known=all(map(is_known, items))) from error
         return read_produce_response(parse(answer, produce_pb2.ProduceResponse))
@@ -80,11 +94,14 @@ class RemoteData:
         """See ``Pipelining``: the broker takes in larger messages, but not many at a time."""
         return _REQUEST_BYTES
 
-    def produce_pipeline(self) -> RemotePipeline | None:
+    def produce_pipeline(self) -> RemotePipeline | RoutedPipeline | None:
         """See ``Pipelining``. None from a broker without it, and for sessions, which end while a stream goes on."""
-        if "ordered-produce-stream" not in self._features or not self._connection.shows_fixed_credentials:
+        connection = self._brokers.home()
+        if "ordered-produce-stream" not in self._features or not connection.shows_fixed_credentials:
             return None
-        return RemotePipeline(self._connection)
+        if self._brokers.only is None:
+            return RoutedPipeline(self._brokers, self._leaders)
+        return RemotePipeline(connection)
 
     def fetch(
         self,
@@ -96,72 +113,90 @@ class RemoteData:
         max_wait_s: float,
         cancel: CancelHandle | None = None,
     ) -> list[FetchResult]:
-        data = _fetch_data(requests, FetchSettings(isolation, min_bytes, max_bytes), max_wait_s)
-        timeout_s = max_wait_s + self._connection.settings.request_timeout_s
+        settings, only = FetchSettings(isolation, min_bytes, max_bytes), self._brokers.only
+        if only is None:
+            return self._fetches().fetch_certain(requests, settings, max_wait_s, cancel)
+        data = _fetch_data(requests, settings, max_wait_s)
+        timeout_s = max_wait_s + only.settings.request_timeout_s
         until_s = time.monotonic() + timeout_s
         while cancel is None or not cancel.cancelled:
             left_s = max(until_s - time.monotonic(), 0.001)
             try:
-                answer = self._send_fetch(data, left_s, cancel)
+                answer = _send_fetch(only, data, left_s, cancel)
             except BrokerBusyError as error:
-                self._connection.wait_out(error, until_s)
+                only.wait_out(error, until_s)
                 continue
             if answer is None:
                 break
             return read_fetch_response(answer)[1]
         return [nothing(request) for request in requests]
 
-    def _send_fetch(self, data: bytes, timeout_s: float, cancel: CancelHandle | None) -> bytes | None:
-        """None: it was cancelled."""
-        if cancel is None:
-            return self._connection.send("FetchService/Fetch", data, timeout_s)
-        return self._connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
-
     def begin_fetch(
         self, requests: Sequence[FetchRequest], settings: FetchSettings, max_wait_s: float
     ) -> Any:
-        """See ``FetchCalls``."""
-        data = _fetch_data(requests, settings, max_wait_s)
-        timeout_s = max_wait_s + self._connection.settings.request_timeout_s
-        return self._connection.begin("FetchService/Fetch", data, timeout_s)
+        """See ``FetchCalls``; of a broker that is alone."""
+        data, connection = _fetch_data(requests, settings, max_wait_s), self._brokers.home()
+        timeout_s = max_wait_s + connection.settings.request_timeout_s
+        return connection.begin("FetchService/Fetch", data, timeout_s)
 
     def fetch_ahead(self) -> RemoteFetchAhead:
         """See ``Pipelining``."""
+        if self._brokers.only is None:
+            return RoutedFetchAhead(self._fetches(), self._metadata.revision)
         return RemoteFetchAhead(self, self._metadata.revision)
+
+    def _fetches(self) -> RoutedFetches:
+        return RoutedFetches(self._brokers, self._leaders, _fetch_data)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
     ) -> dict[TopicPartition, ListedOffset]:
-        request = offsets_pb2.ListOffsetsRequest(isolation=isolation_to_wire(isolation))
-        for topic, partition in partitions:
-            request.partitions.add(topic=topic, partition=partition)
-        set_spec(request, spec)
-        answer = self._connection.call("OffsetService/ListOffsets", request, offsets_pb2.ListOffsetsResponse)
-        return {TopicPartition(one.topic, one.partition): read(one, ListedOffset) for one in answer.offsets}
+        def ask(places: Collection[TopicPartition]) -> offsets_pb2.ListOffsetsRequest:
+            request = offsets_pb2.ListOffsetsRequest(isolation=isolation_to_wire(isolation))
+            for topic, partition in places:
+                request.partitions.add(topic=topic, partition=partition)
+            set_spec(request, spec)
+            return request
+
+        return self._scatter.call(
+            "OffsetService/ListOffsets",
+            partitions,
+            ask,
+            offsets_pb2.ListOffsetsResponse,
+            lambda answer: {
+                TopicPartition(one.topic, one.partition): read(one, ListedOffset) for one in answer.offsets
+            },
+        )
 
     def describe_partitions(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, PartitionDescription]:
-        request = offsets_pb2.DescribePartitionsRequest()
-        for topic, partition in partitions:
-            request.partitions.add(topic=topic, partition=partition)
-        answer = self._connection.call(
-            "OffsetService/DescribePartitions", request, offsets_pb2.DescribePartitionsResponse
+        def ask(places: Collection[TopicPartition]) -> offsets_pb2.DescribePartitionsRequest:
+            request = offsets_pb2.DescribePartitionsRequest()
+            for topic, partition in places:
+                request.partitions.add(topic=topic, partition=partition)
+            return request
+
+        return self._scatter.call(
+            "OffsetService/DescribePartitions",
+            partitions,
+            ask,
+            offsets_pb2.DescribePartitionsResponse,
+            lambda answer: {
+                TopicPartition(one.topic, one.partition): read(one.description, PartitionDescription)
+                for one in answer.partitions
+            },
         )
-        return {
-            TopicPartition(one.topic, one.partition): read(one.description, PartitionDescription)
-            for one in answer.partitions
-        }
 
     # --- producers and transactions ---
 
     def init_producer(self, name: str | None) -> ProducerLease:
         if name is None:
-            return RemoteUnnamedLease(self._connection)
-        return RemoteNamedLease(self._connection, self._keeper, name)
+            return RemoteUnnamedLease(self._controller)
+        return RemoteNamedLease(self._controller, self._keepers, name)
 
     def limit_waits(self, timeout_s: float) -> AbstractContextManager[None]:
-        return self._connection.limit(timeout_s)
+        return self._brokers.limit(timeout_s)
 
     def init_transactions(
         self,
@@ -172,8 +207,8 @@ class RemoteData:
         keep_prepared: bool = False,
     ) -> TransactionLease:
         return RemoteTransactionLease(
-            self._connection,
-            self._keeper,
+            self._coordinator,
+            self._keepers,
             transactional_id,
             timeout_ms,
             coordinator=coordinator,
@@ -184,7 +219,7 @@ class RemoteData:
 
     def join_group(self, group: str, request: JoinRequest) -> GroupMembership:
         validate_group(group)
-        return RemoteMembership(self._connection, group, request)
+        return RemoteMembership(self._coordinator, group, request)
 
     def commit_offsets(
         self,
@@ -199,7 +234,7 @@ class RemoteData:
         )
         if member is not None:
             request.member.member_id, request.member.epoch = member
-        self._connection.call("OffsetService/CommitOffsets", request, offsets_pb2.CommitOffsetsResponse)
+        self._coordinator.call("OffsetService/CommitOffsets", request, offsets_pb2.CommitOffsetsResponse)
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return committed_from_wire(self._committed(group).offsets)
@@ -209,7 +244,7 @@ class RemoteData:
 
     def _committed(self, group: str) -> offsets_pb2.CommittedOffsetsResponse:
         validate_group(group)
-        return self._connection.call(
+        return self._coordinator.call(
             "OffsetService/CommittedOffsets",
             offsets_pb2.CommittedOffsetsRequest(group=group),
             offsets_pb2.CommittedOffsetsResponse,
@@ -218,8 +253,20 @@ class RemoteData:
     def close(self) -> None:
         """Give up what is held. Safe to call again."""
         self._metadata.close()
-        self._keeper.close()
-        self._connection.close()
+        self._keepers.close()
+        self._controller.close()
+        self._coordinator.close()
+        self._scatter.close()
+        self._brokers.close()
+
+
+def _send_fetch(
+    connection: Connection, data: bytes, timeout_s: float, cancel: CancelHandle | None
+) -> bytes | None:
+    """None: it was cancelled."""
+    if cancel is None:
+        return connection.send("FetchService/Fetch", data, timeout_s)
+    return connection.send_unless_cancelled("FetchService/Fetch", data, timeout_s, cancel)
 
 
 def _fetch_data(requests: Sequence[FetchRequest], settings: FetchSettings, max_wait_s: float) -> bytes:

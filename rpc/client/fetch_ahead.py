@@ -50,7 +50,7 @@ class FetchCalls(Protocol):
     def begin_fetch(
         self, requests: Sequence[FetchRequest], settings: FetchSettings, max_wait_s: float
     ) -> Any:
-        """The call, as a ``grpc.Future`` of the answer's bytes. LogStoreError."""
+        """The call, as a ``grpc.Future`` of the answer's bytes, or of the results. LogStoreError."""
         ...
 
 
@@ -170,8 +170,7 @@ class RemoteFetchAhead:
         if cancel is not None:
             cancel.on_cancel(asked.call.cancel)
         try:
-            data = asked.call.result(wait_s)
-            results = read_fetch_response(data)[1]
+            results = _results_of(asked.call.result(wait_s))
         except grpc.FutureTimeoutError:
             return False
         except (grpc.RpcError, grpc.FutureCancelledError, LogStoreError):
@@ -228,6 +227,10 @@ class RemoteFetchAhead:
             return None
         self._asked = begun = _Asked(requests, call, self._now_s(), wait_s > 0)
         return begun
+
+
+def _results_of(answer: bytes | list[FetchResult]) -> list[FetchResult]:
+    return answer if isinstance(answer, list) else read_fetch_response(answer)[1]
 
 
 def nothing(request: FetchRequest) -> FetchResult:

@@ -1,4 +1,5 @@
-"""``LeaseKeeper``: keeps what a client holds at the broker alive, with one call at a time for all of it."""
+"""``LeaseKeeper``: keeps what a client holds at one broker alive, with one call at a time for all of it;
+``LeaseKeepers``: one for each broker where something is held."""
 
 from __future__ import annotations
 
@@ -85,3 +86,25 @@ class LeaseKeeper:
 
     def close(self) -> None:
         self._closing.set()
+
+
+class LeaseKeepers:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keepers: dict[Connection, LeaseKeeper] = {}
+
+    def at(self, connection: Connection) -> LeaseKeeper:
+        """Of what is held there."""
+        with self._lock:
+            found = self._keepers.get(connection)
+            if found is None:
+                found = self._keepers[connection] = LeaseKeeper(connection)
+            return found
+
+    def close(self) -> None:
+        with self._lock:
+            keepers = list(self._keepers.values())
+        for one in keepers:
+            one.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Final
 
@@ -55,9 +55,12 @@ class _Pending:
 
 
 class _Stream:
-    """One stream. ``timed_out``: it was ended because its oldest request got no answer in time."""
+    """One stream. ``timed_out``: it was ended because its oldest request got no answer in time, or would get none."""
 
-    def __init__(self, connection: Connection, waiting: deque[_Pending]) -> None:
+    def __init__(
+        self, connection: Connection, waiting: deque[_Pending], given_up: Callable[[], bool]
+    ) -> None:
+        self._given_up = given_up
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
         self._waiting = waiting
         self._over = threading.Event()
@@ -82,19 +85,21 @@ class _Stream:
                 due_s = self._waiting[0].due_s
             except IndexError:
                 continue  # nothing waits just now
-            if time.monotonic() >= due_s:
+            if time.monotonic() >= due_s or self._given_up():
                 self.timed_out = True
                 self.call.cancel()
                 return
 
 
 class RemotePipeline:
-    """A ``ProducePipeline``. Of one thread."""
+    """A ``ProducePipeline``. Of one thread. ``given_up``: asked now and then while answers are waited for, from another
+    thread: whether none is to be waited for any more."""
 
     window = _WINDOW
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, given_up: Callable[[], bool] = lambda: False) -> None:
         self._connection = connection
+        self._given_up = given_up
         self._stream: _Stream | None = None
         self._waiting: deque[_Pending] = deque()
         self._number = 0
@@ -108,7 +113,7 @@ class RemotePipeline:
         stream = self._stream
         if stream is None and not self._waiting:
             try:
-                stream = self._stream = _Stream(self._connection, self._waiting)
+                stream = self._stream = _Stream(self._connection, self._waiting, self._given_up)
             except LogStoreError as error:
                 pending.error = error
         elif stream is None:

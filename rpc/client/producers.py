@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
+import threading
+from typing import Final, TypeAlias
 
 from logstore.arguments import whole
-from logstore.errors import InvalidArgumentError
+from logstore.errors import InvalidArgumentError, LogStoreError, ProducerFencedError
+from replication.errors import NotLeaderError
 from rpc.client.arguments import known_topic, producer_name
-from rpc.client.connection import Connection
-from rpc.client.leases import LeaseKeeper
+from rpc.client.leases import LeaseKeepers
+from rpc.client.role import Answer, Role
+from rpc.errors import UnknownLeaseError
 from rpc.pb import common_pb2
 from rpc.pb import producers_pb2 as pb
 
 LAST_EPOCH: Final = 2**15 - 1
+_REOPENINGS: Final = 3
+"""How often a call is made again behind a change of the controller."""
 
 
 class RemoteUnnamedLease:
@@ -20,14 +25,14 @@ class RemoteUnnamedLease:
 
     name = None
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, controller: Role) -> None:
+        self._controller = controller
         self.producer_id = self._allocate()
         self.epoch = 0
 
     def _allocate(self) -> int:
         request = pb.AllocateProducerIdRequest()
-        return self._connection.call(
+        return self._controller.call(
             "ProducerService/AllocateProducerId", request, pb.AllocateProducerIdResponse
         ).producer_id
 
@@ -56,38 +61,77 @@ class RemoteUnnamedLease:
 
 class RemoteNamedLease:
     """A named producer, open at the broker until ``release``, or until the broker has not heard of it for too long.
-    Thread-safe. ProducerBusyError names the holder."""
+    Thread-safe. ProducerBusyError names the holder.
 
-    def __init__(self, connection: Connection, keeper: LeaseKeeper, name: str) -> None:
-        self._connection = connection
-        self._keeper = keeper
+    Where the cluster's controller moves, the name is opened again at the new one, under the next epoch: its numbers go
+    on. ProducerFencedError: another producer has opened it in between."""
+
+    def __init__(self, controller: Role, keepers: LeaseKeepers, name: str) -> None:
+        self._controller = controller
+        self._keepers = keepers
+        self._opening = threading.Lock()
         self.name = name
+        opened = self._open()
+        self.producer_id = opened.producer_id
+        self.epoch = opened.epoch
+        self._ids = {0: opened.producer_id}
+
+    def _open(self) -> pb.OpenProducerResponse:
         # A second try would find the name open, by the first.
-        opened = connection.call(
+        opened, at = self._controller.call_at(
             "ProducerService/OpenProducer",
-            pb.OpenProducerRequest(name=producer_name(name)),
+            pb.OpenProducerRequest(name=producer_name(self.name)),
             pb.OpenProducerResponse,
             again=False,
         )
         self._lease_id = opened.lease_id
-        self.producer_id = opened.producer_id
-        self.epoch = opened.epoch
-        self._ids = {0: opened.producer_id}
-        keeper.add(self._lease_id)
+        self._keeper = self._keepers.at(at)
+        self._keeper.add(self._lease_id)
+        return opened
 
     def _check(self) -> None:
-        ended = self._keeper.ended_by(self._lease_id)
+        lease_id = self._lease_id
+        ended = self._keeper.ended_by(lease_id)
         if ended is not None:
+            self._reopen(lease_id, ended)
+
+    def _reopen(self, lease_id: str, ended: LogStoreError) -> None:
+        """Open the name again, unless another thread has. Raises ``ended`` where it is over for good."""
+        if not self._controller.moves or not isinstance(ended, UnknownLeaseError | NotLeaderError):
             raise ended
+        with self._opening:
+            if self._lease_id != lease_id:
+                return
+            keeper = self._keeper
+            opened = self._open()
+            keeper.forget(lease_id)
+            if opened.epoch != self.epoch + 1:
+                self.release()
+                raise ProducerFencedError(
+                    f"producer {self.name!r} was opened elsewhere while its controller moved",
+                    found_epoch=self.epoch,
+                ) from ended
+            self.epoch = opened.epoch
+
+    def _ask(self, method: str, request: _OfLease, kind: type[Answer]) -> Answer:
+        self._check()
+        for turn in range(_REOPENINGS + 1):
+            lease_id = request.lease_id = self._lease_id
+            try:
+                return self._controller.call(f"ProducerService/{method}", request, kind)
+            except UnknownLeaseError as error:
+                if turn == _REOPENINGS:
+                    raise
+                self._reopen(lease_id, error)
+        raise AssertionError("unreachable: the last turn returns or raises")
 
     def producer_id_of(self, era: int) -> int:
         self._check()
         found = self._ids.get(era)
         if found is None:
-            request = pb.GetProducerIdRequest(lease_id=self._lease_id, era=era)
-            found = self._ids[era] = self._connection.call(
-                "ProducerService/GetProducerId", request, pb.GetProducerIdResponse
-            ).producer_id
+            request = pb.GetProducerIdRequest(era=era)
+            answer = self._ask("GetProducerId", request, pb.GetProducerIdResponse)
+            found = self._ids[era] = answer.producer_id
         return found
 
     def bump(self) -> None:
@@ -96,19 +140,18 @@ class RemoteNamedLease:
         )
 
     def last_sequence(self, topic: str, partition: int) -> int:
-        self._check()
         place = common_pb2.Place(
             topic=known_topic(topic), partition=whole(partition, "partition", high=2**31 - 1)
         )
-        request = pb.GetLastSequenceRequest(lease_id=self._lease_id, place=place)
-        return self._connection.call(
-            "ProducerService/GetLastSequence", request, pb.GetLastSequenceResponse
-        ).records
+        request = pb.GetLastSequenceRequest(place=place)
+        return self._ask("GetLastSequence", request, pb.GetLastSequenceResponse).records
 
     def spread(self, topic: str) -> int:
-        self._check()
-        request = pb.GetSpreadRequest(lease_id=self._lease_id, topic=known_topic(topic))
-        return self._connection.call("ProducerService/GetSpread", request, pb.GetSpreadResponse).partitions
+        request = pb.GetSpreadRequest(topic=known_topic(topic))
+        return self._ask("GetSpread", request, pb.GetSpreadResponse).partitions
 
     def release(self) -> None:
         self._keeper.release(self._lease_id)
+
+
+_OfLease: TypeAlias = pb.GetProducerIdRequest | pb.GetLastSequenceRequest | pb.GetSpreadRequest

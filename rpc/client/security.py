@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rpc.client.connection import Connection
+from rpc.client.role import Calls
 from rpc.pb import security_pb2 as pb
 from rpc.security.access import UserSummary
 from rpc.security.rules import Rule
@@ -16,7 +16,7 @@ from rpc.wire.security import rule_from_wire, rule_to_wire, user_from_wire, veri
 class RemoteSecurity:
     """``AccessAdministration``. Thread-safe. Neither passwords nor tokens are sent: what checks them is."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Calls) -> None:
         self._connection = connection
 
     def list_rules(self) -> list[Rule]:

@@ -11,10 +11,11 @@ from logstore.client.topic_client import TopicClient
 from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
+from rpc.client.brokers import Brokers
 from rpc.client.cluster import describe_cluster
 from rpc.client.configuration import configure
-from rpc.client.connection import Connection
 from rpc.client.data import RemoteData
+from rpc.client.role import Role
 from rpc.client.security import RemoteSecurity
 from rpc.client.settings import ConnectionSettings
 from rpc.pb import cluster_pb2
@@ -22,22 +23,29 @@ from rpc.wire.cluster import ClusterDescription
 
 
 class RemoteBackend(RemoteData, RemoteAdministration):
-    """A ``Backend``: both planes over one connection."""
+    """A ``Backend``: both planes over the same connections."""
 
-    def __init__(self, connection: Connection, features: Collection[str] = ()) -> None:
-        RemoteData.__init__(self, connection, features)
-        RemoteAdministration.__init__(self, connection, self._metadata.refresh)
+    def __init__(self, brokers: Brokers, features: Collection[str] = ()) -> None:
+        RemoteData.__init__(self, brokers, features)
+        RemoteAdministration.__init__(
+            self, self._controller, self._coordinator, self._scatter, self._metadata.refresh
+        )
+
+    @property
+    def controller(self) -> Role:
+        """For calls of administrators that are no part of ``Backend``."""
+        return self._controller
 
 
 class _Usable:
-    """Whether the connection may be used."""
+    """Whether the connections may be used."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, brokers: Brokers) -> None:
+        self._brokers = brokers
 
     def check_usable(self) -> None:
-        if self._connection.closed:
-            raise ClientClosedError(f"the connection to {self._connection.target} is closed")
+        if self._brokers.closed:
+            raise ClientClosedError(f"the connection to {self._brokers.target} is closed")
 
     check_writable = check_usable
 
@@ -45,20 +53,20 @@ class _Usable:
 class RemoteStore(StoreClient):
     """A connection to brokers. Any thread may use it, and a child after ``os.fork()`` connects anew.
 
-    ``target``: ``"host:port[,host:port...]"``; settings: see ``ConnectionSettings``. Errors: ``InvalidArgumentError``,
-    ``BrokerUnavailableError`` when none answers within ``connect_timeout_s``, ``UnsupportedFeatureError`` from a broker
-    that is too old.
+    ``target``: ``"host:port[,host:port...]"``, of which one has to answer: it names the others of its cluster;
+    settings: see ``ConnectionSettings``. Errors: ``InvalidArgumentError``, ``BrokerUnavailableError`` when none
+    answers within ``connect_timeout_s``, ``UnsupportedFeatureError`` from a broker that is too old.
     """
 
     def __init__(self, target: str, settings: ConnectionSettings) -> None:
-        self._connection = Connection(target, settings)
+        self._brokers = Brokers(target, settings)
         try:
             self.cluster = self._greet()
         except BaseException:
-            self._connection.close()
+            self._brokers.close()
             raise
-        self._remote = RemoteBackend(self._connection, self.cluster.features)
-        super().__init__(self._remote, _Usable(self._connection), SystemClock())
+        self._remote = RemoteBackend(self._brokers, self.cluster.features)
+        super().__init__(self._remote, _Usable(self._brokers), SystemClock())
 
     def _greet(self) -> cluster_pb2.GetClusterResponse:
         from logstore import __version__
@@ -66,13 +74,8 @@ class RemoteStore(StoreClient):
         request = cluster_pb2.GetClusterRequest(
             client=f"logstore-python {__version__}", required_features=["produce", "fetch"]
         )
-        settings = self._connection.settings
-        return self._connection.call(
-            "ClusterService/GetCluster",
-            request,
-            cluster_pb2.GetClusterResponse,
-            timeout_s=min(settings.connect_timeout_s, settings.request_timeout_s),
-        )
+        settings = self._brokers.settings
+        return self._brokers.greet(request, min(settings.connect_timeout_s, settings.request_timeout_s))
 
     @property
     def backend(self) -> RemoteBackend:
@@ -81,12 +84,12 @@ class RemoteStore(StoreClient):
     @property
     def security(self) -> RemoteSecurity:
         """Users and rules of the brokers."""
-        return RemoteSecurity(self._connection)
+        return RemoteSecurity(self._remote.controller)
 
     def describe_cluster(self, timeout_s: float = 5.0) -> ClusterDescription:
         """Brokers, and who has and who leads every partition. ``timeout_s``: how long brokers that do not answer are
         waited for. AccessDeniedError, UnsupportedFeatureError."""
-        return describe_cluster(self._connection, self.cluster.features, timeout_s)
+        return describe_cluster(self._remote.controller, self.cluster.features, timeout_s)
 
     def create_topic(
         self,
@@ -94,10 +97,13 @@ class RemoteStore(StoreClient):
         partitions: int = 1,
         config: Mapping[str, str] | None = None,
         *,
+        replication_factor: int | None = None,
         exist_ok: bool = False,
     ) -> TopicClient:
         """Make a topic, durably; see ``Admin.create_topic``."""
-        self.admin.create_topic(name, partitions, config, exist_ok=exist_ok)
+        self.admin.create_topic(
+            name, partitions, config, replication_factor=replication_factor, exist_ok=exist_ok
+        )
         return self._topic(name)  # not looked up: a caller that may create need not be allowed to describe
 
     def topic(self, name: str) -> TopicClient:
@@ -115,7 +121,7 @@ class RemoteStore(StoreClient):
     def close(self) -> None:
         """Close what was made from it, and the connection. Safe to call again. The first failure is raised, after
         everything is closed."""
-        if self._connection.closed:
+        if self._brokers.closed:
             return
         failures: list[LogStoreError] = self._close_clients()
         self._remote.close()
@@ -124,7 +130,7 @@ class RemoteStore(StoreClient):
 
     def abandon(self) -> None:
         """Drop the connection without a word to the brokers: what was not answered yet is not waited for."""
-        self._connection.close()
+        self._brokers.close()
 
     def __enter__(self) -> RemoteStore:
         return self

@@ -89,7 +89,12 @@ class Engine(Backend, Protocol):
 
 @runtime_checkable
 class Resuming(Protocol):
-    """An engine whose coordinators move to other nodes, and take up there what clients hold."""
+    """An engine whose coordinators move to other nodes, and take up there what clients hold.
+
+    A membership or a lease whose coordinator is another node now has ended here, for good: ``ended_by`` says
+    NotLeaderError, a change of ``view`` is told, and what is asked of it raises NotLeaderError and changes nothing. The
+    broker drops it then without leaving or releasing; so it does when it stops.
+    """
 
     def resume_transactions(
         self,
@@ -100,7 +105,8 @@ class Resuming(Protocol):
         coordinator: str | None = None,
     ) -> SharedLease:
         """The opening that the coordinator's log has under this producer id and epoch, as it stands: no new epoch, and
-        what it has under way goes on. ProducerFencedError: there is a newer opening."""
+        what it has under way goes on. They may also be those of the opening's last transaction, whose end has got no
+        answer: the same end again then tells how it ended. ProducerFencedError: there is a newer opening."""
         ...
 
     def resume_member(self, group: str, member_id: str, request: JoinRequest) -> GroupMembership:

@@ -12,6 +12,7 @@ from logstore.api.cancellation import CancelHandle
 from logstore.api.groups import GroupMembership, GroupSummary, JoinRequest, MemberView
 from logstore.errors import LogStoreError, UnknownMemberError
 from logstore.types import COUNTER_TOPIC, TopicPartition
+from replication.errors import NotLeaderError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine, Resuming
@@ -65,7 +66,9 @@ class GroupHandler:
         """A member that was another broker's. UnknownMemberError: the group has it no more, or coordinators stay."""
         self._authorizer.check(caller, Operation.READ, Resource.GROUP, group)
         with suppress(UnknownMemberError):
-            return self.find(caller, group, member_id)
+            member = self.find(caller, group, member_id)
+            if not self._has_moved(member):
+                return member
         for topic in request.topics:
             self._authorizer.check(caller, Operation.READ, Resource.TOPIC, topic)
         engine = self._engine
@@ -123,7 +126,18 @@ class GroupHandler:
             if not member.settled and member.version == known_version:
                 await self._refresh(member)
         member.heard_s = loop.time()
+        if self._has_moved(member):
+            self._forget(member)
         return member
+
+    def _has_moved(self, member: RemoteMember) -> bool:
+        """Whether another node coordinates the group now."""
+        return isinstance(member.membership.ended_by(), NotLeaderError)
+
+    def _forget(self, member: RemoteMember) -> None:
+        """It goes on elsewhere."""
+        self._members.pop((member.group, member.membership.member_id), None)
+        member.membership.cancel_on_change(None, None)
 
     def _hear(self, member: RemoteMember, polled_s_ago: float) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -152,9 +166,14 @@ class GroupHandler:
         return member
 
     async def leave(self, caller: Caller, group: str, member_id: str) -> None:
-        with suppress(UnknownMemberError):  # it is over already
+        """UnknownMemberError where the group may have it all the same: from another coordinator's time."""
+        try:
             self.find(caller, group, member_id)
-            await self._end(self._members.pop((group, member_id)))
+        except UnknownMemberError:
+            if isinstance(self._engine, Resuming):
+                raise
+            return  # it is over already
+        await self._end(self._members.pop((group, member_id)))
 
     async def list(self, caller: Caller) -> list[GroupSummary]:
         """Groups that the caller may see, and of them what belongs to topics that the caller may see."""
@@ -227,7 +246,9 @@ class GroupHandler:
         while self._members:
             await asyncio.sleep(_LOOK_S)
             for key, member in list(self._members.items()):
-                if loop.time() - member.heard_s > member.request.session_timeout_ms / 1000:
+                if self._has_moved(member):
+                    self._forget(member)
+                elif loop.time() - member.heard_s > member.request.session_timeout_ms / 1000:
                     self._members.pop(key, None)
                     with suppress(
                         LogStoreError
@@ -240,10 +261,14 @@ class GroupHandler:
         await self._blocking.run(member.membership.leave)
 
     async def close(self) -> None:
-        """All members leave."""
+        """All members leave, unless another node can go on with them."""
+        moves = isinstance(self._engine, Resuming)
         while self._members:
             _, member = self._members.popitem()
             with suppress(LogStoreError):  # the store's own close frees their places
-                await self._end(member)
+                if moves:
+                    member.membership.cancel_on_change(None, None)
+                else:
+                    await self._end(member)
         if self._watching is not None:
             self._watching.cancel()

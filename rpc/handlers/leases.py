@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from logstore.errors import LogStoreError
+from replication.errors import NotLeaderError
 from rpc.errors import UnknownLeaseError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import Caller
@@ -38,9 +39,11 @@ class HeldLease:
 
 
 class Leases:
-    """Of the event loop alone. ``timeout_s``: after how long without a word a lease is released."""
+    """Of the event loop alone. ``timeout_s``: after how long without a word a lease is released; ``moving``: when the
+    broker stops, others can go on with what is held."""
 
-    def __init__(self, blocking: Blocking, waits: Waits, timeout_s: float) -> None:
+    def __init__(self, blocking: Blocking, waits: Waits, timeout_s: float, *, moving: bool = False) -> None:
+        self._moving = moving
         self._waits = waits
         self._blocking = blocking
         self.timeout_s = timeout_s
@@ -90,7 +93,10 @@ class Leases:
         if held is None or held.principal != caller.principal:
             return UnknownLeaseError("the lease has ended")
         held.heard_s = asyncio.get_running_loop().time()
-        return held.ended_by()
+        ended = held.ended_by()
+        if isinstance(ended, NotLeaderError):
+            del self._held[lease_id]  # it goes on elsewhere
+        return ended
 
     async def release(self, caller: Caller, lease_ids: Collection[str]) -> None:
         for lease_id in lease_ids:
@@ -104,7 +110,9 @@ class Leases:
         while self._held:
             await asyncio.sleep(_LOOK_S)
             for lease_id, held in list(self._held.items()):
-                if loop.time() - held.heard_s > self.timeout_s:
+                if isinstance(held.ended_by(), NotLeaderError):
+                    self._held.pop(lease_id, None)
+                elif loop.time() - held.heard_s > self.timeout_s:
                     self._held.pop(lease_id, None)
                     await self._end(held)
         self._watching = None
@@ -116,9 +124,10 @@ class Leases:
             logger.warning("a lease of a silent client was not released cleanly: %s", error)
 
     async def close(self) -> None:
-        """Release all."""
+        """Release all, unless another node can go on with it."""
         while self._held:
             _, held = self._held.popitem()
-            await self._end(held)
+            if not self._moving:
+                await self._end(held)
         if self._watching is not None:
             self._watching.cancel()

@@ -94,10 +94,17 @@ class TopicHandler:
         self._changed = asyncio.Event()
 
     async def create(
-        self, caller: Caller, name: str, partitions: int, config: Mapping[str, str]
+        self,
+        caller: Caller,
+        name: str,
+        partitions: int,
+        config: Mapping[str, str],
+        replication_factor: int | None = None,
     ) -> TopicMetadata:
         self._authorizer.check(caller, Operation.CREATE, Resource.TOPIC, name)
-        made = await self._blocking.run(self._engine.create_topic, name, partitions, config)
+        made = await self._blocking.run(
+            self._engine.create_topic, name, partitions, config, replication_factor
+        )
         self.note_change()
         return made
 

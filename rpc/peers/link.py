@@ -37,7 +37,8 @@ _HEADROOM: Final = 1 << 16  # what a frame or a call has beside its messages
 
 
 class PeerLink:
-    """To ``node`` at ``address``, from ``start`` to ``close``. Thread-safe."""
+    """To ``node`` at ``address``, from ``start`` to ``close``. Thread-safe. ``fault``: why the node could not be
+    reached last; "": it is connected, or was not tried yet."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class PeerLink:
         self._channel: grpc.Channel | None = None
         self._call: Any = None
         self._outbox: Outbox | None = None
+        self.fault = ""
         self._said = ""
         self._told_size = False
         self._thread = threading.Thread(target=self._run, name=f"peer-{node}", daemon=True)
@@ -87,7 +89,7 @@ class PeerLink:
         """The answer. Errors of the peer by name; PeerUnavailableError."""
         channel = self._channel
         if channel is None:
-            raise PeerUnavailableError(f"node {self.node} at {self.address} cannot be reached: {self._said}")
+            raise PeerUnavailableError(f"node {self.node} at {self.address} cannot be reached: {self.fault}")
         message = join(pb.PeerCall(operation=operation), (request,), len(request))
         ask: Any = channel.unary_unary(CALL)
         try:
@@ -153,7 +155,7 @@ class PeerLink:
             if accepted:
                 self._outbox = outbox
                 taken.set()
-                self._said = ""
+                self.fault = self._said = ""
                 logger.info("node %d at %s is connected", self.node, self.address)
             self._await_end(call)
             return accepted
@@ -188,7 +190,7 @@ class PeerLink:
         named = refusal_of(error)
         if named is not None:
             raise named
-        self._say(_words(error))
+        self._say(_words(error), error.code().name)
 
     def _frames(self, outbox: Outbox, taken: threading.Event) -> Iterator[bytes]:
         taken.wait()
@@ -236,10 +238,11 @@ class PeerLink:
                 self.node,
             )
 
-    def _say(self, words: str) -> None:
-        """Once until it is another fault, or the peer was connected meanwhile."""
-        if words != self._said:
-            self._said = words
+    def _say(self, words: str, kind: str = "") -> None:
+        """Once until it is a fault of another ``kind``, or the peer was connected meanwhile."""
+        self.fault = words
+        if (kind or words) != self._said:
+            self._said = kind or words
             logger.warning("node %d at %s is not connected: %s", self.node, self.address, words)
 
 

@@ -35,7 +35,10 @@ class TopicService(Service):
         return _metadata(*await self._handler.wait_for_metadata(caller, request.known_version, wait_s))
 
     async def _create(self, caller: Caller, request: pb.CreateTopicRequest) -> pb.CreateTopicResponse:
-        made = await self._handler.create(caller, request.name, request.partitions, dict(request.config))
+        factor = request.replication_factor or None
+        made = await self._handler.create(
+            caller, request.name, request.partitions, dict(request.config), factor
+        )
         return pb.CreateTopicResponse(topic=fill(pb.TopicMetadata(), made))
 
     async def _add_partitions(

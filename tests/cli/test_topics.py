@@ -33,11 +33,13 @@ def test_create_refuses_what_cannot_be(filled: Shell) -> None:
         (["x", "-c", "segment.byts=1"], "did you mean segment.bytes?"),
         (["x", "-c", "segment.bytes=big"], "segment.bytes='big' is not valid"),
         (["x", "-c", "preallocate=true"], "not built yet"),
+        (["x", "--replication-factor", "2"], "a store without a cluster has one copy of each partition"),
     )
     for arguments, message in cases:
         assert message in filled.run("topic", "create", *arguments, code=1).stderr
     assert "is not key=value" in filled.run("topic", "create", "x", "-c", "segment.bytes", code=2).stderr
     assert "x" not in filled.run("topic", "list").stdout.split()
+    filled.run("topic", "create", "one", "--replication-factor", "1")
 
 
 def test_if_not_exists(filled: Shell) -> None:

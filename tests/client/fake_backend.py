@@ -145,7 +145,9 @@ class FakeBackend(FakeGroups):
     def metadata_version(self) -> int:
         return self.version
 
-    def create_topic(self, name: str, partitions: int, config: Mapping[str, str]) -> TopicMetadata:
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int | None = None
+    ) -> TopicMetadata:
         if name in self.metadata:
             raise TopicExistsError(f"topic {name!r} exists")
         self.version += 1

@@ -1,6 +1,7 @@
 """Producers, transactions, copiers and groups at a broker under faults, and a check of the history: real processes.
 
     python -m tests.history.campaign --seed 1 --faults 30
+    python -m tests.history.campaign --cluster --seed 1
 
 runs one seed: so many faults in an order that the seed draws, each once work has gone on behind the one before. It
 prints what was done and the anomalies that were found, and ends with 1 if there are any. ``--seeds N`` goes on with the
@@ -17,14 +18,16 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import logstore
 from logstore.types import TopicPartition
 from rpc.testing.broker import BrokerForTests
+from rpc.testing.cluster import ClusterForTests
 from tests.history.checker import Anomaly, check
+from tests.history.cluster_faults import CLUSTER_FAULTS
 from tests.history.crew import Crew, await_condition
 from tests.history.events import End, History, Place, Polled
 from tests.history.facts import facts_of
@@ -64,28 +67,55 @@ class Outcome(NamedTuple):
         )
 
 
-def run_seed(seed: int, faults: Sequence[str], keep: Path | None = None) -> Outcome:
-    """AssertionError: work does not go on behind a fault, or a process does not end in order."""
+class Stage(NamedTuple):
+    """What the faults happen to. ``open``: makes it in a folder; it has an ``address``, and is closed."""
+
+    open: Callable[[Path], Any]
+    faults: Mapping[str, Callable[[Any, Crew, random.Random], None]]
+
+
+def _broker(folder: Path) -> BrokerForTests:
+    return BrokerForTests(folder, lease_timeout_s=6.0, drain_s=3.0)
+
+
+def _cluster(folder: Path) -> ClusterForTests:
+    return ClusterForTests(folder, lease_timeout_s=6.0, drain_s=3.0)
+
+
+BROKER: Final = Stage(_broker, FAULTS)
+CLUSTER: Final = Stage(_cluster, CLUSTER_FAULTS)
+
+
+def run_seed(
+    seed: int,
+    faults: Sequence[str],
+    keep: Path | None = None,
+    stage: Stage = BROKER,
+    jobs: Collection[str] = frozenset(ROLES.values()),
+) -> Outcome:
+    """``jobs``: of the workers that take part. AssertionError: work does not go on behind a fault, or a process does
+    not end in order."""
     dice = random.Random(seed)
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as stack:
         folder = Path(made)
         if keep is not None:
             stack.callback(_keep, folder, keep)
-        broker = BrokerForTests(folder / "data", lease_timeout_s=6.0, drain_s=3.0)
         stack.callback(BrokerForTests.end_spares)
+        broker = stage.open(folder / "data")
         stack.callback(broker.close)
         with logstore.connect(broker.address) as client:
             config = {"segment.bytes": str(dice.choice((50_000, 1_000_000)))}
             for topic in (IN, OUT):
                 client.create_topic(topic, PARTITIONS, config)
-        crew = Crew(ROLES, broker.address, folder, seed)
+        roles = {base: job for base, job in ROLES.items() if job in jobs}
+        crew = Crew(roles, broker.address, folder, seed)
         stack.callback(crew.dispose)
         crew.start()
         for name in faults:
             crew.await_progress()
-            FAULTS[name](broker, crew, dice)
+            stage.faults[name](broker, crew, dice)
         crew.await_progress()
-        history = _finish(broker, crew)
+        history = _finish(broker.address, crew)
         return _outcome(seed, Counter(faults), history, crew)
 
 
@@ -95,28 +125,33 @@ def _keep(folder: Path, target: Path) -> None:
     shutil.copytree(folder, target)
 
 
-def drawn(seed: int, count: int) -> list[str]:
+def drawn(seed: int, count: int, kinds: Collection[str] = FAULTS) -> list[str]:
     """All kinds of faults in turn, in an order of the seed's."""
     dice = random.Random(seed)
     order: list[str] = []
     while len(order) < count:
-        order += dice.sample(list(FAULTS), len(FAULTS))
+        order += dice.sample(list(kinds), len(kinds))
     return order[:count]
 
 
-def _finish(broker: BrokerForTests, crew: Crew) -> History:
+def _finish(address: str, crew: Crew) -> History:
     """Let what writes end, what copies catch up, and read what is there."""
     crew.end("produce", "transact")
-    with logstore.connect(broker.address) as client:
-        await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
-        await_condition(
-            lambda: not _behind(client), lambda: f"the copiers do not catch up with {_behind(client)}"
-        )
+    groups = [group for job, group in (("read", READERS), ("copy", COPIERS)) if crew.of(job)]
+    with logstore.connect(address) as client:
+        if crew.of("transact", "copy"):
+            await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
+        if crew.of("copy"):
+            await_condition(
+                lambda: not _behind(client), lambda: f"the copiers do not catch up with {_behind(client)}"
+            )
         crew.end("copy", "read")
-        await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
+        if crew.of("copy"):
+            await_condition(lambda: not _open(client), lambda: f"transactions {_open(client)} do not end")
         records = tuple((place, tuple(_records(client, place))) for place in _PLACES)
-        groups = tuple((group, _offsets(client, group)) for group in (READERS, COPIERS))
-    return History(crew.events(), End(records, groups, drained=((IN, COPIERS),)))
+        offsets = tuple((group, _offsets(client, group)) for group in groups)
+    drained = ((IN, COPIERS),) if crew.of("copy") else ()
+    return History(crew.events(), End(records, offsets, drained=drained))
 
 
 def _open(client: Any) -> list[str]:
@@ -174,16 +209,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Faults at a broker, and a check of what its clients saw.")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--faults", type=int, default=len(FAULTS), help="of each seed")
-    parser.add_argument("--only", choices=FAULTS, action="append", help="these faults alone")
+    parser.add_argument("--cluster", action="store_true", help="three brokers instead of one")
+    parser.add_argument("--faults", type=int, help="of each seed; one of each kind if not given")
+    parser.add_argument(
+        "--only", choices=sorted({*FAULTS, *CLUSTER_FAULTS}), action="append", help="these faults alone"
+    )
+    parser.add_argument(
+        "--job", choices=sorted(set(ROLES.values())), action="append", help="workers of these jobs alone"
+    )
     parser.add_argument("--keep", type=Path, help="folder for the events of each seed")
     options = parser.parse_args()
+    stage = CLUSTER if options.cluster else BROKER
+    count = len(stage.faults) if options.faults is None else options.faults
     wrong = 0
     for seed in range(options.seed, options.seed + options.seeds):
-        faults = drawn(seed, options.faults)
+        faults = drawn(seed, count, stage.faults)
         if options.only:
-            faults = [options.only[number % len(options.only)] for number in range(options.faults)]
-        outcome = run_seed(seed, faults, None if options.keep is None else options.keep / str(seed))
+            faults = [options.only[number % len(options.only)] for number in range(count)]
+        keep = None if options.keep is None else options.keep / str(seed)
+        outcome = run_seed(seed, faults, keep, stage, options.job or frozenset(ROLES.values()))
         sys.stdout.write(f"{outcome}\n")
         for anomaly in outcome.anomalies[:20]:
             sys.stdout.write(f"  {anomaly}\n")

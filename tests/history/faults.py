@@ -69,18 +69,26 @@ def _any(crew: Crew, dice: random.Random) -> Member:
     return dice.choice(list(crew.members.values()))
 
 
-def kill_worker(broker: BrokerForTests, crew: Crew, dice: random.Random) -> None:
+def kill_any_worker(crew: Crew, dice: random.Random) -> None:
     member = _any(crew, dice)
     member.kill()
     member.start()
 
 
-def pause_worker(broker: BrokerForTests, crew: Crew, dice: random.Random) -> None:
+def pause_any_worker(crew: Crew, dice: random.Random) -> None:
     """For longer than its session and its transaction, or for a moment."""
     member = _any(crew, dice)
     member.pause()
     time.sleep(dice.choice((0.5, SESSION_MS / 1000 + 3)))
     member.resume()
+
+
+def kill_worker(broker: BrokerForTests, crew: Crew, dice: random.Random) -> None:
+    kill_any_worker(crew, dice)
+
+
+def pause_worker(broker: BrokerForTests, crew: Crew, dice: random.Random) -> None:
+    pause_any_worker(crew, dice)
 
 
 def kill_all(broker: BrokerForTests, crew: Crew, dice: random.Random) -> None:

@@ -44,7 +44,7 @@ def test_a_lease_that_ends_leaves_what_is_prepared_and_aborts_the_rest(tmp_path:
         assert prepared is not None
         with served.connect() as silent:
             for lease in leases.values():  # as if this client had died
-                store.backend._keeper.forget(lease._lease_id)  # type: ignore[attr-defined]
+                lease._keeper.forget(lease._lease_id)  # type: ignore[attr-defined]
             until(lambda: state_of(silent, "ongoing") == ("COMPLETE_ABORT", False))
             until(lambda: state_of(silent, "prepared") == ("PREPARED", False))
             with silent.producer(transactional_id="c", keep_prepared=True) as producer:

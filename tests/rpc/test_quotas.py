@@ -40,7 +40,7 @@ def produce(client: RemoteStore) -> float:
 
 def consume(client: RemoteStore, count: int) -> tuple[float, list[bytes | None]]:
     began_s, found = time.monotonic(), []
-    with client.consumer("t", group=client.backend._connection.settings.client_id) as consumer:
+    with client.consumer("t", group=client.backend._brokers.settings.client_id) as consumer:
         while len(found) < count:
             assert time.monotonic() < began_s + 60
             found += [record.value for record in consumer.poll(timeout_s=1)]

@@ -156,7 +156,7 @@ def test_settings_of_the_connection_come_from_a_file(broker: BrokerForTests, tmp
     reader = batch_reader(broker, clientConfig=str(file))
     assert rows(reader, reader.partitions()).num_rows == 3
     (client,) = connection._clients.values()
-    assert client.backend._connection.settings.request_timeout_s == 7.5  # type: ignore[attr-defined]
+    assert client.backend._brokers.settings.request_timeout_s == 7.5  # type: ignore[attr-defined]
 
 
 def test_rows_are_sent_by_the_tasks_themselves(broker: BrokerForTests) -> None:

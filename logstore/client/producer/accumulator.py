@@ -342,6 +342,7 @@ class Accumulator:
             if batch.done:
                 continue  # given up on while it flew: the answer comes too late
             error = result.error
+            batch.doubtful = batch.doubtful or result.doubtful
             tried_before = batch.attempts > 0 or batch.doubtful
             repeated = isinstance(error, DuplicateSequenceError) and tried_before and not held_up
             if error is None or repeated:

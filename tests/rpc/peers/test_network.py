@@ -271,7 +271,7 @@ def test_another_clusters_broker_is_refused_and_told_once(
     network = world.start(1, cluster_id="ours")
     world.start(2, cluster_id="theirs")
     until(lambda: caplog.text.count("node 1 belongs to cluster ours, node 2 to theirs") >= 1, "it is told")
-    until(lambda: network._links[2]._said != "", "the other side learns of it")
+    until(lambda: network._links[2].fault != "", "the other side learns of it")
     until(lambda: world.proxies[2].drop() >= 0, "the proxy lives")
     assert not network.is_connected(2)
     assert caplog.text.count("a peer is refused") <= 2, "once on each side"
@@ -384,8 +384,8 @@ def test_a_stranger_and_one_without_tls_are_refused(
     # A stranger that trusts the cluster's authority: only the listener can refuse it.
     world.start(4, **tls_settings(stranger, "b4", ca=authority.file))
     for node in (2, 3, 4):
-        until(lambda node=node: network._links[node]._said != "", "node 1 is told")
-        until(lambda node=node: world.networks[node]._links[1]._said != "", "the other is told")
+        until(lambda node=node: network._links[node].fault != "", "node 1 is told")
+        until(lambda node=node: world.networks[node]._links[1].fault != "", "the other is told")
         assert not network.is_connected(node)
         assert not world.networks[node].is_connected(1)
     assert "is not connected: UNAVAILABLE" in caplog.text

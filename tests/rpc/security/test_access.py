@@ -419,7 +419,7 @@ def test_what_a_removed_user_holds_is_over(served: Secured) -> None:
     with served.client("carol") as carol:
         lease = carol.backend.init_producer("of-carol")
         served.access.remove_user("carol")
-        until(lambda: carol.backend._keeper.ended_by(lease._lease_id) is not None)  # type: ignore[attr-defined]
+        until(lambda: lease._keeper.ended_by(lease._lease_id) is not None)  # type: ignore[attr-defined]
         with pytest.raises(AuthenticationError):
             lease.last_sequence("t", 0)
         with suppress(

@@ -1,0 +1,66 @@
+"""What clients of a cluster do, each in a process of its own (``bench.child``)."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import logstore
+from bench.harness import percentile
+
+VALUE_BYTES = 1024
+_STEP_S = 0.001
+
+
+def produce(address: str, topic: str, count: int) -> float:
+    """Records a second of one producer, acks=all, from its first record after it is connected to the last answer."""
+    value = bytes(VALUE_BYTES)
+    with logstore.connect(address) as client, client.producer(acks="all", linger_ms=5) as producer:
+        partitions = client.backend.topics()[topic].partitions
+        for partition in range(min(partitions, 100)):
+            producer.send(topic, value, partition=partition)
+        producer.flush()  # connected, and warm
+        send = producer.send
+        began = time.perf_counter()
+        for _ in range(count):
+            send(topic, value)
+        producer.flush()
+        return count / (time.perf_counter() - began)
+
+
+def paced(address: str, topic: str, rate: float, seconds: float) -> dict[str, float]:
+    """Records at a steady rate whatever the answers: seconds from the moment when a record was due to its answer, at
+    p50 and p99; the longest time between two answers; failures; and the rate that was reached."""
+    value, clock = bytes(VALUE_BYTES), time.perf_counter
+    took: list[float] = []
+    answers: list[float] = []
+    failed: list[Any] = []
+    with logstore.connect(address) as client, client.producer(acks="all", linger_ms=1) as producer:
+        producer.send(topic, value).result(timeout_s=30)
+        began, sent = clock(), 0
+        while (passed := clock() - began) < seconds:
+            for number in range(sent, int(passed * rate)):
+                due = began + number / rate
+
+                def done(delivery: Any, due: float = due) -> None:
+                    if delivery.exception() is not None:
+                        failed.append(delivery)
+                        return
+                    now = clock()
+                    answers.append(now)
+                    took.append(now - due)
+
+                producer.send(topic, value).add_callback(done)
+                sent += 1
+            time.sleep(_STEP_S)
+        producer.flush()
+        ended = clock()
+    pauses = [after - before for before, after in pairwise(answers)]
+    return {
+        "p50": percentile(took, 50),
+        "p99": percentile(took, 99),
+        "pause": max(pauses, default=0.0),
+        "failed": float(len(failed)),
+        "rate": len(took) / (ended - began),
+    }

@@ -1,0 +1,274 @@
+"""Calls between nodes about partitions: a leader is asked to write markers, and for producers and ends.
+
+They carry JSON, many partitions in one call; each has its own answer or error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import logstore.errors
+import replication.errors
+from logstore.directory.catalogue import Catalogue
+from logstore.errors import InvalidRecordError, LogStoreError, OutcomeUnknownError
+from logstore.format.json_document import items, table, text, truth, whole
+from logstore.log.log_offsets import LogOffsets
+from logstore.log.producers.producer_state import Marker, ProducerEntry, RememberedBatch
+from logstore.partition.partition import Partition, PendingAppend, wait_all
+from logstore.types import TopicPartition
+from replication.errors import LeaderNotReadyError
+from replication.raft.types import NodeId
+from replication.transport import PeerNetwork
+
+MARKERS: Final = "partition.markers"
+PRODUCERS: Final = "partition.producers"
+ENDS: Final = "partition.ends"
+KEYED: Final = "partition.keyed"
+
+_WHERE: Final = "a call about partitions"
+_INT64: Final = 2**63
+
+Ends: TypeAlias = LogOffsets | LogStoreError
+
+
+class MarkerRequest(NamedTuple):
+    """``topic_id``: of the topic that is meant, which may have been deleted and made anew meanwhile."""
+
+    place: TopicPartition
+    topic_id: str
+    marker: Marker
+    once: bool
+    open_since: int = -1
+
+
+class PartitionCalls:
+    """Thread-safe. ``catalogue``: as this node knows it now; ``partition``: one of those in it, as this node has it;
+    ``is_keyed``: whether the first record of a partition that this node leads has a key."""
+
+    def __init__(
+        self,
+        network: PeerNetwork,
+        catalogue: Callable[[], Catalogue],
+        partition: Callable[[str, int], Partition],
+        is_keyed: Callable[[str, int], bool],
+    ) -> None:
+        self._network = network
+        self._catalogue = catalogue
+        self._partition = partition
+        self._is_keyed = is_keyed
+
+    def serve(self) -> None:
+        """Answer other nodes. Before the network is started."""
+        for operation, answer in (
+            (MARKERS, self._answer_markers),
+            (PRODUCERS, self._answer_producers),
+            (ENDS, self._answer_ends),
+            (KEYED, self._answer_keyed),
+        ):
+            self._network.serve(
+                operation,
+                lambda _, request, answer=answer: _bytes(answer(_fields(request))),  # type: ignore[misc]
+            )
+
+    # --- markers ---
+
+    def mark(
+        self, node: NodeId, requests: Sequence[MarkerRequest], timeout_s: float
+    ) -> list[LogStoreError | None]:
+        """For each why it is not committed, None: it is. PeerUnavailableError: nothing is known."""
+        rows = [
+            {
+                "topic": one.place.topic,
+                "partition": one.place.partition,
+                "topic_id": one.topic_id,
+                "once": one.once,
+                "open_since": one.open_since,
+                **one.marker._asdict(),
+            }
+            for one in requests
+        ]
+        answer = self._network.call(node, MARKERS, _bytes({"markers": rows}), timeout_s)
+        errors = items(_fields(answer).get("errors"), "errors", _WHERE, len(requests))
+        return [None if error is None else _error_of(error) for error in errors]
+
+    def _answer_markers(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        rows = items(fields.get("markers"), "markers", _WHERE)
+        return {"errors": [_told(error) for error in self.mark_here([_marker_request(row) for row in rows])]}
+
+    def mark_here(self, requests: Sequence[MarkerRequest]) -> list[LogStoreError | None]:
+        """As ``mark``, of partitions that this node is to lead."""
+        begun = [self._begin(one) for one in requests]
+        wait_all([one for one in begun if not isinstance(one, LogStoreError)])
+        return [one if isinstance(one, LogStoreError) else one.error for one in begun]
+
+    def _begin(self, request: MarkerRequest) -> PendingAppend | LogStoreError:
+        topic, partition = request.place
+        try:
+            self._check_known(topic, request.topic_id)
+            return self._partition(topic, partition).append_marker(
+                request.marker, once=request.once, open_since=request.open_since, wait=False
+            )
+        except LogStoreError as error:
+            return error
+
+    def _check_known(self, topic: str, topic_id: str) -> None:
+        """Who asks has the newest catalogue: this node is about to have it, too."""
+        entry = self._catalogue().topics.get(topic)
+        if entry is None or entry.topic_id != topic_id:
+            raise LeaderNotReadyError(f"this node does not know topic {topic!r} ({topic_id}) yet")
+
+    # --- producers ---
+
+    def producers(
+        self, node: NodeId, place: TopicPartition, ids: Sequence[int], timeout_s: float
+    ) -> dict[int, ProducerEntry]:
+        """See ``PartitionWriter.producer_entries``; of each its newest batch alone."""
+        request = {"topic": place.topic, "partition": place.partition, "ids": list(ids)}
+        answer = self._network.call(node, PRODUCERS, _bytes(request), timeout_s)
+        rows = items(_fields(answer).get("producers"), "producers", _WHERE)
+        entries = [_entry(items(row, "a producer", _WHERE, 5)) for row in rows]
+        return {entry.producer_id: entry for entry in entries}
+
+    def _answer_producers(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        ids = [whole(one, "an id", _WHERE) for one in items(fields.get("ids"), "ids", _WHERE)]
+        found = self.producers_here(_place(fields), ids)
+        return {
+            "producers": [
+                [key, one.epoch, one.coordinator_epoch, one.transaction_start, one.last_sequence]
+                for key, one in found.items()
+            ]
+        }
+
+    def producers_here(self, place: TopicPartition, ids: Sequence[int]) -> dict[int, ProducerEntry]:
+        return self._partition(*place).producer_entries(ids)
+
+    # --- ends ---
+
+    def ends(self, node: NodeId, places: Sequence[TopicPartition], timeout_s: float) -> list[Ends]:
+        """What readers may see of each. PeerUnavailableError."""
+        answer = self._network.call(node, ENDS, _bytes({"places": [list(one) for one in places]}), timeout_s)
+        rows = items(_fields(answer).get("ends"), "ends", _WHERE, len(places))
+        return [
+            _error_of(row)
+            if isinstance(row, dict)
+            else LogOffsets(*(whole(one, "an offset", _WHERE, -1) for one in items(row, "ends", _WHERE, 5)))
+            for row in rows
+        ]
+
+    def _answer_ends(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        places = [items(one, "a place", _WHERE, 2) for one in items(fields.get("places"), "places", _WHERE)]
+        found = self.ends_here(
+            [
+                TopicPartition(text(one[0], "a topic", _WHERE), whole(one[1], "a partition", _WHERE))
+                for one in places
+            ]
+        )
+        return {"ends": [_told(one) if isinstance(one, LogStoreError) else list(one) for one in found]}
+
+    def ends_here(self, places: Sequence[TopicPartition]) -> list[Ends]:
+        found: list[Ends] = []
+        for place in places:
+            try:
+                found.append(self._partition(*place).reader().bounds())
+            except LogStoreError as error:
+                found.append(error)
+        return found
+
+    # --- keys ---
+
+    def is_keyed(self, node: NodeId, place: TopicPartition, timeout_s: float) -> bool:
+        """Whether the partition's first record has a key."""
+        answer = self._network.call(node, KEYED, _bytes(place._asdict()), timeout_s)
+        return truth(_fields(answer).get("keyed"), "keyed", _WHERE)
+
+    def _answer_keyed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {"keyed": self.keyed_here(_place(fields))}
+
+    def keyed_here(self, place: TopicPartition) -> bool:
+        return self._is_keyed(*place)
+
+
+# --- JSON ---
+
+
+def _bytes(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps({"version": 1, **fields}, ensure_ascii=True).encode("ascii")
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecordError(f"{_WHERE} that is no JSON: {error}") from None
+    return table(found, "the request", _WHERE)
+
+
+def _place(fields: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(
+        text(fields.get("topic"), "topic", _WHERE), whole(fields.get("partition"), "partition", _WHERE)
+    )
+
+
+def _marker_request(row: object) -> MarkerRequest:
+    fields = table(row, "a marker", _WHERE)
+
+    def number(name: str) -> int:
+        return whole(fields.get(name), name, _WHERE, -1)
+
+    marker = Marker(
+        number("producer_id"),
+        number("epoch"),
+        number("coordinator_epoch"),
+        truth(fields.get("committed"), "committed", _WHERE),
+        number("timestamp_ms"),
+    )
+    topic_id = text(fields.get("topic_id"), "topic_id", _WHERE)
+    once = truth(fields.get("once"), "once", _WHERE)
+    return MarkerRequest(_place(fields), topic_id, marker, once, number("open_since"))
+
+
+def _entry(row: Sequence[object]) -> ProducerEntry:
+    producer_id, epoch, coordinator_epoch, start, last = (whole(one, "a number", _WHERE, -1) for one in row)
+    batches = [] if last < 0 else [RememberedBatch(last, last, -1, -1, -1)]
+    return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, start)
+
+
+# --- errors of single partitions ---
+
+
+def _kinds() -> dict[str, type[LogStoreError]]:
+    return {
+        name: kind
+        for module in (logstore.errors, replication.errors)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and issubclass(kind, LogStoreError)
+    }
+
+
+_KINDS: Final = _kinds()
+
+
+def _told(error: LogStoreError | None) -> dict[str, Any] | None:
+    if error is None:
+        return None
+    numbers = {
+        name: value for name, value in vars(error).items() if type(value) is int and abs(value) < _INT64
+    }
+    return {"name": type(error).__name__, "message": error.message, "hint": error.advice, "numbers": numbers}
+
+
+def _error_of(value: object) -> LogStoreError:
+    """The error by its name; one that this version does not know leaves open what became of the request."""
+    fields = table(value, "an error", _WHERE)
+    name, message = (text(fields.get(key), key, _WHERE) for key in ("name", "message"))
+    kind = _KINDS.get(name)
+    if kind is None:
+        return OutcomeUnknownError(f"{name}: {message}")
+    error = kind(message, hint=text(fields.get("hint"), "hint", _WHERE))
+    carried = vars(error)
+    for key, number in table(fields.get("numbers"), "numbers", _WHERE).items():
+        if type(number) is int and type(carried.get(key)) is int:
+            carried[key] = number
+    return error

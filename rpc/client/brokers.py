@@ -1,0 +1,177 @@
+"""``Brokers``: the brokers that a client knows, and one connection to each that it uses.
+
+A broker that is alone is reached through ``only``, as if there were no others. Those of a cluster are known by node id;
+whatever any of them can answer is asked of ``home``, which moves on when its broker is away.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from logstore.errors import ClientClosedError, LogStoreError
+from rpc.client.connection import CallLimits, Connection
+from rpc.client.settings import ConnectionSettings, targets
+from rpc.errors import BrokerUnavailableError
+from rpc.framing import parse
+from rpc.pb import cluster_pb2 as pb
+
+NOBODY: Final = -1
+"""The node that leads, where none is known."""
+_KEEPALIVE_S: Final = 8.0
+"""A broker that hangs is given up sooner where others can take its place."""
+_LOOK_S: Final = 0.2
+"""Brokers are asked for again at most this often."""
+_ASK_S: Final = 3.0
+"""How long one broker may take to say who the others are."""
+
+
+class Brokers:
+    """Thread-safe. ``target``: ``"host:port[,host:port...]"``, to begin with. InvalidArgumentError."""
+
+    def __init__(self, target: str, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self._limits = CallLimits()
+        self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._looked_s = 0.0
+        self._first = Connection(target, settings, self._limits)
+        self._seeds = targets(target)
+        self.target = self._first.target
+        self._addresses: dict[int, str] = {}
+        self._connections: dict[str, Connection] = {}
+        if len(self._seeds) == 1:
+            self._connections[self._seeds[0]] = self._first
+        self._alone = True
+        self._home = 0
+        self.closed = False
+
+    @property
+    def only(self) -> Connection | None:
+        """The connection to the broker that is alone; None: there is a cluster."""
+        return self._first if self._alone else None
+
+    def limit(self, timeout_s: float) -> AbstractContextManager[None]:
+        """See ``CallLimits.limit``; over all connections."""
+        return self._limits.limit(timeout_s)
+
+    def until_s(self, timeout_s: float) -> float:
+        """See ``CallLimits.until_s``."""
+        return self._limits.until_s(timeout_s)
+
+    # --- who there is ---
+
+    def greet(self, request: pb.GetClusterRequest, timeout_s: float) -> pb.GetClusterResponse:
+        """The first call: any of the brokers answers, those that are away are left out. Errors of ``Connection.call``,
+        the last one met."""
+        answer: pb.GetClusterResponse | None = None
+        if len(self._seeds) > 1:
+            answer = self._greet_any(request, timeout_s)
+        if answer is None:
+            answer = self._first.call(
+                "ClusterService/GetCluster", request, pb.GetClusterResponse, timeout_s=timeout_s
+            )
+        self._learn(answer)
+        return answer
+
+    def _greet_any(self, request: pb.GetClusterRequest, timeout_s: float) -> pb.GetClusterResponse | None:
+        """Each address once. None: none of them has answered."""
+        data = request.SerializeToString()
+        for address in self._seeds:
+            try:
+                answer = self._to(address).send("ClusterService/GetCluster", data, min(timeout_s, _ASK_S))
+                return parse(answer, pb.GetClusterResponse)
+            except LogStoreError as error:
+                if not error.retriable:
+                    raise
+        return None
+
+    def _learn(self, answer: pb.GetClusterResponse) -> None:
+        if not answer.brokers:
+            return  # alone, or a node of a cluster that does not know the others yet
+        with self._lock:
+            self._addresses = {one.node_id: _address(one) for one in answer.brokers}
+            if self._alone:
+                self._alone = False
+                seeds = {*self._seeds, *self._addresses.values()}
+                self._home = sorted(seeds).index(self._seeds[0])
+
+    def look(self) -> None:
+        """Ask who there is now, unless that was asked a moment ago. What cannot be asked stays as it is."""
+        with self._looking:
+            if time.monotonic() - self._looked_s < _LOOK_S:
+                return
+            self._looked_s = time.monotonic()
+            request = pb.GetClusterRequest(client="logstore-python").SerializeToString()
+            for _ in range(len(self._candidates())):
+                connection = self.home()
+                try:
+                    self._learn(
+                        parse(
+                            connection.send("ClusterService/GetCluster", request, _ASK_S),
+                            pb.GetClusterResponse,
+                        )
+                    )
+                    return
+                except ClientClosedError:
+                    raise
+                except LogStoreError:
+                    self.move_home(connection)
+
+    # --- connections ---
+
+    def to(self, node: int) -> Connection:
+        """The connection to a node. BrokerUnavailableError where nobody has heard of it."""
+        address = self._addresses.get(node)
+        if address is None:
+            self.look()
+            address = self._addresses.get(node)
+        if address is None:
+            raise BrokerUnavailableError(f"no broker knows the address of node {node}", unreached=True)
+        return self._to(address)
+
+    def _to(self, address: str) -> Connection:
+        with self._lock:
+            if self.closed:
+                raise ClientClosedError(f"the connection to {self.target} is closed")
+            found = self._connections.get(address)
+            if found is None:
+                found = Connection(address, self.settings, self._limits, keepalive_s=_KEEPALIVE_S)
+                self._connections[address] = found
+            return found
+
+    def home(self) -> Connection:
+        """A connection to some broker."""
+        if self._alone:
+            return self._first
+        candidates = self._candidates()
+        return self._to(candidates[self._home % len(candidates)])
+
+    def is_at(self, node: int, connection: Connection) -> bool:
+        """Whether the connection is one to the node."""
+        return self._addresses.get(node) == connection.target
+
+    def move_home(self, away: Connection) -> None:
+        """That broker cannot be reached: another one is home, unless that is so already."""
+        if not self._alone and self.home() is away:
+            self._home += 1
+
+    def _candidates(self) -> list[str]:
+        with self._lock:
+            return sorted({*self._seeds, *self._addresses.values()})
+
+    def close(self) -> None:
+        """End the calls under way. Safe to call again."""
+        with self._lock:
+            self.closed = True
+            connections: Iterable[Connection] = [self._first, *self._connections.values()]
+            self._connections = {}
+        for one in connections:
+            one.close()
+
+
+def _address(one: pb.Broker) -> str:
+    return f"[{one.host}]:{one.port}" if ":" in one.host else f"{one.host}:{one.port}"

@@ -1,0 +1,268 @@
+"""Groups and transactions of a cluster whose nodes run in one process, with their coordinator stopped in between."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from logstore.api.groups import JoinRequest
+from logstore.api.records import FetchRequest, ProduceItem
+from logstore.errors import (
+    InvalidPartitionsError,
+    LogStoreError,
+    ProducerFencedError,
+    RetriableError,
+    UnknownGroupError,
+    UnknownTopicError,
+)
+from logstore.format.batch import decode_batches, encode_batch
+from logstore.machine import TransactionalWriter
+from logstore.types import OffsetAndMetadata, TopicPartition
+from replication.coordination.backend import ClusterBackend
+from replication.errors import NotLeaderError
+from tests.replication.cluster_nodes import Cluster, cluster, until
+
+Answer = TypeVar("Answer")
+MOST_TRIES = 600
+REQUEST = JoinRequest(topics=frozenset({"in"}), session_timeout_ms=1_000, heartbeat_interval_ms=300)
+
+
+class Client:
+    """Goes where it is told to, as the clients over a network do."""
+
+    def __init__(self, nodes: Cluster) -> None:
+        self._nodes = nodes
+        self._at = next(iter(nodes.nodes))
+
+    def coordinator(self, work: Callable[[ClusterBackend], Answer]) -> Answer:
+        failure: LogStoreError | None = None
+        for _ in range(MOST_TRIES):
+            node = self._nodes.nodes.get(self._at) or next(iter(self._nodes.nodes.values()))
+            try:
+                return work(node.engine)
+            except NotLeaderError as error:
+                failure = error
+                numbers = sorted(self._nodes.nodes)
+                after = [number for number in numbers if number > node.node_id] or numbers
+                self._at = error.leader_id if error.leader_id in self._nodes.nodes else after[0]
+            except RetriableError as error:
+                failure = error
+            threading.Event().wait(0.02)
+        raise AssertionError("nobody coordinates") from failure
+
+    def node_of_coordinator(self) -> int:
+        self.coordinator(lambda engine: engine.list_groups())
+        return self._at
+
+    def produce(self, place: TopicPartition, batch: bytes) -> None:
+        for _ in range(MOST_TRIES):
+            leader = self._nodes.leader(*place)
+            (result,) = leader.engine.produce([ProduceItem(*place, batch)], "all", 5.0)
+            if result.error is None:
+                return
+            assert isinstance(result.error, RetriableError), result.error
+            threading.Event().wait(0.02)
+        raise AssertionError("nobody leads")
+
+    def committed(self, topic: str, partitions: int) -> list[bytes]:
+        found: list[bytes] = []
+        for number in range(partitions):
+            leader = self._nodes.leader(topic, number)
+            request = FetchRequest(topic, number, 0, -1, 1 << 20)
+            (result,) = leader.engine.fetch(
+                [request], isolation="read_committed", min_bytes=1, max_bytes=1 << 20, max_wait_s=0.0
+            )
+            assert result.error is None, result.error
+            found += [one.value or b"" for one in decode_batches(bytes(result.batches), topic, number)]
+        return sorted(found)
+
+
+def batch_of(lease: Any, value: bytes, sequence: int = 0) -> bytes:
+    return encode_batch(
+        [(None, value)],
+        now_ms=1_700_000_000_000,
+        producer_id=lease.producer_id,
+        producer_epoch=lease.epoch,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+def with_topics(three: Cluster) -> Client:
+    for name in ("in", "out"):
+        three.controller.store.create_topic(name, partitions=3)
+    until(lambda: all({"in", "out"} <= set(node.engine.topics()) for node in three.nodes.values()))
+    three.leader("in").store.partition("in", 0).append([(None, b"x")] * 10)
+    return Client(three)
+
+
+SOURCE = TopicPartition("in", 0)
+PLACES = [TopicPartition("out", number) for number in range(3)]
+
+
+def test_offsets_outlive_their_coordinator(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        client.coordinator(lambda engine: engine.commit_offsets("g", {SOURCE: OffsetAndMetadata(4)}))
+        three.stop(client.node_of_coordinator())
+        found = client.coordinator(lambda engine: engine.committed_offsets("g"))
+        assert found[SOURCE].offset == 4
+        client.coordinator(lambda engine: engine.commit_offsets("g", {SOURCE: OffsetAndMetadata(5)}))
+        (summary,) = client.coordinator(lambda engine: engine.list_groups())
+        assert summary.offsets[SOURCE].offset == 5
+        client.coordinator(lambda engine: engine.delete_group("g"))
+        with pytest.raises(UnknownGroupError):
+            client.coordinator(lambda engine: engine.delete_group("g"))
+
+
+def test_an_offset_past_a_leaders_end_is_refused(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        for number in range(3):
+            place = TopicPartition("in", number)
+            with pytest.raises(LogStoreError, match="1000"):
+                client.coordinator(
+                    lambda engine, place=place: engine.commit_offsets("g", {place: OffsetAndMetadata(1_000)})  # type: ignore[misc]
+                )
+        with pytest.raises(UnknownTopicError):
+            client.coordinator(
+                lambda engine: engine.commit_offsets("g", {TopicPartition("no", 0): OffsetAndMetadata(0)})
+            )
+
+
+def test_a_transaction_reaches_leaders_on_all_nodes(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        assert len({three.leader("out", number).node_id for number in range(3)}) == 3
+        lease = client.coordinator(lambda engine: engine.init_transactions("x", 60_000))
+        for round_, commit in enumerate((True, False)):
+            lease.begin()
+            lease.add_partitions(PLACES)
+            for place in PLACES:
+                client.produce(place, batch_of(lease, b"%d-%d" % (round_, place.partition)))
+            lease.send_offsets("g", {SOURCE: OffsetAndMetadata(round_ + 1)})
+            lease.end(commit=commit)
+        until(lambda: client.committed("out", 3) == [b"0-0", b"0-1", b"0-2"])
+        found = client.coordinator(lambda engine: engine.committed_offsets("g"))
+        assert found[SOURCE].offset == 1
+        assert client.coordinator(lambda engine: engine.unstable_offsets("g")) in ([], (), {}.keys(), set())
+        (summary,) = client.coordinator(lambda engine: engine.list_transactions())
+        assert summary.state in ("COMPLETE_ABORT", "PREPARE_ABORT")
+
+
+def test_a_transaction_is_committed_by_the_next_coordinator(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        lease = client.coordinator(lambda engine: engine.init_transactions("x", 60_000))
+        writer = TransactionalWriter(lease.producer_id, lease.epoch)
+        lease.begin()
+        lease.add_partitions(PLACES, offsets=True)
+        for place in PLACES:
+            client.produce(place, batch_of(lease, b"%d" % place.partition))
+        lease.send_offsets("g", {SOURCE: OffsetAndMetadata(7)})
+        former = client.node_of_coordinator()
+        three.nodes[former].engine.step_down()
+        three.stop(former)
+        resumed = client.coordinator(lambda engine: engine.resume_transactions("x", 60_000, *writer))
+
+        def commit(engine: ClusterBackend) -> None:
+            engine.resume_transactions("x", 60_000, *writer).end(commit=True, writer=writer)
+
+        client.coordinator(commit)
+        client.coordinator(commit)  # its answer may have been lost
+        assert resumed.transactional_id == "x"
+        until(lambda: client.committed("out", 3) == [b"0", b"1", b"2"])
+        assert client.coordinator(lambda engine: engine.committed_offsets("g"))[SOURCE].offset == 7
+        client.coordinator(lambda engine: engine.init_transactions("x", 60_000))
+        with pytest.raises(ProducerFencedError):
+            client.coordinator(lambda engine: engine.resume_transactions("x", 60_000, *writer))
+
+
+def test_a_transaction_left_open_is_aborted_by_its_coordinator_of_then(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        lease = client.coordinator(lambda engine: engine.init_transactions("x", 1_500))
+        lease.begin()
+        lease.add_partitions(PLACES)
+        for place in PLACES:
+            client.produce(place, batch_of(lease, b"never"))
+        three.stop(client.node_of_coordinator())
+
+        def is_over() -> bool:
+            (summary,) = client.coordinator(lambda engine: engine.list_transactions())
+            return summary.state == "COMPLETE_ABORT"
+
+        until(is_over)
+        assert client.committed("out", 3) == []
+
+
+def test_members_go_on_and_dead_ones_are_taken_out(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        one = client.coordinator(lambda engine: engine.join_group("g", REQUEST))
+        other = client.coordinator(lambda engine: engine.join_group("g", REQUEST))
+        view = one.view()
+        assert view is not None
+        former = client.node_of_coordinator()
+        three.nodes[former].engine.step_down()
+        assert isinstance(one.ended_by(), NotLeaderError)
+        three.stop(former)
+        resumed = client.coordinator(lambda engine: engine.resume_member("g", one.member_id, REQUEST))
+        view = resumed.view()
+        assert view is not None
+        resumed.sync(view.assigned, view.epoch)
+
+        def has_all() -> bool:
+            now = resumed.view()
+            assert now is not None
+            resumed.polled()
+            resumed.sync(now.assigned, now.epoch)
+            return len(now.assigned) == 3
+
+        until(has_all)  # the other one's session is over
+        (summary,) = client.coordinator(lambda engine: engine.list_groups())
+        assert [member.member_id for member in summary.members] == [one.member_id]
+        assert other.member_id != one.member_id
+
+
+def test_the_coordinators_sit_on_one_node(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
+        node = three.nodes[client.node_of_coordinator()]
+        other = next(one for one in three.nodes.values() if one is not node)
+        state = node._internal_replica("__transaction_state")
+        assert state is not None
+        assert state.is_leader
+        state.transfer(other.node_id)
+        until(lambda: not state.is_leader)
+        client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
+        assert state.is_leader
+
+
+def test_producers_and_administrators_are_answered_by_any_node(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        ids = {node.engine.init_producer(None).producer_id for node in three.nodes.values()}
+        assert len(ids) == 3
+        lease = next(iter(three.nodes.values())).engine.init_producer("import")
+        batch = encode_batch(
+            [(b"k", b"v")],
+            now_ms=1_700_000_000_000,
+            producer_id=lease.producer_id_of(0),
+            producer_epoch=lease.epoch,
+            base_sequence=0,
+        )
+        client.produce(PLACES[1], batch)
+        assert [lease.last_sequence(*place) for place in PLACES] == [0, 1, 0]
+        for node in three.nodes.values():
+            described = node.engine.describe_topic("in")
+            assert [row.partition for row in described.partitions] == [0, 1, 2]
+        with pytest.raises(InvalidPartitionsError, match="keys"):
+            three.controller.engine.add_partitions("out", 6, allow_keyed=False)
+        three.controller.engine.add_partitions("in", 6, allow_keyed=False)
+        until(lambda: all(node.engine.topic("in").partitions == 6 for node in three.nodes.values()))

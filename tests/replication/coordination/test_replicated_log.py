@@ -1,0 +1,178 @@
+"""A coordinator's log that its leader writes: nothing acknowledged is lost, nothing is decided on an old state."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from logstore.errors import LogStoreError
+from logstore.log.append_validation import CheckedBatch
+from logstore.partition.partition import PendingAppend
+from logstore.seams.memory_crash import KeepNothing
+from replication.errors import LeaderNotReadyError, NotLeaderError
+from tests.replication.coordination.world import CoordinatorWorld, Counter, add
+
+
+def counts(world: CoordinatorWorld[Counter]) -> dict[bytes, int]:
+    return world.leading().look(lambda machine: dict(machine.counts))
+
+
+def test_the_leader_decides_and_the_others_say_who_it_is() -> None:
+    world = CoordinatorWorld(Counter)
+    assert [add(world, b"a") for _ in range(3)] == [1, 2, 3]
+    leader = world.nodes.leader().node_id
+    for number, runtime in world.runtimes.items():
+        if number == leader:
+            assert runtime.lost() is None
+            continue
+        lost = runtime.lost()
+        assert isinstance(lost, NotLeaderError)
+        assert lost.leader_id == leader
+        assert not runtime.changed()
+        works: list[Callable[[], Any]] = [
+            lambda runtime=runtime: runtime.look(lambda machine: machine.counts),  # type: ignore[misc]
+            lambda runtime=runtime: runtime.decide(lambda machine: machine.decide_add(b"a")),  # type: ignore[misc]
+            lambda runtime=runtime: runtime.end_transaction(1, 1, commit=True),  # type: ignore[misc]
+        ]
+        for work in works:
+            with pytest.raises(NotLeaderError) as refused:
+                work()
+            assert refused.value.leader_id == leader
+
+
+def test_the_next_leader_knows_all_that_was_acknowledged() -> None:
+    world = CoordinatorWorld(Counter)
+    for _ in range(4):
+        add(world, b"a")
+    former = world.nodes.leader()
+    former.kill(KeepNothing())
+    assert add(world, b"a") == 5
+    world.start(former)
+    world.nodes.agree()
+    assert world.nodes.leader() is not former
+    assert counts(world) == {b"a": 5}
+    assert world.leading()._followed.machine.replayed == 5
+
+
+def test_what_a_leader_that_was_cut_off_decided_is_not_known_and_no_more_there() -> None:
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    nodes = world.nodes
+    former = nodes.leader()
+    runtime = world.runtimes[former.node_id]
+    for other in nodes.nodes:
+        if other != former.node_id:
+            nodes.network.cut(former.node_id, other)
+    with pytest.raises((NotLeaderError, LeaderNotReadyError)):
+        runtime.decide(lambda machine: machine.decide_add(b"lost"))
+    nodes.network.heal()
+    assert add(world, b"a") == 2
+    nodes.agree()
+    assert counts(world) == {b"a": 2}
+
+
+def test_a_lead_that_was_lost_and_won_again_decides_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look at the log's end and the append the lead goes away, another node writes, and it comes back."""
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    nodes = world.nodes
+    former = nodes.leader()
+    runtime, append = world.runtimes[former.node_id], former.partition.append
+    moved = []
+
+    def append_late(batches: list[CheckedBatch], *args: Any, **kwargs: Any) -> PendingAppend:
+        if not moved:
+            moved.append(True)
+            other = next(number for number in nodes.nodes if number != former.node_id)
+            former.replica.transfer(other)
+            nodes.run(lambda: nodes[other].replica.is_leader)
+            assert world.runtimes[other].decide(lambda machine: machine.decide_add(b"a")) == 2
+            nodes[other].replica.transfer(former.node_id)
+            nodes.run(lambda: former.replica.is_leader)
+        return append(batches, *args, **kwargs)
+
+    monkeypatch.setattr(former.partition, "append", append_late)
+    with pytest.raises((NotLeaderError, LeaderNotReadyError)):
+        runtime.decide(lambda machine: machine.decide_add(b"a"))
+    assert runtime.decide(lambda machine: machine.decide_add(b"a")) == 3
+    nodes.agree()
+    assert counts(world) == {b"a": 3}
+
+
+def test_an_anchor_says_which_node_runs_the_coordinator() -> None:
+    log, anchor = CoordinatorWorld(Counter), CoordinatorWorld(Counter, seed=3)
+    leader = log.nodes.leader()
+    other = next(node for number, node in anchor.nodes.nodes.items() if number != leader.node_id)
+    anchor.nodes.leader()
+    if not other.replica.is_leader:
+        anchor.nodes.leader().replica.transfer(other.node_id)
+        anchor.nodes.run(lambda: other.replica.is_leader)
+    for number, node in log.nodes.nodes.items():
+        runtime = log.runtimes[number]
+        runtime._log._anchor = lambda number=number: anchor.nodes[number].partition  # type: ignore[attr-defined]
+        expected = LeaderNotReadyError if number == other.node_id else NotLeaderError
+        with pytest.raises(expected):
+            runtime.decide(lambda machine: machine.decide_add(b"a"))
+        assert (runtime.lost() is None) == (number == other.node_id)
+        assert node.alive
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_faults_lose_no_acknowledged_count(seed: int) -> None:
+    """Nodes die, are cut off and come back; each acknowledged add is counted once, a doubtful one at most once."""
+    dice = random.Random(seed)
+    world = CoordinatorWorld(Counter, seed=seed)
+    nodes = world.nodes
+    acknowledged = doubtful = 0
+    for _ in range(60):
+        what = dice.random()
+        if what < 0.12 and len(nodes.living) == 3:
+            nodes[dice.choice((1, 2, 3))].kill(KeepNothing())
+        elif what < 0.3:
+            for node in nodes.nodes.values():
+                if not node.alive:
+                    world.start(node)
+            nodes.network.heal()
+        elif what < 0.4:
+            nodes.network.cut(*dice.sample((1, 2, 3), 2))
+        elif what < 0.6:
+            nodes.tick()
+        else:
+            number = dice.choice([node.node_id for node in nodes.living])
+            try:
+                world.runtimes[number].decide(lambda machine: machine.decide_add(b"a"))
+                acknowledged += 1
+            except LogStoreError:
+                doubtful += 1
+    nodes.network.heal()
+    for node in nodes.nodes.values():
+        if not node.alive:
+            world.start(node)
+    total = add(world, b"a") - 1
+    assert acknowledged <= total <= acknowledged + doubtful
+    nodes.agree()
+    values = [value for _, value in nodes.leader().values()]
+    assert values == [b"%d" % number for number in range(1, total + 2)]  # each decided on the one before
+
+
+def test_threads_share_a_batch() -> None:
+    world = CoordinatorWorld(Counter)
+    runtime = world.leading()
+    add(world, b"a")
+    done: list[int] = []
+    gate = threading.Barrier(5)
+
+    def work() -> None:
+        gate.wait()
+        done.append(runtime.decide(lambda machine: machine.decide_add(b"a")))
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(done) == [2, 3, 4, 5, 6]

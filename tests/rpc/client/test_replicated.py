@@ -1,0 +1,102 @@
+"""A client of brokers whose partitions are replicated: it goes on while nodes stop and come back."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from logstore.types import TopicPartition
+from tests.replication.cluster_nodes import until
+from tests.rpc.client.replicated import ReplicatedBrokers, replicated_brokers
+
+PARTITIONS = 3
+
+
+def numbers(count: int, partition: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count) if number % PARTITIONS == partition]
+
+
+def read_all(brokers: ReplicatedBrokers) -> dict[int, list[bytes]]:
+    found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    with brokers.connect() as client, client.consumer("t", until_end=True) as consumer:
+        for record in consumer:
+            found[record.partition].append(record.value or b"")
+    return found
+
+
+def test_records_go_to_the_leaders_and_come_from_them(tmp_path: Path) -> None:
+    with replicated_brokers(tmp_path) as brokers, brokers.connect() as client:
+        client.create_topic("t", PARTITIONS)
+        with client.producer() as producer:
+            for number in range(300):
+                producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+        leaders = client.backend.topic("t").leaders
+        assert set(leaders) <= {1, 2, 3}
+        places = [TopicPartition("t", partition) for partition in range(PARTITIONS)]
+        listed = client.backend.list_offsets(places, "latest", "read_committed")
+        assert [listed[place].offset for place in places] == [100] * PARTITIONS
+        assert read_all(brokers) == {one: numbers(300, one) for one in range(PARTITIONS)}
+
+
+class Disturber:
+    """Stops a node and starts it again, one after the other, in a thread of its own."""
+
+    def __init__(self, brokers: ReplicatedBrokers, seed: int) -> None:
+        self.stopped = 0
+        self._brokers = brokers
+        self._chance = random.Random(seed)
+        self._over = threading.Event()
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(0.3):
+                number = self._chance.randint(1, 3)
+                self._brokers.stop(number)
+                self._over.wait(self._chance.random())
+                self._brokers.start(number)
+                self.stopped += 1
+        except BaseException as error:  # noqa: BLE001 - raised in the test's thread
+            self._failures.append(error)
+
+    def __enter__(self) -> Disturber:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_records_are_stored_once_and_in_order_while_nodes_stop_and_start(tmp_path: Path, seed: int) -> None:
+    read: list[bytes] = []
+    sent = 0
+    with replicated_brokers(tmp_path) as brokers, brokers.connect() as client:
+        client.create_topic("t", PARTITIONS)
+        with (
+            client.producer(batch_bytes=1000) as producer,
+            client.consumer("t") as consumer,
+            Disturber(brokers, seed) as disturber,
+        ):
+
+            def read_on(timeout_s: float) -> int:
+                read.extend(record.value or b"" for record in consumer.poll(timeout_s=timeout_s))
+                return len(read)
+
+            while disturber.stopped < 4:
+                for _ in range(50):
+                    producer.send("t", b"%d" % sent, partition=sent % PARTITIONS)
+                    sent += 1
+                read_on(0.02)
+            producer.flush(90)
+            until(lambda: read_on(0.1) >= sent)
+        stored = read_all(brokers)
+    assert stored == {one: numbers(sent, one) for one in range(PARTITIONS)}
+    assert sorted(read) == sorted(b"%d" % number for number in range(sent))

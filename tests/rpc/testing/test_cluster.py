@@ -1,0 +1,75 @@
+"""Three brokers as real processes: a cluster comes about, outlives each of its brokers, and says how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import logstore
+from rpc.errors import BrokerTimeoutError
+from rpc.testing.broker import BrokerForTests
+from rpc.testing.cluster import ClusterForTests
+from rpc.wire.cluster import ClusterDescription
+from tests.rpc.peers.world import until
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterForTests]:
+    with ClusterForTests(tmp_path) as made:
+        yield made
+    BrokerForTests.end_spares()
+
+
+def made(cluster: ClusterForTests, partitions: int) -> ClusterDescription:
+    """The topic ``t``, made through the controller."""
+    controller = cluster.brokers[cluster.describe().controller]
+    with logstore.connect(controller.address) as client:
+        client.create_topic("t", partitions)
+    return cluster.await_healthy()
+
+
+def test_every_partition_is_on_all_and_led_by_one(cluster: ClusterForTests) -> None:
+    found = made(cluster, 3)
+    assert [one.node_id for one in found.brokers] == [1, 2, 3]
+    assert all(one.alive for one in found.brokers)
+    of = [one.status for one in found.partitions if one.topic == "t"]
+    assert len(of) == 3
+    for status in of:
+        assert [one.node_id for one in status.replicas] == [1, 2, 3]
+        assert status.leader in (1, 2, 3)
+
+
+def test_another_leads_when_the_leader_is_killed_or_stops(cluster: ClusterForTests) -> None:
+    made(cluster, 1)
+    first = cluster.leader_of("t")
+    with logstore.connect(cluster.brokers[first].address) as client, client.producer() as producer:
+        producer.send("t", b"before", partition=0).result(20)
+    cluster.kill(first)
+    until(lambda: cluster.leader_of("t") not in (-1, first), "another leads")
+    cluster.restart(first)
+    cluster.await_healthy()
+    second = cluster.leader_of("t")
+    assert cluster.brokers[second].stop() == 0
+    until(lambda: cluster.leader_of("t") not in (-1, second), "another leads")
+    third = cluster.leader_of("t")
+    with logstore.connect(cluster.brokers[third].address) as client:
+        assert [one.value for one in client.partition("t", 0).records(0)] == [b"before"]
+    cluster.restart(second)
+    cluster.await_healthy()
+
+
+def test_a_broker_that_is_cut_off_is_told(cluster: ClusterForTests) -> None:
+    made(cluster, 3)
+    cluster.isolate(2)
+    until(lambda: cluster.brokers[1].is_running and 2 not in _leaders(cluster, 1), "the others go on")
+    with pytest.raises(BrokerTimeoutError, match="not healthy within"):
+        cluster.await_healthy(0.5)
+    cluster.heal()
+    cluster.await_healthy()
+
+
+def _leaders(cluster: ClusterForTests, asked: int) -> set[int]:
+    with logstore.connect(cluster.brokers[asked].address) as client:
+        return {one.status.leader for one in client.describe_cluster(0.5).partitions}
