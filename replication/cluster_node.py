@@ -29,9 +29,11 @@ from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.step_thread import StepThread
 from logstore.store import LogStore
 from logstore.upkeep.cleaning_manager import CleaningManager
+from replication.cluster.controller import Controller, ControllerSettings
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.identity import IdentityFile
 from replication.cluster.image import ClusterImage
+from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import Candidates
 from replication.cluster.metadata import ClusterMetadata
 from replication.cluster.replicated_catalogue import ReplicatedCatalogue
@@ -55,6 +57,7 @@ logger = logging.getLogger(__name__)
 _METADATA_CONFIG: Final = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
 _ADJUST_S: Final = 1.0
 _STAND_S: Final = 0.05
+_GATHER_S: Final = 2.0
 _SILENT_S: Final = 3.0
 _LEADERS_S: Final = 5.0
 """How long a new topic's leaders are waited for before its making is answered."""
@@ -79,6 +82,7 @@ class NodeSettings:
     tick_s: float = 0.05
     lag_s: float = 10.0
     join_timeout_s: float = 60.0
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
     raft: RaftSettings = field(default_factory=lambda: RaftSettings(election_ticks=20, silent_on_empty=True))
 
 
@@ -92,6 +96,7 @@ class ClusterNode:
     engine: ClusterBackend
     metadata: ClusterMetadata
     gatherer: StatusGatherer
+    administration: Controller
 
     def __init__(
         self,
@@ -137,6 +142,7 @@ class ClusterNode:
             self._open_store()
             self._open_metadata()
             self.gatherer = StatusGatherer(self.node, self._network)
+            self._open_controller()
             self.metadata.serve()
             self.node.start()
             self._undo.append(self.node.close)
@@ -204,8 +210,21 @@ class ClusterNode:
             self._network,
             candidates=self._candidates,
             random_bytes=self._randomness.randbytes,
+            peers=sorted(settings.voters),
         )
         self._catalogue.metadata = self.metadata
+
+    def _open_controller(self) -> None:
+        calls = LeaderCalls(self.node_id, self._network, self.node)
+        calls.serve()
+        self.administration = Controller(
+            self.metadata,
+            lambda brokers: self.gatherer.gather(brokers, _GATHER_S),
+            calls,
+            self._candidates,
+            self._clock,
+            settings=self.settings.controller,
+        )
 
     def metadata_partition(self, config: TopicConfig, files: StandaloneLog) -> ReplicatedPartition:
         return ReplicatedPartition(
@@ -241,6 +260,8 @@ class ClusterNode:
         follower.start()
         self._undo.append(self._adjuster.close)
         self._adjuster.start()
+        self._undo.append(self.administration.close)
+        self.administration.start()
 
     # --- as the replication of its store ---
 
@@ -361,10 +382,10 @@ class ClusterNode:
         return node == self.node_id or now_s - self.node.last_heard_s(node) <= _SILENT_S
 
     def _candidates(self) -> Candidates:
-        known = {*self.settings.voters, *self.metadata.follower.image.brokers}
-        return Candidates(
-            expected=self.settings.voters, alive=[node for node in known if self._is_alive(node)]
-        )
+        replica = self.node.replica(METADATA_GROUP)
+        voters = self.settings.voters if replica is None else replica.membership.voters
+        known = {*voters, *self.metadata.follower.image.brokers}
+        return Candidates(expected=voters, alive=[node for node in known if self._is_alive(node)])
 
     def controller(self) -> NodeId:
         return self.metadata.controller
@@ -394,6 +415,7 @@ class ClusterNode:
     def hand_over(self, timeout_s: float = 5.0) -> None:
         """Have others lead what this node leads, as far as they can, before it stops."""
         deadline_s = self._clock.monotonic_s() + timeout_s
+        self.engine.step_down()
         while self.node.hand_over() and self._clock.monotonic_s() < deadline_s:
             with self._moved:
                 self._moved.wait(0.1)

@@ -102,6 +102,13 @@ class ReplicationNode:
         """When a message of that node came, of the monotonic clock; -inf: never."""
         return self._heard_s.get(node, float("-inf"))
 
+    def node_is_gone(self, node: NodeId) -> None:
+        """The node's process has ended, as far as its network can tell: what it led does not wait for an election time
+        to be over. Others that still hear of it refuse their votes, so that a mistake costs nothing."""
+        for replica in self.replicas():
+            if replica.leader_id == node:
+                replica.leader_is_gone()
+
     # --- the host of its replicas ---
 
     def send(self, to: NodeId, message: GroupMessage) -> None:

@@ -220,9 +220,9 @@ class Replica:
             self._host.wakes(self)
 
     def leader_is_gone(self) -> None:
-        """The node of the leader is silent, or was started anew."""
+        """The node of the leader is silent, has ended, or was started anew."""
         with self.lock:
-            if not self._closed and self.resting:
+            if not self._closed and self.failure is None:
                 self.wake()
                 self._step(self.core.leader_is_gone)
 

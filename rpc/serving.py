@@ -59,6 +59,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
     """Served once the cluster is joined, which takes a majority of its brokers."""
     seams = {name: store_settings.pop(name, None) for name in ("fs", "clock")}
     host, port = host_and_port(settings.advertise or settings.listen, "advertise")
+    network = GrpcPeerNetwork(settings)
     node = ClusterNode(
         settings.data,
         NodeSettings(
@@ -69,10 +70,11 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             rack=settings.rack,
             join_timeout_s=_JOIN_S,
         ),
-        GrpcPeerNetwork(settings),
+        network,
         store_settings=store_settings,
         **seams,
     )
+    network.on_gone = node.node.node_is_gone
     logger.info(
         "node %d joins a cluster of %s: a majority of them is waited for", settings.node_id, settings.peers
     )
@@ -83,7 +85,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             engine=node.engine,
             cluster_id=node.cluster_id,
             brokers=node.brokers,
-            place=ClusterPlace(view=node, gather=node.gatherer.gather),
+            place=ClusterPlace(view=node, gather=node.gatherer.gather, administration=node.administration),
             hand_over=node.hand_over,
         )
     finally:

@@ -51,7 +51,8 @@ _AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError)
 
 class ClusterMetadata:
     """Thread-safe. ``partition``: of the metadata group; ``candidates``: brokers that may get replicas, as this node
-    knows them; ``random_bytes``: makes the cluster's id; ``pause``: as of the follower."""
+    knows them; ``random_bytes``: makes the cluster's id; ``pause``: as of the follower; ``peers``: who is asked, in
+    turn, while this node has heard of no controller."""
 
     def __init__(
         self,
@@ -64,8 +65,10 @@ class ClusterMetadata:
         candidates: Callable[[], Candidates],
         random_bytes: Callable[[int], bytes],
         pause: Callable[[float], None] | None = None,
+        peers: Sequence[NodeId] = (),
     ) -> None:
         self.node_id = node_id
+        self._peers = [peer for peer in peers if peer != node_id]
         self.follower = follower
         self._store = store
         self._partition = partition
@@ -194,11 +197,14 @@ class ClusterMetadata:
         being read. The last error if none has answered in time."""
         clock = self._store.clock
         deadline_s, pause_s = clock.monotonic_s() + timeout_s, _FIRST_PAUSE_S
-        hint = NO_NODE
+        hint, tries = NO_NODE, 0
         while True:
             self._store.check_usable()
             try:
                 to, hint = (self.controller if hint == NO_NODE else hint), NO_NODE
+                if to == NO_NODE and self._peers:
+                    to = self._peers[tries % len(self._peers)]
+                    tries += 1
                 if to == self.node_id:
                     return here()
                 if to == NO_NODE:

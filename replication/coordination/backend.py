@@ -94,6 +94,7 @@ class ClusterBackend(EmbeddedBackend):
 
     def step_down(self) -> None:
         """Before this node stops: what clients hold here is let go of as it is, and goes on at the next coordinator."""
+        self.parts.coordinators.retire()
         moved = NotLeaderError("this broker stops: its coordinators move to another one")
         self.groups.drop(moved)
         self.transactions.manager.drop(moved)

@@ -50,6 +50,11 @@ class ReplicatedCoordinators:
         self._catch_up = catch_up
         self._guard = threading.Lock()
         self._logs: dict[str, ReplicatedCoordinatorLog] = {}
+        self._retired = False
+
+    def retire(self) -> None:
+        """This node is about to stop: it runs no coordinator from now on, and says so."""
+        self._retired = True
 
     def existing(self, topic: str, make: Callable[[], Machine]) -> CoordinatorRuntime[Machine] | None:
         if topic not in self._topics.catalogue.topics:
@@ -78,7 +83,9 @@ class ReplicatedCoordinators:
             found = self._logs.get(topic)
             if found is None:
                 anchor = None if topic == OFFSETS_TOPIC else self._anchor
-                found = self._logs[topic] = ReplicatedCoordinatorLog(self._partition(topic), anchor)
+                found = self._logs[topic] = ReplicatedCoordinatorLog(
+                    self._partition(topic), anchor, lambda: self._retired
+                )
             return found
 
     def _anchor(self) -> LedPartition | None:

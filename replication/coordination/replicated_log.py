@@ -57,11 +57,16 @@ class LeaderHold:
 
 class ReplicatedCoordinatorLog:
     """A ``CoordinatedLog``. ``anchor``: gives another coordinator's partition, whose leader alone is to run this one,
-    too; None: this partition's own leader does."""
+    too; None: this partition's own leader does. ``retired``: this node runs no coordinator any more, whatever it leads.
+    """
 
     def __init__(
-        self, partition: LedPartition, anchor: Callable[[], LedPartition | None] | None = None
+        self,
+        partition: LedPartition,
+        anchor: Callable[[], LedPartition | None] | None = None,
+        retired: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._retired = retired
         self._partition = partition
         self._anchor = anchor
         self._holding = threading.Lock()
@@ -78,6 +83,8 @@ class ReplicatedCoordinatorLog:
     def lost(self) -> LogStoreError | None:
         anchor = (None if self._anchor is None else self._anchor()) or self._partition
         if anchor.is_leader:
+            if self._retired():
+                return NotLeaderError(f"this node gives the coordinator of {self.where} up")
             return None
         return NotLeaderError(
             f"this node does not run the coordinator of {self.where}", leader_id=anchor.leader_id

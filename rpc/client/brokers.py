@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from ipaddress import IPv4Address
+from itertools import cycle
 from typing import Final
 
 from logstore.errors import ClientClosedError, LogStoreError
@@ -21,12 +23,14 @@ from rpc.pb import cluster_pb2 as pb
 
 NOBODY: Final = -1
 """The node that leads, where none is known."""
-_KEEPALIVE_S: Final = 8.0
+_KEEPALIVE_S: Final = 6.0
 """A broker that hangs is given up sooner where others can take its place."""
 _LOOK_S: Final = 0.2
 """Brokers are asked for again at most this often."""
 _ASK_S: Final = 3.0
 """How long one broker may take to say who the others are."""
+_BETWEEN_S: Final = 0.05
+"""From one address that does not answer to the next."""
 
 
 class Brokers:
@@ -67,27 +71,33 @@ class Brokers:
     def greet(self, request: pb.GetClusterRequest, timeout_s: float) -> pb.GetClusterResponse:
         """The first call: any of the brokers answers, those that are away are left out. Errors of ``Connection.call``,
         the last one met."""
-        answer: pb.GetClusterResponse | None = None
         if len(self._seeds) > 1:
             answer = self._greet_any(request, timeout_s)
-        if answer is None:
+        else:
             answer = self._first.call(
                 "ClusterService/GetCluster", request, pb.GetClusterResponse, timeout_s=timeout_s
             )
         self._learn(answer)
         return answer
 
-    def _greet_any(self, request: pb.GetClusterRequest, timeout_s: float) -> pb.GetClusterResponse | None:
-        """Each address once. None: none of them has answered."""
-        data = request.SerializeToString()
-        for address in self._seeds:
+    def _greet_any(self, request: pb.GetClusterRequest, timeout_s: float) -> pb.GetClusterResponse:
+        """One address after the other, until one answers or the time is over."""
+        data, until_s = request.SerializeToString(), time.monotonic() + timeout_s
+        for address in cycle(self._seeds):
+            connection = self._to(address)
             try:
-                answer = self._to(address).send("ClusterService/GetCluster", data, min(timeout_s, _ASK_S))
-                return parse(answer, pb.GetClusterResponse)
+                left_s = max(until_s - time.monotonic(), 0.001)
+                sent = connection.send("ClusterService/GetCluster", data, min(left_s, _ASK_S))
             except LogStoreError as error:
-                if not error.retriable:
+                if not error.retriable or time.monotonic() + _BETWEEN_S >= until_s:
                     raise
-        return None
+                time.sleep(_BETWEEN_S)
+                continue
+            answer = parse(sent, pb.GetClusterResponse)
+            if not answer.brokers and not all(map(_is_ipv4, self._seeds)):
+                self._first = connection  # gRPC goes from one address to the next only where they are numbers
+            return answer
+        raise AssertionError("unreachable: there are addresses")
 
     def _learn(self, answer: pb.GetClusterResponse) -> None:
         if not answer.brokers:
@@ -175,3 +185,11 @@ class Brokers:
 
 def _address(one: pb.Broker) -> str:
     return f"[{one.host}]:{one.port}" if ":" in one.host else f"{one.host}:{one.port}"
+
+
+def _is_ipv4(address: str) -> bool:
+    try:
+        IPv4Address(address.rpartition(":")[0])
+    except ValueError:
+        return False
+    return True

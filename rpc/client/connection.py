@@ -164,6 +164,8 @@ class Connection:
             ("grpc.max_reconnect_backoff_ms", 2_000),
             ("grpc.keepalive_time_ms", self._keepalive_ms),
             ("grpc.keepalive_timeout_ms", self._keepalive_ms // 2),
+            # The one that counts: without it a connection that hangs is found out after a minute.
+            ("grpc.http2.ping_timeout_ms", self._keepalive_ms // 2),
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.use_local_subchannel_pool", 1),
         ]

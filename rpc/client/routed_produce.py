@@ -101,11 +101,15 @@ class RoutedProduce:
             return _Part(node, places, items, None, error)
         return _Part(node, places, items, call, None)
 
+    def _has_moved(self, part: _Part) -> bool:
+        self._leaders.refresh()  # an append takes no such time, unless something is amiss
+        return self._leaders.moved(map(_place_of, part.items), part.node)
+
     def _land(self, part: _Part) -> list[ProduceResult]:
         try:
             if part.call is None:
                 raise part.error or BrokerUnavailableError("the request was not sent", unreached=True)
-            answer = _wait(part.call, lambda: self._leaders.moved(map(_place_of, part.items), part.node))
+            answer = _wait(part.call, lambda: self._has_moved(part))
             results = read_produce_response(parse(answer, produce_pb2.ProduceResponse))
         except LogStoreError as error:
             results = refused(part.items, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import grpc
@@ -38,7 +38,8 @@ _HEADROOM: Final = 1 << 16  # what a frame or a call has beside its messages
 
 class PeerLink:
     """To ``node`` at ``address``, from ``start`` to ``close``. Thread-safe. ``fault``: why the node could not be
-    reached last; "": it is connected, or was not tried yet."""
+    reached last; "": it is connected, or was not tried yet. ``gone``: told once the peer does not take connections any
+    more, by the thread that makes them."""
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class PeerLink:
         identity: Identity,
         settings: PeerSettings,
         tls: PeerTls | None,
+        gone: Callable[[NodeId], None],
     ) -> None:
         self.node = node
         self.given = address
@@ -54,6 +56,7 @@ class PeerLink:
         self._identity = identity
         self._settings = settings
         self._tls = tls
+        self._tell_gone = gone
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._channel: grpc.Channel | None = None
@@ -125,8 +128,9 @@ class PeerLink:
     # --- the thread of the connection ---
 
     def _run(self) -> None:
-        delay_s = _FIRST_DELAY_S
+        delay_s, was_up = _FIRST_DELAY_S, False
         while not self._closed.is_set():
+            before = was_up
             try:
                 was_up = self._connection()
             except LogStoreError as error:
@@ -134,6 +138,8 @@ class PeerLink:
                 self._say(str(error))
             if was_up:
                 delay_s = _FIRST_DELAY_S
+            elif before and not self._closed.is_set():
+                self._tell_gone(self.node)
             # Of both brokers of a pair, and of all after a fault, none tries in step with the others.
             self._closed.wait(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(delay_s * 2, _LONGEST_DELAY_S)

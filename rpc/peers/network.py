@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from logstore.invariants import invariant
 from replication.errors import PeerUnavailableError
@@ -18,11 +18,17 @@ from rpc.peers.tls import tls_of
 Address = tuple[str, int]
 
 
+def _pass_over(node: NodeId) -> None:
+    """Of a node that is gone, where nobody wants to know."""
+    del node
+
+
 class GrpcPeerNetwork:
     """To the ``peers`` of the settings from ``start`` to ``close``. ``cluster_id``: "" until the cluster has one.
 
     Each broker connects to all others, and sends on its own connections alone. A queue that is full drops what is
-    newest (``Outbox``).
+    newest (``Outbox``). ``on_gone``: told of a node that took connections and does so no more, as after a kill: not of
+    one that is silent.
     """
 
     def __init__(self, settings: PeerSettings, *, cluster_id: str = "") -> None:
@@ -34,6 +40,7 @@ class GrpcPeerNetwork:
         self._links: dict[NodeId, PeerLink] = {}
         self._listener: PeerListener | None = None
         self._closed = False
+        self.on_gone: Callable[[NodeId], None] = _pass_over
 
     def start(self, deliver: Deliver) -> None:
         """Listen for peers, and connect to them. BrokerConfigError, SecretFileError, TlsConfigError."""
@@ -54,7 +61,7 @@ class GrpcPeerNetwork:
             gone = [link for node, link in self._links.items() if wanted.get(node) != link.given]
             kept = {node: link for node, link in self._links.items() if link not in gone}
             made = {
-                node: PeerLink(node, address, self._identity, self._settings, self._tls)
+                node: PeerLink(node, address, self._identity, self._settings, self._tls, self._gone)
                 for node, address in wanted.items()
                 if node not in kept
             }
@@ -66,6 +73,9 @@ class GrpcPeerNetwork:
             link.close()
         if self._listener is not None:
             self._listener.recheck()
+
+    def _gone(self, node: NodeId) -> None:
+        self.on_gone(node)
 
     def take_cluster_id(self, cluster_id: str) -> None:
         """The cluster has got its id, which is checked at each connection from now on, and of those that are open.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from replication.cluster_node import ClusterNode, NodeSettings
 from replication.memory_network import MemoryLine, MemoryNetwork
@@ -33,7 +34,8 @@ class Network(MemoryNetwork):
 class Cluster:
     """``nodes``: those that run, by number."""
 
-    def __init__(self, root: Path, count: int = 3) -> None:
+    def __init__(self, root: Path, count: int = 3, **settings: Any) -> None:
+        self.settings = settings
         self.root = root
         self.voters = frozenset(range(1, count + 1))
         self.network = Network(threads=True)
@@ -47,6 +49,7 @@ class Cluster:
             tick_s=0.03,
             raft=RAFT,
             join_timeout_s=30.0,
+            **self.settings,
         )
         return ClusterNode(str(self.root / str(number)), settings, self.network.line(number))
 
@@ -114,8 +117,9 @@ def until(condition: Callable[[], object], most_s: float = DEADLINE_S) -> None:
 
 
 @contextmanager
-def cluster(root: Path, count: int = 3) -> Iterator[Cluster]:
-    made = Cluster(root, count)
+def cluster(root: Path, count: int = 3, **settings: Any) -> Iterator[Cluster]:
+    """``settings``: more of ``NodeSettings``."""
+    made = Cluster(root, count, **settings)
     try:
         made.start()
         yield made

@@ -214,3 +214,35 @@ def test_a_leader_hands_over_before_it_stops() -> None:
     assert old.node.hand_over() == 1
     nodes.settle()
     assert nodes.leader() is not old
+
+
+def test_a_leader_whose_node_has_ended_is_followed_by_another_sooner() -> None:
+    took = []
+    for told in (False, True):
+        nodes = Nodes()
+        nodes.committed(b"a")
+        nodes.agree()
+        old = nodes.leader()
+        old.kill()
+        if told:
+            for node in nodes.living:
+                node.node.node_is_gone(old.node_id)
+        before_s = nodes.now_s
+        nodes.run(lambda nodes=nodes, old=old: any(node is not old for node in nodes.leaders()))
+        took.append(nodes.now_s - before_s)
+    assert took[1] < took[0]
+
+
+def test_who_is_told_wrongly_that_a_leader_has_ended_elects_nobody() -> None:
+    nodes = Nodes()
+    nodes.committed(b"a")
+    nodes.agree()
+    leader = nodes.leader()
+    term = leader.replica.term
+    follower = next(node for node in nodes.living if node is not leader)
+    follower.node.node_is_gone(leader.node_id)
+    for _ in range(100):
+        nodes.tick()
+    assert nodes.leader() is leader
+    assert leader.replica.term == term
+    nodes.committed(b"b")

@@ -24,6 +24,7 @@ from replication.errors import NotLeaderError
 from rpc.broker import Broker
 from rpc.client.store import RemoteStore, connect
 from rpc.settings import BrokerSettings
+from rpc.testing.proxy import Proxy
 from tests.rpc.served import wait
 
 NOBODY = -1
@@ -329,6 +330,7 @@ class Cluster:
         self._settings = settings
         self.brokers: dict[int, Broker] = {}
         self.ports: dict[int, int] = {}
+        self.proxies: dict[int, Proxy] = {}
         for node in range(1, nodes + 1):
             self.start(node)
 
@@ -337,17 +339,26 @@ class Cluster:
         given = BrokerSettings(
             data=":memory:",
             node_id=node,
-            listen=f"127.0.0.1:{self.ports.get(node, 0)}",
+            listen="127.0.0.1:0",
             **self._settings,
         )
         engine: Any = NodeEngine(node, self.table, self.store.backend)
         broker = self.brokers[node] = Broker(
             engine, given, cluster_id="tests", version="0", brokers=self.infos
         )
-        self.ports[node] = wait(broker.start())
+        port = wait(broker.start())
+        proxy = self.proxies.get(node)
+        if proxy is None:
+            proxy = self.proxies[node] = Proxy(port)
+            self.ports[node] = proxy.port
+        proxy.target = port
 
     def stop(self, node: int) -> None:
         wait(self.brokers.pop(node).stop(0.2))
+
+    def freeze(self, node: int) -> None:
+        """It is there, and nothing comes through to it or from it."""
+        self.proxies[node].freeze()
 
     def infos(self) -> list[BrokerInfo]:
         return [
@@ -366,8 +377,12 @@ class Cluster:
         return connect(told, **settings)
 
     def close(self) -> None:
+        for proxy in self.proxies.values():
+            proxy.thaw()
         for node in list(self.brokers):
             self.stop(node)
+        for proxy in self.proxies.values():
+            proxy.close()
         self.store.close()
 
     def __enter__(self) -> Cluster:

@@ -6,11 +6,15 @@ import socket
 import threading
 import time
 
+import pytest
+
 from logstore.errors import LogStoreError
 from rpc.client.connection import Connection
 from rpc.client.settings import ConnectionSettings
 from rpc.client.store import RemoteStore
+from rpc.errors import BrokerUnavailableError
 from rpc.pb import cluster_pb2
+from rpc.testing.proxy import Proxy
 from tests.rpc.served import Served
 
 
@@ -54,3 +58,17 @@ def test_a_client_without_its_watching_thread_asks_again(served: Served, client:
     served.store.create_topic("later")
     assert metadata.revision() > before
     assert "later" in client.list_topics()
+
+
+def test_a_connection_that_hangs_is_found_out_long_before_the_calls_deadline(served: Served) -> None:
+    """The setting that says so was not the one that counts: it took a minute."""
+    proxy = Proxy(served.port)
+    connection = Connection(f"127.0.0.1:{proxy.port}", ConnectionSettings(), keepalive_s=2.0)
+    try:
+        connection.send("TopicService/GetMetadata", b"", 30)
+        proxy.freeze()
+        with pytest.raises(BrokerUnavailableError):
+            connection.send("TopicService/GetMetadata", b"", 300)
+    finally:
+        proxy.close()
+        connection.close()

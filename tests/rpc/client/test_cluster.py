@@ -41,8 +41,16 @@ def until(met: Callable[[], bool], timeout_s: float = 30.0) -> None:
 
 
 @contextmanager
-def moving(cluster: Cluster, seed: int, *, pause_s: float = 0.02, gaps: bool = False) -> Iterator[None]:
-    """Leaders of all partitions move in the block, again and again; ``gaps``: with nobody in between."""
+def moving(
+    cluster: Cluster,
+    seed: int,
+    *,
+    pause_s: float = 0.02,
+    gaps: bool = False,
+    told: Callable[[], object] = lambda: None,
+) -> Iterator[None]:
+    """Leaders of all partitions move in the block, again and again; ``gaps``: with nobody in between; ``told``: called
+    after each move."""
     chance, over = random.Random(seed), threading.Event()
 
     def move() -> None:
@@ -52,6 +60,7 @@ def moving(cluster: Cluster, seed: int, *, pause_s: float = 0.02, gaps: bool = F
                 cluster.table.move("t", partition, NOBODY)
                 over.wait(pause_s * chance.random())
             cluster.table.move("t", partition, chance.choice(sorted(cluster.brokers)))
+            told()
 
     mover = threading.Thread(target=move)
     mover.start()
@@ -67,6 +76,8 @@ def moving(cluster: Cluster, seed: int, *, pause_s: float = 0.02, gaps: bool = F
 def stored(cluster: Cluster) -> dict[int, list[bytes]]:
     """Values by partition, in the log's order."""
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+    for partition in range(PARTITIONS):
+        cluster.store.partition("t", partition).flush()
     with cluster.store.consumer("t", until_end=True) as consumer:
         for record in consumer:
             found[record.partition].append(record.value or b"")
@@ -114,6 +125,20 @@ def test_records_are_stored_once_and_in_order_while_leaders_move(
     assert stored(cluster) == {partition: numbers(count, partition) for partition in range(PARTITIONS)}
     # The place of one that was in already may be forgotten.
     assert all(offset in (-1, number // PARTITIONS) for number, offset in enumerate(offsets))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_needs_no_sequences(cluster: Cluster, client: RemoteStore, seed: int) -> None:
+    """A refusal takes along what is behind it, and that reaches no other leader before, though it is known."""
+    count, told = 6000, client.backend._metadata.refresh_now
+    with (
+        client.producer(acks=1, linger_ms=0, batch_bytes=400) as producer,
+        moving(cluster, seed, pause_s=0.005, told=told),
+    ):
+        for number in range(count):
+            producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+        producer.flush(60)
+    assert stored(cluster) == {partition: numbers(count, partition) for partition in range(PARTITIONS)}
 
 
 def test_a_broker_that_stops_takes_nothing_with_it(cluster: Cluster, client: RemoteStore) -> None:
@@ -342,3 +367,41 @@ def test_topics_are_changed_at_the_controller(cluster: Cluster, client: RemoteSt
         assert client.backend.topic(name).partitions == 2
         client.admin.delete_topic(name)
         assert name not in client.admin.list_topics()
+
+
+# --- brokers that hang ---
+
+
+def test_records_go_on_when_the_broker_that_led_them_hangs(cluster: Cluster, client: RemoteStore) -> None:
+    count = 2000
+    with client.producer(linger_ms=1, batch_bytes=400) as producer:
+        for number in range(count):
+            producer.send("t", b"%d" % number, partition=number % PARTITIONS)
+            if number == count // 2:
+                cluster.freeze(2)
+                for partition in range(PARTITIONS):
+                    cluster.table.move("t", partition, 3 if partition % 2 else 1)
+        producer.flush(60)
+        with client.consumer("t", until_end=True) as consumer:
+            assert len(list(consumer)) == count
+    assert stored(cluster) == {partition: numbers(count, partition) for partition in range(PARTITIONS)}
+
+
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_calls_go_on_when_a_broker_hangs(cluster: Cluster, client: RemoteStore, node: int) -> None:
+    fill(cluster, 8)
+    cluster.table.controller = cluster.table.coordinator = 1 + node % 3
+    with client.consumer("t", group="g") as consumer, client.producer() as producer:
+        until(lambda: len(consumer.poll(timeout_s=0.1)) > 0)
+        producer.send("t", b"v").result(30)
+        cluster.freeze(node)
+        cluster.table.move_coordinator(1 + (node + 1) % 3)
+        cluster.table.controller = 1 + (node + 1) % 3
+        for partition in range(PARTITIONS):
+            cluster.table.move("t", partition, 1 + node % 3)
+        fill(cluster, 8)
+        seen: list[object] = []
+        until(lambda: len(seen.extend(consumer.poll(timeout_s=0.1)) or seen) >= 8)
+        producer.send("t", b"v").result(60)
+        consumer.commit()
+        client.create_topic("made")

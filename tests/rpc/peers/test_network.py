@@ -398,3 +398,27 @@ def test_files_that_cannot_be_used_are_told_at_the_start(
     given = {**tls_settings(authority, "b1"), "peer_tls_key": str(tmp_path / "none.key")}
     with pytest.raises(SecretFileError, match="peer_tls_key"):
         world.start(1, **given)
+
+
+# --- nodes that end ---
+
+
+def test_a_node_that_takes_no_connections_any_more_is_told_of_and_a_silent_one_is_not(
+    world_of: Worlds,
+) -> None:
+    world = world_of(2, peer_timeout_s=0.4)
+    network = world.start(1)
+    gone: list[int] = []
+    network.on_gone = gone.append
+    world.start(2)
+    world.connected()
+    world.proxies[2].freeze()
+    until(lambda: not network.is_connected(2), "silence is noticed")
+    world.proxies[2].thaw()
+    world.connected()
+    assert gone == []
+    world.stop(2)
+    until(lambda: gone == [2], "the end is told of")
+    world.start(2)
+    world.connected()
+    assert gone == [2]

@@ -1,0 +1,228 @@
+"""What the controller has to do, decided purely from the metadata and from what leaders say of their partitions.
+
+A partition moves in steps, each of which may be repeated: what it lacks of its target comes in as learners; a learner
+that has caught up becomes a voter; once all of the target vote, the others go, one at a time, the leader last and after
+it gave its place up; then the target is what it has. So it never has fewer voters than it had, or shall have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from replication.cluster import placement
+from replication.cluster.image import ClusterImage, Place
+from replication.cluster.placement import Replicas, Spot
+from replication.cluster_status import ClusterStatus, PartitionStatus
+from replication.raft.types import Membership, NodeId
+from replication.transport import METADATA_GROUP, GroupId
+
+PROMOTE_LAG: Final = 1_000
+"""Offsets that a learner may lag behind to be made a voter; as the leader itself demands."""
+
+
+class Transfer(NamedTuple):
+    """``leader`` is asked to give its place to ``to``."""
+
+    group: GroupId
+    leader: NodeId
+    to: NodeId
+
+
+class ChangeMembers(NamedTuple):
+    """``leader`` is asked to have these members."""
+
+    group: GroupId
+    leader: NodeId
+    members: Membership
+
+
+class Moved(NamedTuple):
+    """The partition has its target."""
+
+    place: Place
+    replicas: Replicas
+
+
+Duty: TypeAlias = Transfer | ChangeMembers | Moved
+
+
+class MoveProgress(NamedTuple):
+    """A partition that moves. ``lags``: by learner, how many offsets it lacks, -1: not known; ``left``: members that
+    are to go."""
+
+    place: Place
+    replicas: Replicas
+    target: Replicas
+    lags: Mapping[NodeId, int]
+    left: tuple[NodeId, ...]
+
+
+# --- leaders ---
+
+
+def misled(image: ClusterImage, status: ClusterStatus, alive: Collection[NodeId]) -> list[Transfer]:
+    """Partitions that another than their preferred leader leads, which is alive and has all of them."""
+    found = []
+    for place, replicas in image.places():
+        group = GroupId(*place)
+        now = status.partitions.get(group)
+        if now is None or place in image.targets or now.leader == replicas[0]:
+            continue
+        preferred = replicas[0]
+        broker = image.brokers.get(preferred)
+        if preferred not in alive or (broker is not None and broker.draining):
+            continue
+        if any(one.node_id == preferred and one.in_sync and not one.learner for one in now.replicas):
+            found.append(Transfer(group, now.leader, preferred))
+    return found
+
+
+# --- moves ---
+
+
+def moves(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
+    """The next step of each partition that moves; ``most``: that may fill learners at one time."""
+    duties: list[Duty] = []
+    filling = sum(
+        any(one.learner for one in now.replicas)
+        for group, now in status.partitions.items()
+        if (group.topic_id, group.partition) in image.targets
+    )
+    for place, target in sorted(image.targets.items()):
+        now = status.partitions.get(GroupId(*place))
+        duty = None if now is None else _next_step(place, target, now)
+        if isinstance(duty, ChangeMembers) and now is not None and _adds_learners(now, duty):
+            if filling >= most:
+                continue
+            filling += 1
+        if duty is not None:
+            duties.append(duty)
+    return duties
+
+
+def _members(now: PartitionStatus) -> Membership:
+    return Membership(
+        frozenset(one.node_id for one in now.replicas if not one.learner),
+        frozenset(one.node_id for one in now.replicas if one.learner),
+    )
+
+
+def _adds_learners(now: PartitionStatus, duty: ChangeMembers) -> bool:
+    return bool(duty.members.learners - _members(now).learners)
+
+
+def _next_step(place: Place, target: Replicas, now: PartitionStatus) -> Duty | None:
+    voters, learners = _members(now)
+    wanted = frozenset(target)
+    missing = wanted - voters - learners
+    if missing:
+        return ChangeMembers(now.group, now.leader, Membership(voters, learners | missing))
+    ready = [
+        one.node_id
+        for one in now.replicas
+        if one.learner and one.node_id in wanted and 0 <= one.lag <= PROMOTE_LAG
+    ]
+    if ready:
+        members = Membership(voters | {ready[0]}, learners - {ready[0]})
+        return ChangeMembers(now.group, now.leader, members)
+    if not wanted <= voters:
+        return None  # learners are being filled
+    return _leave(place, target, now, voters, learners - wanted)
+
+
+def _leave(
+    place: Place,
+    target: Replicas,
+    now: PartitionStatus,
+    voters: frozenset[NodeId],
+    strangers: frozenset[NodeId],
+) -> Duty | None:
+    """All of the target vote: the others go."""
+    rest = voters - frozenset(target)
+    going = sorted(rest - {now.leader}) or sorted(strangers)
+    if going:
+        members = Membership(voters - {going[0]}, strangers - {going[0]})
+        return ChangeMembers(now.group, now.leader, members)
+    if now.leader in rest:
+        in_sync = {one.node_id for one in now.replicas if one.in_sync}
+        heirs = [node for node in target if node in in_sync]
+        return Transfer(now.group, now.leader, heirs[0]) if heirs else None
+    return Moved(place, target)
+
+
+def progress(image: ClusterImage, status: ClusterStatus) -> list[MoveProgress]:
+    """Of all partitions that move, in order."""
+    found = []
+    for place, target in sorted(image.targets.items()):
+        now = status.partitions.get(GroupId(*place))
+        replicas = () if now is None else now.replicas
+        found.append(
+            MoveProgress(
+                place,
+                image.replicas_of(*place),
+                target,
+                {one.node_id: one.lag for one in replicas if one.learner},
+                tuple(one.node_id for one in replicas if one.node_id not in target),
+            )
+        )
+    return found
+
+
+# --- brokers that leave, and come ---
+
+
+def drains(image: ClusterImage, spots: Collection[Spot], most: int) -> dict[Place, Replicas]:
+    """New targets for partitions of brokers that are drained, as long as fewer than ``most`` move. A partition for
+    which no broker is left stays where it is."""
+    draining = {one.node_id for one in image.brokers.values() if one.draining}
+    room = most - len(image.targets)
+    found: dict[Place, Replicas] = {}
+    if not draining or room <= 0:
+        return found
+    counts = Counter(dict(image.load().replicas))
+    for place, replicas in image.places():
+        if len(found) >= room:
+            break
+        if place not in image.targets and draining & set(replicas):
+            target = _without(replicas, draining, spots, counts)
+            if target != replicas:
+                found[place] = target
+    return found
+
+
+def _without(
+    replicas: Replicas, draining: Collection[NodeId], spots: Collection[Spot], counts: Counter[NodeId]
+) -> Replicas:
+    target = list(replicas)
+    for number, node in enumerate(replicas):
+        if node not in draining:
+            continue
+        staying = [other for other in target if other != node]
+        overall = placement.Load(counts)
+        instead = placement.replacement(spots, staying, seed=number, overall=overall)
+        if instead is not None:
+            target[number] = instead
+            counts[instead] += 1
+            counts[node] -= 1
+    return tuple(target)
+
+
+def metadata_members(image: ClusterImage, status: ClusterStatus) -> Iterator[ChangeMembers]:
+    """Every broker of the cluster has the metadata: one that is new first as a learner, then with a vote."""
+    now = status.partitions.get(METADATA_GROUP)
+    if now is None:
+        return
+    voters, learners = _members(now)
+    new = frozenset(image.brokers) - voters - learners
+    ready = [
+        one.node_id
+        for one in now.replicas
+        if one.learner and one.node_id in image.brokers and 0 <= one.lag <= PROMOTE_LAG
+    ]
+    if new:
+        yield ChangeMembers(METADATA_GROUP, now.leader, Membership(voters, learners | new))
+    elif ready:
+        members = Membership(voters | {ready[0]}, learners - {ready[0]})
+        yield ChangeMembers(METADATA_GROUP, now.leader, members)
