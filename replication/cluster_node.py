@@ -157,24 +157,6 @@ class ClusterNode:
         )
         self._undo.append(self.store.close)
         self._undo.insert(0, lock_node(self._context))
-        self._manager = ReplicaManager(
-            self.node,
-            self.settings.raft,
-            self.store.fs,
-            self.store.root,
-            self._clock,
-            check=self._context.check_usable,
-            leader_hint=lambda topic, number: self.leader_of(topic, number)[0],
-            lag_s=self.settings.lag_s,
-        )
-
-    @property
-    def _context(self) -> StoreContext:
-        return self.store._context
-
-    @property
-    def _registry(self) -> TopicRegistry:
-        return self.store._registry
 
     def _open_metadata(self) -> None:
         settings, fs, root = self.settings, self.store.fs, self.store.root
@@ -282,6 +264,18 @@ class ClusterNode:
         partition: Callable[[str, int], PartitionLog],
         cleaning: CleaningManager,
     ) -> ClusterBackend:
+        # The store's own threads begin before its opening has returned: what they ask for has to be there by now.
+        self._context, self._registry = context, registry
+        self._manager = ReplicaManager(
+            self.node,
+            self.settings.raft,
+            context.fs,
+            context.root,
+            self._clock,
+            check=context.check_usable,
+            leader_hint=lambda topic, number: self.leader_of(topic, number)[0],
+            lag_s=self.settings.lag_s,
+        )
         parts = ClusterParts(
             self.node_id,
             context,
@@ -401,10 +395,15 @@ class ClusterNode:
             return replica.leader_id, replica.term
         if replica is not None:
             return NO_NODE, -1
-        replicas = self.metadata.follower.image.replicas_of(*group)
+        replicas = self._image().replicas_of(*group)
         if not replicas or self.node_id in replicas:
             return NO_NODE, -1
         return replicas[0], -1
+
+    def _image(self) -> ClusterImage:
+        """Empty until the metadata are there."""
+        metadata = self._catalogue.metadata
+        return ClusterImage() if metadata is None else metadata.follower.image
 
     def replicas_of(self, topic: str, partition: int) -> Sequence[NodeId]:
         entry = self._registry.entry(topic)
