@@ -108,3 +108,10 @@ class ClusterMismatchError(FatalError):
     """A directory, or a broker, of another cluster than the one it speaks to, or of another broker's number."""
 
     code = 104
+
+
+class DamagedMessageError(RetriableError):
+    """What another broker sent is not what it had: the network or a memory changed it."""
+
+    code = 10208
+    hint = "if it happens again, look for a machine with a faulty memory"

@@ -94,3 +94,18 @@ def test_what_cannot_be_is_refused(cluster: ClusterForTests) -> None:
         (("drain", "9"), 1, "there is no broker 9"),
     ):
         assert words_told in shell.run("cluster", *words, code=code).stderr, words
+
+
+def test_a_broker_is_added_by_its_entry_in_peers(cluster: ClusterForTests) -> None:
+    shell = BrokerShell(cluster.address)
+    shell.run("topic", "create", "t", "--partitions", "2")
+    cluster.await_healthy()
+    writing = Writing(cluster, 10)
+    added = cluster.add_broker()
+    shell.run("cluster", "move", "t", "--to", f"{added},1,2", "--wait")
+    assert replicas_of(shell, "t") == [[1, 2, added]] * 2
+    report = writing.report()
+    assert report.is_good, report
+    assert report.in_doubt == 0, report
+    (info,) = told(shell, "cluster", "info")
+    assert [one["node_id"] for one in info["brokers"]] == [1, 2, 3, added]
