@@ -42,9 +42,11 @@ def _rebuild(kind: type[LogStoreError], message: str, advice: str, state: dict[s
 
 
 class RetriableError(LogStoreError):
-    """The same call may succeed later, unchanged. ``retry_after_ms``: not before; 0: whenever the caller sees fit."""
+    """The same call may succeed later, unchanged. ``retry_after_ms``: not before; 0: whenever the caller sees fit.
+    ``passes``: it ends by itself, mostly within moments: who meets it in the background has nothing to report."""
 
     retriable = True
+    passes: ClassVar[bool] = False
     retry_after_ms: int = 0
 
 
@@ -476,6 +478,7 @@ class TopicLockedError(RetriableError):
     """Another process owns the topic, or holds the catalogue, past ``lock_timeout_s``."""
 
     code = 10014
+    passes = True
 
 
 class LockLostError(FatalError):

@@ -42,6 +42,7 @@ from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
 from replication.coordination.seat import OFFSETS_TOPIC, STATE_TOPIC, state_goes_to
+from replication.errors import LeaderNotReadyError
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
 from replication.partition import ReplicatedPartition
@@ -97,6 +98,9 @@ class ClusterNode:
     metadata: ClusterMetadata
     gatherer: StatusGatherer
     administration: Controller
+    _context: StoreContext
+    _registry: TopicRegistry
+    _manager: ReplicaManager
 
     def __init__(
         self,
@@ -121,6 +125,7 @@ class ClusterNode:
         self._moved = threading.Condition()
         self._adjusting = threading.Lock()
         self._adjuster = StepThread("logstore-replicas", self._adjust, enabled=True)
+        self._follower: MetadataFollower | None = None
         self._undo: list[Callable[[], object]] = []
         self.node = ReplicationNode(
             settings.node_id,
@@ -157,23 +162,6 @@ class ClusterNode:
         )
         self._undo.append(self.store.close)
         self._undo.insert(0, lock_node(self._context))
-        self._manager = ReplicaManager(
-            self.node,
-            self.settings.raft,
-            self.store.fs,
-            self._clock,
-            check=self._context.check_usable,
-            leader_hint=lambda topic, number: self.leader_of(topic, number)[0],
-            lag_s=self.settings.lag_s,
-        )
-
-    @property
-    def _context(self) -> StoreContext:
-        return self.store._context
-
-    @property
-    def _registry(self) -> TopicRegistry:
-        return self.store._registry
 
     def _open_metadata(self) -> None:
         settings, fs, root = self.settings, self.store.fs, self.store.root
@@ -192,13 +180,14 @@ class ClusterNode:
             settings.raft,
             self.node,
             random.Random(self._randomness.random()),
+            fs=fs,
             open_votes=partial(VoteStore.open, fs, files.directory),
             save_state=files.save_state,
             lag_s=settings.lag_s,
         )
         self.node.add(replica)
         held = self.metadata_partition(config, files)
-        follower = MetadataFollower(held, self._clock)
+        follower = self._follower = MetadataFollower(held, self._clock)
         self._undo.append(follower.close)
         self.metadata = ClusterMetadata(
             self.node_id,
@@ -280,6 +269,18 @@ class ClusterNode:
         partition: Callable[[str, int], PartitionLog],
         cleaning: CleaningManager,
     ) -> ClusterBackend:
+        """The store's housekeeper works before the store is open: what it may ask of this node is here first."""
+        self._context, self._registry = context, registry
+        self._manager = ReplicaManager(
+            self.node,
+            self.settings.raft,
+            context.fs,
+            context.root,
+            self._clock,
+            check=context.check_usable,
+            leader_hint=lambda topic, number: self.leader_of(topic, number)[0],
+            lag_s=self.settings.lag_s,
+        )
         parts = ClusterParts(
             self.node_id,
             context,
@@ -287,12 +288,17 @@ class ClusterNode:
             self._network,
             led=self._internal,
             leader_of=lambda place: self.leader_of(*place)[0],
-            catch_up=lambda: self.metadata.catch_up(context.lock_timeout_s),
+            catch_up=self._catch_up,
             note_opened=context.note_owned,
         )
         parts.serve()
         self.engine = ClusterBackend(context, registry, partition, cleaning, parts)
         return self.engine
+
+    def _catch_up(self) -> None:
+        if self._follower is None:
+            raise LeaderNotReadyError("this node has not joined its cluster yet")
+        self.metadata.catch_up(self._context.lock_timeout_s)
 
     def _internal(self, topic: str) -> ReplicatedPartition:
         """The only partition of a coordinator's topic."""
@@ -399,7 +405,7 @@ class ClusterNode:
             return replica.leader_id, replica.term
         if replica is not None:
             return NO_NODE, -1
-        replicas = self.metadata.follower.image.replicas_of(*group)
+        replicas = () if self._follower is None else self._follower.image.replicas_of(*group)
         if not replicas or self.node_id in replicas:
             return NO_NODE, -1
         return replicas[0], -1

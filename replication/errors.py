@@ -9,6 +9,7 @@ class NotLeaderError(RetriableError):
     """The replica does not lead the partition. ``leader_id``: the leader as far as the replica knows, -1: unknown."""
 
     code = 6
+    passes = True
     hint = "ask the leader"
 
     def __init__(self, message: str, *, leader_id: int = -1, hint: str | None = None) -> None:
@@ -20,6 +21,7 @@ class LeaderNotReadyError(RetriableError):
     """The leader was elected a moment ago, and has not committed anything in its term; or it gives its place up."""
 
     code = 5
+    passes = True
     hint = "try again in a moment"
 
 
@@ -54,6 +56,7 @@ class PeerUnavailableError(RetriableError):
     """Another broker could not be asked, or did not answer in time."""
 
     code = 10204
+    passes = True
     hint = "find out whether that broker runs and can be reached; calls go on when it does"
 
 
@@ -105,3 +108,10 @@ class ClusterMismatchError(FatalError):
     """A directory, or a broker, of another cluster than the one it speaks to, or of another broker's number."""
 
     code = 104
+
+
+class DamagedMessageError(RetriableError):
+    """What another broker sent is not what it had: the network or a memory changed it."""
+
+    code = 10208
+    hint = "if it happens again, look for a machine with a faulty memory"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logstore.errors import SegmentVanishedError
+from logstore.errors import CorruptBatchError, DamagedStoreError, SegmentVanishedError
 from logstore.format.batch import check_crc, read_header
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch
@@ -12,6 +12,7 @@ from logstore.log.cleaning.compaction import Cover
 from logstore.log.producers.producer_snapshot import decode_snapshot
 from logstore.log.replica_log import ReplicaLog
 from replication.entries import encode_membership, entries_of, entry_of
+from replication.errors import DamagedMessageError
 from replication.member_file import MemberFile, MemberRow
 from replication.raft.trail import Trail
 from replication.raft.types import Entry, EntryKind, Membership, NodeId, Snapshot
@@ -45,7 +46,11 @@ class LogAdapter:
         if chunk is None:
             return ()
         found = [entry for entry in entries_of(chunk.data) if entry.end_offset > start]
-        if found and found[0].base_offset < start:
+        if not found or found[0].base_offset > start:
+            raise DamagedStoreError(
+                f"{log.where} lacks the records from offset {start} on, which it had", path=log.directory
+            )
+        if found[0].base_offset < start:
             found[0] = _cut(found[0], start)
         return tuple(found)
 
@@ -61,7 +66,7 @@ class LogAdapter:
 
     def append(self, entries: Sequence[Entry], leader_id: NodeId, membership: Membership) -> None:
         """Entries of a leader, as they came; or what this leader itself has Raft write. Records that it was given by
-        its callers are in the log already. ``CorruptBatchError``: a batch changed on its way, nothing is appended."""
+        its callers are in the log already. ``DamagedMessageError``: a batch changed on its way, nothing is appended."""
         for entry in entries:
             if entry.membership is not None:
                 self._members.note(MemberRow(entry.end_offset, entry.term, entry.membership))
@@ -99,7 +104,10 @@ def _holds(trail: Trail, row: MemberRow) -> bool:
 
 def _checked(data: memoryview) -> CheckedBatch:
     header = read_header(data)
-    check_crc(data, 0, header)
+    try:
+        check_crc(data, 0, header)
+    except CorruptBatchError as error:
+        raise DamagedMessageError(f"a batch changed on its way: {error.message}") from error
     return CheckedBatch(memoryview(data), header)
 
 

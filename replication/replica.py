@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from logstore.errors import (
+    CorruptBatchError,
+    DamagedStoreError,
     LogStoreError,
     OutcomeUnknownError,
     from_os_error,
@@ -24,7 +26,9 @@ from logstore.log.append_validation import CheckedBatch
 from logstore.log.log_offsets import Appended
 from logstore.log.producers.producer_state import Marker
 from logstore.log.replica_log import ReplicaLog
+from logstore.seams.fs import FileSystem
 from logstore.types import Acks
+from replication import repair
 from replication.errors import DivergedLogError, LeaderNotReadyError, NotLeaderError
 from replication.in_sync import InSync
 from replication.log_adapter import LogAdapter
@@ -91,6 +95,7 @@ class Replica:
         host: ReplicaHost,
         randomness: random.Random,
         *,
+        fs: FileSystem,
         open_votes: Callable[[], VoteStore],
         save_state: Callable[[], None],
         lag_s: float,
@@ -101,6 +106,7 @@ class Replica:
         self.log = log
         self.lock = threading.RLock()
         self.failure: LogStoreError | None = None
+        self._fs = fs
         self._votes = votes
         self._open_votes = open_votes
         self._adapter = LogAdapter(log, members)
@@ -116,6 +122,7 @@ class Replica:
         self._idle_ticks = 0
         self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
+        self._abstained = repair.abstains(fs, log.directory)
         self.core = self._make_core()
 
     def _make_core(self) -> RaftCore:
@@ -129,6 +136,7 @@ class Replica:
             self._votes.state,
             min(self.log.high_watermark, trail.end),
             seed,
+            abstains=self._abstained,
         )
 
     # --- what it is ---
@@ -157,6 +165,11 @@ class Replica:
         return self.is_leader and state.knows_committed and state.commit == state.trail.end
 
     # --- driven from outside ---
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether its own log is, so that others have to fill it anew."""
+        return isinstance(self.failure, DamagedStoreError | CorruptBatchError)
 
     def tick(self) -> None:
         with self.lock:
@@ -267,6 +280,10 @@ class Replica:
         """The lock is held. One thing that happened, and all that follows from it."""
         try:
             self._carry_out(step())
+            if self._abstained and not self.core.state.abstains:
+                repair.caught_up(self._fs, self.log.directory)
+                self._abstained = False
+                logger.warning("%s: this node's replica has caught up, and votes again", self.where)
         except (LogStoreError, OSError) as error:
             self._fail(error)
 
@@ -377,7 +394,8 @@ class Replica:
     def _begin_anew(self, now_s: float) -> None:
         """What failed may work again (a disk that was full): from what the log holds. After a failed sync it is not
         known what that is: the replica waits for its node to be started again."""
-        if now_s < self._again_s or self.log.poisoned or isinstance(self.failure, DivergedLogError):
+        final = self.is_damaged or isinstance(self.failure, DivergedLogError)
+        if now_s < self._again_s or self.log.poisoned or final:
             return
         self._again_s = now_s + _BEGIN_ANEW_S
         try:

@@ -15,11 +15,20 @@ from functools import partial
 from typing import Final, Protocol
 
 from logstore.config import TopicConfig
-from logstore.errors import InvariantError, LogStoreError, StorageError
+from logstore.errors import (
+    CorruptBatchError,
+    DamagedStoreError,
+    InvariantError,
+    LogStoreError,
+    StorageError,
+    from_os_error,
+)
+from logstore.log.owned_log import OwnedLog
 from logstore.log.replica_log import ReplicaLog
 from logstore.partition.topic import Topic
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
+from replication import repair
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
 from replication.raft.types import Membership, NodeId, RaftSettings
@@ -50,6 +59,7 @@ class ReplicaManager:
         node: ReplicationNode,
         settings: RaftSettings,
         fs: FileSystem,
+        root: str,
         clock: Clock,
         *,
         check: Callable[[], None],
@@ -59,6 +69,7 @@ class ReplicaManager:
         self._node = node
         self._settings = settings
         self._fs = fs
+        self._root = root
         self._clock = clock
         self._check = check
         self._leader_hint = leader_hint
@@ -100,6 +111,9 @@ class ReplicaManager:
             if replica.group not in wanted and replica.group != METADATA_GROUP:
                 self._node.remove(replica.group)
         for group, (name, voters) in wanted.items():
+            known = self._node.replica(group)
+            if known is not None and known.is_damaged and len(known.membership.voters) > 1:
+                self._begin_anew(topics.get(name), known)
             if self._node.replica(group) is None and self._may_try(group):
                 try:
                     self._open(topics.get(name), group, voters)
@@ -125,7 +139,7 @@ class ReplicaManager:
         with self._opening, topic.using(counts_as_use=False):
             if self._node.replica(group) is not None:
                 return
-            log = topic.log_to_append(group.partition)
+            log = self._log(topic, group.partition, voters)
             if not isinstance(log, ReplicaLog):
                 raise InvariantError(f"{log.where} is not opened as a replica's log")
             if log.poisoned:
@@ -143,6 +157,7 @@ class ReplicaManager:
                 self._settings,
                 self._node,
                 random.Random(self._node.randomness.random()),
+                fs=self._fs,
                 open_votes=partial(VoteStore.open, self._fs, log.directory),
                 save_state=topic.save_state,
                 lag_s=self._lag_s,
@@ -153,6 +168,42 @@ class ReplicaManager:
                 _STANDS  # the preferred leader of a new partition waits for no election time
             )
             replica.stand()
+
+    def _log(self, topic: Topic, number: int, voters: Collection[NodeId]) -> OwnedLog:
+        """One that is damaged is set aside, if others have it. With the topic in use."""
+        directory = self._directory(topic, number)
+        if repair.is_unfinished(self._fs, directory):
+            self._set_aside(topic, number)
+        try:
+            log = topic.log_to_append(number)
+            if isinstance(log, ReplicaLog):
+                log.check_whole()
+            return log
+        except OSError as error:
+            raise from_os_error(error, "read", directory) from error
+        except (DamagedStoreError, CorruptBatchError) as error:
+            if len(voters) < 2:
+                raise
+            logger.error("%s-%d is damaged, and is filled from the others: %s", topic.name, number, error)
+            self._set_aside(topic, number)
+            return topic.log_to_append(number)
+
+    def _begin_anew(self, topic: Topic, replica: Replica) -> None:
+        """Damage that was met while the replica ran: it is opened anew, filled by the others."""
+        with self._opening, topic.using(counts_as_use=False):
+            logger.error("%s is damaged, and is filled from the others: %s", replica.where, replica.failure)
+            self._node.remove(replica.group)
+            self._set_aside(topic, replica.group.partition)
+
+    def _directory(self, topic: Topic, number: int) -> str:
+        return f"{self._root}/{topic.name}-{number}"
+
+    def _set_aside(self, topic: Topic, number: int) -> None:
+        now_ms = self._clock.wall_ms()
+        aside = repair.set_aside(
+            self._fs, self._directory(topic, number), now_ms, lambda: topic.forget_row(number)
+        )
+        logger.error("the damaged files of %s-%d are kept in %s", topic.name, number, aside)
 
     def stand_again(self) -> bool:
         """Preferred leaders of new partitions stand again, as the others may have made their replicas only now. Whether

@@ -6,11 +6,13 @@ simulator's logs are others. Files: `<root>/<name>-0/`, as every partition's, an
 
 from __future__ import annotations
 
+import logging
+
 from logstore.config import TopicConfig
 from logstore.directory import topic_state
 from logstore.directory.partition_folder import ensure_folder
 from logstore.directory.topic_state import PartitionState, TopicState
-from logstore.errors import DamagedStoreError, LogStoreError, from_os_error
+from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError, from_os_error
 from logstore.log.commit_policy import by_commit_index
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import LoadRules, load
@@ -20,18 +22,21 @@ from logstore.log.segments.tail_cache import TailBudget, TailCache
 from logstore.partition.state_rows import row_of
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem, exists
+from replication import repair
 from replication.member_file import MemberFile
 from replication.raft.types import Membership
 from replication.vote_store import FILE_NAME as VOTE_FILE
 from replication.vote_store import VoteStore
 
+logger = logging.getLogger(__name__)
+
 _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
 class StandaloneLog:
-    """Opened by its constructor, recovered where it was not closed in order. ``membership``: who has a log that is made
-    now. Errors: ``DamagedStoreError``, ``UnsupportedStoreVersionError``, ``StorageError``, ``DiskFullError``,
-    ``DamagedVoteError``."""
+    """Opened by its constructor, recovered where it was not closed in order, and begun anew where it is damaged and
+    others have it (``repair.py``). ``membership``: who has a log that is made now. Errors: ``DamagedStoreError``,
+    ``UnsupportedStoreVersionError``, ``StorageError``, ``DiskFullError``, ``DamagedVoteError``."""
 
     def __init__(
         self,
@@ -53,10 +58,29 @@ class StandaloneLog:
         self._config = config
         self.directory = f"{root}/{name}-0"
         self._pool = pool or FilePool(fs)
+        if repair.is_unfinished(fs, self.directory):
+            self._set_aside()
         ensure_folder(fs, root, self.directory, topic_id)
         self.votes, self.members = open_promises(fs, self.directory, membership)
-        self.log = self._open()
+        try:
+            self.log = self._open()
+        except (DamagedStoreError, CorruptBatchError) as error:
+            if len(self.members.rows[-1].membership.voters) < 2:
+                raise
+            self.repaired = error
+            self.votes.close()
+            self._set_aside()
+            self.votes, self.members = open_promises(fs, self.directory, membership)
+            self.log = self._open()
         self.save_state()  # in use from now on, however it was stopped
+
+    def _set_aside(self) -> None:
+        fs, root, name = self._fs, self._root, self._name
+        now_ms = self._clock.wall_ms()
+        aside = repair.set_aside(fs, self.directory, now_ms, lambda: topic_state.remove(fs, root, name))
+        logger.error(
+            "the log in %s is damaged: it is kept in %s, and filled from the others", self.directory, aside
+        )
 
     def _open(self) -> ReplicaLog:
         state = topic_state.load(self._fs, self._root, self._name)
@@ -82,7 +106,7 @@ class StandaloneLog:
             loaded = load(self._pool, self.directory, self._name, 0, rules)
         except OSError as error:
             raise from_os_error(error, "open", self.directory) from error
-        return ReplicaLog(
+        log = ReplicaLog(
             where=self._name,
             directory=self.directory,
             pool=self._pool,
@@ -96,6 +120,14 @@ class StandaloneLog:
             on_poison=self._note_poisoned,
             commits=by_commit_index,
         )
+        try:
+            log.check_whole()
+        except BaseException as error:
+            log.close()
+            if isinstance(error, OSError):
+                raise from_os_error(error, "read", self.directory) from error
+            raise
+        return log
 
     def save_state(self, *, clean: bool = False) -> None:
         """StorageError, DiskFullError."""
@@ -112,6 +144,8 @@ class StandaloneLog:
         except LogStoreError as error:
             self.unsaid = error
 
+    repaired: LogStoreError | None = None
+    """Why the log was set aside, and begins anew."""
     unsaid: LogStoreError | None = None
     """Why the state could not say that the log failed."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import click
 from logstore.cli.failures import EXIT_FAILED
 from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
+from rpc.cluster_moves_command import brokers_of, drain, move, moves, remove
 
 if TYPE_CHECKING:
     from replication.cluster_status import PartitionStatus
@@ -37,20 +37,11 @@ patience = click.option(
 
 @click.group()
 def cluster() -> None:
-    """Clusters: info, health, describe, drill."""
+    """Clusters: info, health, describe, moves, move, drain, remove, drill."""
 
 
-@contextmanager
-def brokers_of(target: Target) -> Iterator[RemoteStore]:
-    """A connection. UsageError without brokers."""
-    if target.path is not None or target.bootstrap_server is None:
-        raise click.UsageError("this command asks brokers: name one with --bootstrap-server HOST:PORT")
-    with target.client() as store:
-        from rpc.client.store import RemoteStore
-
-        if not isinstance(store, RemoteStore):
-            raise TypeError(f"{target.bootstrap_server} was connected to by {type(store).__name__}")
-        yield store
+for _command in (moves, move, drain, remove):
+    cluster.add_command(_command)
 
 
 @cluster.command()

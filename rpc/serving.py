@@ -85,7 +85,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             engine=node.engine,
             cluster_id=node.cluster_id,
             brokers=node.brokers,
-            place=ClusterPlace(view=node, gather=node.gatherer.gather),
+            place=ClusterPlace(view=node, gather=node.gatherer.gather, administration=node.administration),
             hand_over=node.hand_over,
         )
     finally:

@@ -14,7 +14,7 @@ from typing import Final
 from logstore.coordination.group_manager import GroupManager
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.rebalance_watch import RebalanceWatch
-from logstore.errors import LogStoreError, StoreClosedError, UnknownMemberError
+from logstore.errors import LogStoreError, RetriableError, StoreClosedError, UnknownMemberError
 from logstore.seams.step_thread import Complaints, StepThread
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,10 @@ class MembershipTask:
         except StoreClosedError:
             raise
         except LogStoreError as error:
-            self._complaints.tell(what, error)
+            if isinstance(error, RetriableError) and error.passes:
+                logger.debug("looking after %s waits: %s", what, error)
+            else:
+                self._complaints.tell(what, error)
             return None
 
     def close(self) -> None:

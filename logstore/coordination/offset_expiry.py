@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.store_view import StoreView
-from logstore.errors import LogStoreError, TopicLockedError
+from logstore.errors import LogStoreError, RetriableError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.groups.offset_values import TopicIds
 from logstore.machine import Decision
@@ -118,7 +118,9 @@ class OffsetExpiry:
             return True
         try:
             self.expired += expire_offsets(self._topic, self._store, self._topic_ids, _PATIENCE_S)
-        except TopicLockedError as error:
+        except RetriableError as error:
+            if not error.passes:
+                raise
             logger.debug("expired offsets wait for the next look: %s", error)
         return False
 

@@ -389,7 +389,7 @@ class CoordinatedLease:
 
     def ended_by(self) -> LogStoreError | None:
         if self._lost is not None:
-            return None  # it goes on where its coordinator is
+            return copy.copy(self._lost)  # it goes on where its coordinator is
         if self._fenced:
             return self._fence_error()
         if self._ended_by is not None:

@@ -20,6 +20,7 @@ from logstore.coordination.transaction_manager import TransactionManager
 from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
+    RetriableError,
     TopicLockedError,
     TransactionTimedOutError,
 )
@@ -62,13 +63,20 @@ class TransactionReaper:
             self._next_s = now_s + IDLE_S
             return IDLE_S
         now_ms = manager.now_ms()
-        open_ids = shared.look(
-            lambda machine: [
-                state.transactional_id
-                for state in machine.in_doubt()
-                if not state.is_waiting(now_ms, self._prepared_max_age_ms)
-            ]
-        )
+        try:
+            open_ids = shared.look(
+                lambda machine: [
+                    state.transactional_id
+                    for state in machine.in_doubt()
+                    if not state.is_waiting(now_ms, self._prepared_max_age_ms)
+                ]
+            )
+        except RetriableError as error:
+            if not error.passes:
+                raise
+            logger.debug("transactions are looked after in a moment: %s", error)
+            self._next_s = now_s + LOOK_S
+            return LOOK_S
         failures: list[LogStoreError] = []
         leases = {lease.transactional_id: lease for lease in manager.leases()}
         for transactional_id in dict.fromkeys((*open_ids, *leases)):
@@ -78,10 +86,11 @@ class TransactionReaper:
                     self._look_after(lease)
                 else:
                     self._resolve(transactional_id)
-            except TopicLockedError as error:
-                logger.debug("a transaction of %r waits: %s", transactional_id, error)
             except LogStoreError as error:
-                failures.append(error)
+                if isinstance(error, RetriableError) and error.passes:
+                    logger.debug("a transaction of %r waits: %s", transactional_id, error)
+                else:
+                    failures.append(error)
         if now_s >= self._next_forget_s:
             self._next_forget_s = now_s + FORGET_S
             for transactional_id in shared.look(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from logstore.errors import from_os_error
+from logstore.errors import DamagedStoreError, from_os_error
 from logstore.format.batch import read_header
 from logstore.format.control import ControlType, encode_control_batch, encode_leader_change
 from logstore.invariants import invariant
@@ -71,6 +71,27 @@ class ReplicaLog(OwnedLog):
                 self._assign_epoch(batch.header.leader_epoch)
                 self._append_run(batches, number, batch.header.leader_epoch, count=1)
             return Appended(base, self.log_end_offset)
+
+    def check_whole(self) -> None:
+        """``DamagedStoreError`` where a segment before the newest is missing: recovery looks at that one alone, and
+        others believe that this log holds all. Reads the end of each segment. ``OSError``, ``CorruptBatchError``."""
+        segments = self.segments.segments
+        if segments and segments[0].base_offset > self.log_start_offset:
+            raise DamagedStoreError(
+                f"{self.where} lacks the records from offset {self.log_start_offset} to "
+                f"{segments[0].base_offset - 1}",
+                path=self.directory,
+            )
+        for segment in segments[1:]:
+            base = segment.base_offset
+            if base <= self.log_start_offset:
+                continue
+            back = self.segments.read_back(base)
+            if back is None or back.next_offset < base:
+                ends = self.log_start_offset if back is None else back.next_offset
+                raise DamagedStoreError(
+                    f"{self.where} lacks the records from offset {ends} to {base - 1}", path=self.directory
+                )
 
     # --- terms ---
 

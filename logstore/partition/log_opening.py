@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
@@ -20,6 +22,8 @@ from logstore.log.segments.tail_cache import TailCache
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
 
+logger = logging.getLogger(__name__)
+
 Folder: TypeAlias = Literal["unseen", "seen", "new"]  # what was done about a folder that may not be there
 NEW_ROW: Final = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
@@ -27,6 +31,17 @@ NEW_ROW: Final = PartitionState(recovery_point=0, log_start_offset=0, high_water
 FIRST_EPOCH: Final = (
     (0, 0),
 )  # the epochs of a log from its first append on, until a stop that was not in order
+
+
+@contextmanager
+def repaired_by_others(context: StoreContext, directory: str) -> Iterator[None]:
+    """Damage of a replica is no reason to keep its topic shut: the others fill it anew."""
+    try:
+        yield
+    except DamagedStoreError as error:
+        if not context.replicated:
+            raise
+        logger.error("%s is to be repaired: %s", directory, error)
 
 
 def twin_folder(log: OwnedLog | None) -> str | None:

@@ -17,12 +17,7 @@ from logstore.directory import topic_state
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.partition_folder import folder_is_mine
 from logstore.directory.topic_state import PartitionState, TopicState
-from logstore.errors import (
-    LockLostError,
-    LogStoreError,
-    TopicLockedError,
-    UnknownTopicError,
-)
+from logstore.errors import LockLostError, LogStoreError, TopicLockedError, UnknownTopicError
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.ownership.lock import TURNS
@@ -242,7 +237,8 @@ class Topic(Unshared):
             directory = context.partition_directory(self.name, partition)
             same_boot = state is not None and state.boot_of(partition) == context.clock.boot_id()
             if partition in self._rows or folder_is_mine(context.fs, directory, self.entry.topic_id):
-                self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
+                with log_opening.repaired_by_others(context, directory):
+                    self._open(partition, clean=False, same_boot=same_boot, known=state is not None)
             elif state is None:
                 refuse_lost(context.live.read(self.entry.live_slot(partition)), self.name, directory)
 
@@ -429,7 +425,7 @@ class Topic(Unshared):
             self._saved = state
 
     def _note_poisoned(self) -> None:
-        """Say it durably if the disk lets us, so that recovery trusts nothing of the page cache."""
+        """Say it durably if the disk lets us: recovery trusts nothing of the page cache then."""
         try:
             self.save_state(clean=False)
         except LogStoreError as error:
@@ -543,6 +539,14 @@ class Topic(Unshared):
         )
         log.configure(self.config)  # the settings may have changed since it was made
         return log
+
+    def forget_row(self, partition: int) -> None:
+        """A partition whose log begins anew, filled by other replicas: it is closed as it is, and not in the state."""
+        log = self._logs.pop(partition, None)
+        if log is not None:
+            log.close()
+        self._rows.pop(partition, None)
+        self.save_state()
 
     def cleaner_points(self) -> dict[int, int]:
         """Before which offset each partition is clean, as far as this process knows, else as its owner last

@@ -39,7 +39,8 @@ class RaftCore:
     """Single-threaded: its driver calls it, carries the effects out in their order, and tells what became durable.
 
     ``trail``, ``vote`` and ``commit`` are what the replica's disk holds; all of the trail is durable. ``commit`` may be
-    behind what was committed, never ahead.
+    behind what was committed, never ahead. ``abstains``: the log may hold less than this replica once acknowledged: it
+    gives no vote, and does not stand, before it has what a leader committed in its own term, and so all of it.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class RaftCore:
         vote: VoteState,
         commit: int,
         randomness: random.Random,
+        *,
+        abstains: bool = False,
     ) -> None:
-        self.state = RaftState(node_id, settings, trail, log, vote, commit, randomness)
+        self.state = RaftState(node_id, settings, trail, log, vote, commit, randomness, abstains)
         election.wait_anew(self.state)
 
     # --- time and messages ---

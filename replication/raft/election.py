@@ -62,7 +62,8 @@ def stand(state: RaftState) -> None:
     """Ask whether an election would be won, before one is held: a replica that was cut off must not raise the term
     (section 9.6)."""
     wait_anew(state)
-    if not state.is_voter:
+    if not state.is_voter or state.abstains:
+        _ask(state, state.term + 1, pre=True)  # wakes a leader that rests; the answers count for nothing
         return
     state.role, state.leader_id = Role.PRE_CANDIDATE, NO_NODE
     state.votes = {state.node_id: True}
@@ -113,6 +114,10 @@ def on_vote_stored(state: RaftState) -> None:
 
 
 def on_vote_request(state: RaftState, request: VoteRequest) -> None:
+    if state.abstains:
+        if not request.pre and request.term > state.term and not hears_leader(state):
+            become_follower(state, request.term, NO_NODE)
+        return  # no answer: a refusal would count like that of a replica that knows
     if request.pre:
         granted = request.term > state.term and _is_up_to_date(state, request) and not hears_leader(state)
         term = request.term if granted else state.term
@@ -162,5 +167,5 @@ def _count(state: RaftState) -> None:
 
 def on_timeout_now(state: RaftState, request: TimeoutNow) -> None:
     """The leader gives its place to this replica, which holds all of its log."""
-    if request.term == state.term and state.role is Role.FOLLOWER and state.is_voter:
+    if request.term == state.term and state.role is Role.FOLLOWER and state.is_voter and not state.abstains:
         campaign(state, transfer=True)

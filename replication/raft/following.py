@@ -100,7 +100,7 @@ def _accept(state: RaftState, round_: int) -> None:
 
 def _reject(state: RaftState, request: AppendRequest, hint_end: int, hint_term: int) -> None:
     reply = AppendReply(
-        state.node_id, state.term, False, request.prev_end, hint_end, hint_term, request.round
+        state.node_id, state.term, False, request.prev_end, hint_end, hint_term, request.round, state.abstains
     )
     state.send(request.sender, reply)
 
@@ -111,6 +111,8 @@ def raise_commit(state: RaftState) -> None:
     if commit > state.commit:
         state.commit = commit
         state.emit(Commit(commit))
+    if state.abstains and state.role is Role.FOLLOWER and state.trail.term_before(state.commit) == state.term:
+        state.abstains = False  # it has all that was committed before this leader's term, and what is since
 
 
 def on_durable(state: RaftState) -> None:

@@ -112,6 +112,8 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
             progress.note_installed()
         if further:
             advance_commit(state)
+    elif reply.anew:
+        progress.forget(_agreeing(state, reply))
     elif _is_news(progress, reply):
         progress.note_rejected(_agreeing(state, reply))
     if state.role is Role.LEADER:

@@ -47,7 +47,8 @@ class AppendRequest(NamedTuple):
 
 class AppendReply(NamedTuple):
     """``accepted``: the log agrees with the leader's up to ``end_offset``, and is durable that far. Else: where the two
-    may agree, ``hint_end`` at the most, an end of entries of ``hint_term`` (KIP-595, diverging epoch)."""
+    may agree, ``hint_end`` at the most, an end of entries of ``hint_term`` (KIP-595, diverging epoch). ``anew``: the
+    log was begun anew, and holds less than the sender once acknowledged."""
 
     sender: NodeId
     term: int
@@ -56,6 +57,7 @@ class AppendReply(NamedTuple):
     hint_end: int = 0
     hint_term: int = -1
     round: int = 0
+    anew: bool = False
 
 
 class SnapshotRequest(NamedTuple):

@@ -74,6 +74,12 @@ class Progress:
         self.inflight.clear()
         self.next = max(next_position, self.match)
 
+    def forget(self, position: int) -> None:
+        """The peer has lost its log: what it held does not count any more."""
+        if self.mode is not Mode.SNAPSHOT:
+            self.match = min(self.match, position)
+            self.note_rejected(position)
+
     def note_snapshot(self, tick: int) -> None:
         self.mode = Mode.SNAPSHOT
         self.inflight.clear()

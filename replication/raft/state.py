@@ -51,6 +51,7 @@ class RaftState:
         vote: VoteState,
         commit: int,
         randomness: random.Random,
+        abstains: bool = False,
     ) -> None:
         self.node_id = node_id
         self.settings = settings
@@ -65,6 +66,9 @@ class RaftState:
         # Ticks: so far; of the last word of a leader; of the next election; of a leader's last look for its majority.
         self.now = self.heard_tick = self.deadline_tick = self.quorum_tick = 0
         self.votes: dict[NodeId, bool] = {}
+        # Its log may hold less than it once acknowledged (damage, another disk): until it has what a leader has
+        # committed in that one's term it gives no vote, and does not stand.
+        self.abstains = abstains
         self.transferring = False  # it stands because the leader asked it to
         # Of a follower: how far its log agrees with its leader's, what that one said is committed, and the round of a
         # reply that waits for the log to be durable.

@@ -12,7 +12,7 @@ from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
 from rpc.client.brokers import Brokers
-from rpc.client.cluster import describe_cluster
+from rpc.client.cluster import RemoteClusterAdministration, describe_cluster
 from rpc.client.configuration import configure
 from rpc.client.data import RemoteData
 from rpc.client.role import Role
@@ -85,6 +85,11 @@ class RemoteStore(StoreClient):
     def security(self) -> RemoteSecurity:
         """Users and rules of the brokers."""
         return RemoteSecurity(self._remote.controller)
+
+    @property
+    def cluster_administration(self) -> RemoteClusterAdministration:
+        """Brokers that leave, partitions that move."""
+        return RemoteClusterAdministration(self._remote.controller)
 
     def describe_cluster(self, timeout_s: float = 5.0) -> ClusterDescription:
         """Brokers, and who has and who leads every partition. ``timeout_s``: how long brokers that do not answer are

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from logstore.api.topics import TopicMetadata
+from replication.cluster.duties import MoveProgress
 from replication.cluster.view import BrokerInfo, ClusterView
 from replication.cluster_status import ClusterStatus, PartitionStatus, ReplicaStatus
 from replication.raft.types import NodeId
 from replication.transport import METADATA_GROUP, METADATA_TOPIC, GroupId
+from rpc.errors import UnsupportedFeatureError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
-from rpc.wire.cluster import ClusterDescription, TopicPartitionStatus
+from rpc.wire.cluster import ClusterDescription, PartitionMove, TopicPartitionStatus
 
 Gather: TypeAlias = Callable[[Collection[NodeId], float], ClusterStatus]
 """Asks brokers what they lead, for at most so many seconds."""
+
+
+class ClusterAdministration(Protocol):
+    """What administrators ask of the cluster; see ``replication.cluster.controller.Controller``. NotLeaderError where
+    another broker is the controller."""
+
+    def drain(self, node: NodeId, draining: bool = True) -> object: ...
+    def remove(self, node: NodeId) -> None: ...
+    def reassign(self, wanted: Mapping[tuple[str, int], tuple[NodeId, ...] | None]) -> None: ...
+    def progress(self) -> list[MoveProgress]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +38,7 @@ class ClusterPlace:
 
     view: ClusterView
     gather: Gather
+    administration: ClusterAdministration
 
 
 class ClusterHandler:
@@ -78,6 +91,43 @@ class ClusterHandler:
         return ClusterDescription(
             view.cluster_id, view.node_id, controller, brokers, status.silent, sorted(found, key=_in_order)
         )
+
+    # --- administration ---
+
+    async def drain(self, caller: Caller, node: NodeId, draining: bool) -> None:
+        await self._blocking.run(self._altered(caller).drain, node, draining)
+
+    async def remove(self, caller: Caller, node: NodeId) -> None:
+        await self._blocking.run(self._altered(caller).remove, node)
+
+    async def reassign(
+        self, caller: Caller, wanted: Mapping[tuple[str, int], tuple[NodeId, ...] | None]
+    ) -> None:
+        await self._blocking.run(self._altered(caller).reassign, wanted)
+
+    async def moves(self, caller: Caller) -> list[PartitionMove]:
+        """In the order of topics and numbers."""
+        self._authorizer.check(caller, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER)
+        place = self._place
+        return [] if place is None else await self._blocking.run(self._moves, place)
+
+    def _moves(self, place: ClusterPlace) -> list[PartitionMove]:
+        names = {topic.topic_id: topic.name for topic in self._engine.topics().values()}
+        found = [
+            PartitionMove(names[one.place[0]], one.place[1], one.replicas, one.target, one.lags)
+            for one in place.administration.progress()
+            if one.place[0] in names
+        ]
+        return sorted(found, key=lambda one: (one.topic, one.partition))
+
+    def _altered(self, caller: Caller) -> ClusterAdministration:
+        """UnsupportedFeatureError where there is no cluster."""
+        self._authorizer.check(caller, Operation.ALTER, Resource.CLUSTER, CLUSTER)
+        if self._place is None:
+            raise UnsupportedFeatureError(
+                "this broker is alone: there is no cluster to alter", hint="start brokers with --peers"
+            )
+        return self._place.administration
 
     def _of_one_broker(self, topics: Collection[TopicMetadata]) -> ClusterDescription:
         broker = self._alone()

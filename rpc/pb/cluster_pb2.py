@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/cluster.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\">\n\x11GetClusterRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x19\n\x11required_features\x18\x02 \x03(\t\"\xa7\x01\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12$\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x13.logstore.v1.Broker\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.logstore.v1.Limits\"R\n\x06\x42roker\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\",\n\x16\x44\x65scribeClusterRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\x05\"\xba\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x12\n\ncontroller\x18\x03 \x01(\x05\x12$\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x13.logstore.v1.Broker\x12\x0e\n\x06silent\x18\x05 \x03(\x05\x12\x30\n\npartitions\x18\x06 \x03(\x0b\x32\x1c.logstore.v1.PartitionStatus\"\xb1\x01\n\x0fPartitionStatus\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12,\n\x08replicas\x18\x07 \x03(\x0b\x32\x1a.logstore.v1.ReplicaStatus\"c\n\rReplicaStatus\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0b\n\x03lag\x18\x03 \x01(\x03\x12\x0f\n\x07in_sync\x18\x04 \x01(\x08\x12\x0f\n\x07learner\x18\x05 \x01(\x08\"R\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x18\n\x10lease_timeout_ms\x18\x03 \x01(\x05\";\n\x11KeepLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\"<\n\x12KeepLeasesResponse\x12&\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x17.logstore.v1.EndedLease\"B\n\nEndedLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06reason\x18\x02 \x01(\x0b\x32\x12.logstore.v1.Error\")\n\x14ReleaseLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\"\x17\n\x15ReleaseLeasesResponse2\xbd\x01\n\x0e\x43lusterService\x12M\n\nGetCluster\x12\x1e.logstore.v1.GetClusterRequest\x1a\x1f.logstore.v1.GetClusterResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.logstore.v1.DescribeClusterRequest\x1a$.logstore.v1.DescribeClusterResponse2\xb5\x01\n\x0cLeaseService\x12M\n\nKeepLeases\x12\x1e.logstore.v1.KeepLeasesRequest\x1a\x1f.logstore.v1.KeepLeasesResponse\x12V\n\rReleaseLeases\x12!.logstore.v1.ReleaseLeasesRequest\x1a\".logstore.v1.ReleaseLeasesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19logstore/v1/cluster.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\">\n\x11GetClusterRequest\x12\x0e\n\x06\x63lient\x18\x01 \x01(\t\x12\x19\n\x11required_features\x18\x02 \x03(\t\"\xa7\x01\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08\x66\x65\x61tures\x18\x02 \x03(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07node_id\x18\x04 \x01(\x05\x12$\n\x07\x62rokers\x18\x05 \x03(\x0b\x32\x13.logstore.v1.Broker\x12#\n\x06limits\x18\x06 \x01(\x0b\x32\x13.logstore.v1.Limits\"R\n\x06\x42roker\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x0c\n\x04rack\x18\x04 \x01(\t\x12\r\n\x05\x61live\x18\x05 \x01(\x08\",\n\x16\x44\x65scribeClusterRequest\x12\x12\n\ntimeout_ms\x18\x01 \x01(\x05\"\xba\x01\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\x05\x12\x12\n\ncontroller\x18\x03 \x01(\x05\x12$\n\x07\x62rokers\x18\x04 \x03(\x0b\x32\x13.logstore.v1.Broker\x12\x0e\n\x06silent\x18\x05 \x03(\x05\x12\x30\n\npartitions\x18\x06 \x03(\x0b\x32\x1c.logstore.v1.PartitionStatus\"\xb1\x01\n\x0fPartitionStatus\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\t\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x05\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12,\n\x08replicas\x18\x07 \x03(\x0b\x32\x1a.logstore.v1.ReplicaStatus\"c\n\rReplicaStatus\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\nend_offset\x18\x02 \x01(\x03\x12\x0b\n\x03lag\x18\x03 \x01(\x03\x12\x0f\n\x07in_sync\x18\x04 \x01(\x08\x12\x0f\n\x07learner\x18\x05 \x01(\x08\"7\n\x12\x44rainBrokerRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x10\n\x08\x64raining\x18\x02 \x01(\x08\"\x15\n\x13\x44rainBrokerResponse\"&\n\x13RemoveBrokerRequest\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\"\x16\n\x14RemoveBrokerResponse\"M\n\x19ReassignPartitionsRequest\x12\x30\n\rreassignments\x18\x01 \x03(\x0b\x32\x19.logstore.v1.Reassignment\"B\n\x0cReassignment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\"\x1c\n\x1aReassignPartitionsResponse\"\x12\n\x10ListMovesRequest\"5\n\x11ListMovesResponse\x12 \n\x05moves\x18\x01 \x03(\x0b\x32\x11.logstore.v1.Move\"\xa2\x01\n\x04Move\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\x03 \x03(\x05\x12\x0e\n\x06target\x18\x04 \x03(\x05\x12)\n\x04lags\x18\x05 \x03(\x0b\x32\x1b.logstore.v1.Move.LagsEntry\x1a+\n\tLagsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x05\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"R\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x03\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\x12\x18\n\x10lease_timeout_ms\x18\x03 \x01(\x05\";\n\x11KeepLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\x05\"<\n\x12KeepLeasesResponse\x12&\n\x05\x65nded\x18\x01 \x03(\x0b\x32\x17.logstore.v1.EndedLease\"B\n\nEndedLease\x12\x10\n\x08lease_id\x18\x01 \x01(\t\x12\"\n\x06reason\x18\x02 \x01(\x0b\x32\x12.logstore.v1.Error\")\n\x14ReleaseLeasesRequest\x12\x11\n\tlease_ids\x18\x01 \x03(\t\"\x17\n\x15ReleaseLeasesResponse2\x97\x04\n\x0e\x43lusterService\x12M\n\nGetCluster\x12\x1e.logstore.v1.GetClusterRequest\x1a\x1f.logstore.v1.GetClusterResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.logstore.v1.DescribeClusterRequest\x1a$.logstore.v1.DescribeClusterResponse\x12P\n\x0b\x44rainBroker\x12\x1f.logstore.v1.DrainBrokerRequest\x1a .logstore.v1.DrainBrokerResponse\x12S\n\x0cRemoveBroker\x12 .logstore.v1.RemoveBrokerRequest\x1a!.logstore.v1.RemoveBrokerResponse\x12\x65\n\x12ReassignPartitions\x12&.logstore.v1.ReassignPartitionsRequest\x1a\'.logstore.v1.ReassignPartitionsResponse\x12J\n\tListMoves\x12\x1d.logstore.v1.ListMovesRequest\x1a\x1e.logstore.v1.ListMovesResponse2\xb5\x01\n\x0cLeaseService\x12M\n\nKeepLeases\x12\x1e.logstore.v1.KeepLeasesRequest\x1a\x1f.logstore.v1.KeepLeasesResponse\x12V\n\rReleaseLeases\x12!.logstore.v1.ReleaseLeasesRequest\x1a\".logstore.v1.ReleaseLeasesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'logstore.v1.cluster_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_MOVE_LAGSENTRY']._loaded_options = None
+  _globals['_MOVE_LAGSENTRY']._serialized_options = b'8\001'
   _globals['_GETCLUSTERREQUEST']._serialized_start=68
   _globals['_GETCLUSTERREQUEST']._serialized_end=130
   _globals['_GETCLUSTERRESPONSE']._serialized_start=133
@@ -46,20 +48,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARTITIONSTATUS']._serialized_end=799
   _globals['_REPLICASTATUS']._serialized_start=801
   _globals['_REPLICASTATUS']._serialized_end=900
-  _globals['_LIMITS']._serialized_start=902
-  _globals['_LIMITS']._serialized_end=984
-  _globals['_KEEPLEASESREQUEST']._serialized_start=986
-  _globals['_KEEPLEASESREQUEST']._serialized_end=1045
-  _globals['_KEEPLEASESRESPONSE']._serialized_start=1047
-  _globals['_KEEPLEASESRESPONSE']._serialized_end=1107
-  _globals['_ENDEDLEASE']._serialized_start=1109
-  _globals['_ENDEDLEASE']._serialized_end=1175
-  _globals['_RELEASELEASESREQUEST']._serialized_start=1177
-  _globals['_RELEASELEASESREQUEST']._serialized_end=1218
-  _globals['_RELEASELEASESRESPONSE']._serialized_start=1220
-  _globals['_RELEASELEASESRESPONSE']._serialized_end=1243
-  _globals['_CLUSTERSERVICE']._serialized_start=1246
-  _globals['_CLUSTERSERVICE']._serialized_end=1435
-  _globals['_LEASESERVICE']._serialized_start=1438
-  _globals['_LEASESERVICE']._serialized_end=1619
+  _globals['_DRAINBROKERREQUEST']._serialized_start=902
+  _globals['_DRAINBROKERREQUEST']._serialized_end=957
+  _globals['_DRAINBROKERRESPONSE']._serialized_start=959
+  _globals['_DRAINBROKERRESPONSE']._serialized_end=980
+  _globals['_REMOVEBROKERREQUEST']._serialized_start=982
+  _globals['_REMOVEBROKERREQUEST']._serialized_end=1020
+  _globals['_REMOVEBROKERRESPONSE']._serialized_start=1022
+  _globals['_REMOVEBROKERRESPONSE']._serialized_end=1044
+  _globals['_REASSIGNPARTITIONSREQUEST']._serialized_start=1046
+  _globals['_REASSIGNPARTITIONSREQUEST']._serialized_end=1123
+  _globals['_REASSIGNMENT']._serialized_start=1125
+  _globals['_REASSIGNMENT']._serialized_end=1191
+  _globals['_REASSIGNPARTITIONSRESPONSE']._serialized_start=1193
+  _globals['_REASSIGNPARTITIONSRESPONSE']._serialized_end=1221
+  _globals['_LISTMOVESREQUEST']._serialized_start=1223
+  _globals['_LISTMOVESREQUEST']._serialized_end=1241
+  _globals['_LISTMOVESRESPONSE']._serialized_start=1243
+  _globals['_LISTMOVESRESPONSE']._serialized_end=1296
+  _globals['_MOVE']._serialized_start=1299
+  _globals['_MOVE']._serialized_end=1461
+  _globals['_MOVE_LAGSENTRY']._serialized_start=1418
+  _globals['_MOVE_LAGSENTRY']._serialized_end=1461
+  _globals['_LIMITS']._serialized_start=1463
+  _globals['_LIMITS']._serialized_end=1545
+  _globals['_KEEPLEASESREQUEST']._serialized_start=1547
+  _globals['_KEEPLEASESREQUEST']._serialized_end=1606
+  _globals['_KEEPLEASESRESPONSE']._serialized_start=1608
+  _globals['_KEEPLEASESRESPONSE']._serialized_end=1668
+  _globals['_ENDEDLEASE']._serialized_start=1670
+  _globals['_ENDEDLEASE']._serialized_end=1736
+  _globals['_RELEASELEASESREQUEST']._serialized_start=1738
+  _globals['_RELEASELEASESREQUEST']._serialized_end=1779
+  _globals['_RELEASELEASESRESPONSE']._serialized_start=1781
+  _globals['_RELEASELEASESRESPONSE']._serialized_end=1804
+  _globals['_CLUSTERSERVICE']._serialized_start=1807
+  _globals['_CLUSTERSERVICE']._serialized_end=2342
+  _globals['_LEASESERVICE']._serialized_start=2345
+  _globals['_LEASESERVICE']._serialized_end=2526
 # @@protoc_insertion_point(module_scope)

@@ -166,7 +166,8 @@ def _parts(message: Message) -> tuple[int, int, list[Buffer]]:
             fields = _APPEND_REPLY.pack(
                 message.end_offset, message.hint_end, message.hint_term, message.round
             )
-            return _REPLY_APPEND, _FIRST * message.accepted, [fields]
+            flags = _FIRST * message.accepted | _SECOND * message.anew
+            return _REPLY_APPEND, flags, [fields]
         if isinstance(message, VoteRequest):
             fields = _VOTE_REQUEST.pack(message.last_term, message.end_offset)
             return _REQUEST_VOTE, _FIRST * message.pre | _SECOND * message.transfer, [fields]
@@ -219,7 +220,8 @@ def _append_request(sender: NodeId, term: int, flags: int, fields: memoryview) -
 def _append_reply(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
     _exactly(fields, _APPEND_REPLY.size)
     end_offset, hint_end, hint_term, round_ = _APPEND_REPLY.unpack(fields)
-    return AppendReply(sender, term, bool(flags & _FIRST), end_offset, hint_end, hint_term, round_)
+    accepted, anew = bool(flags & _FIRST), bool(flags & _SECOND)
+    return AppendReply(sender, term, accepted, end_offset, hint_end, hint_term, round_, anew)
 
 
 def _snapshot_request(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
@@ -258,7 +260,7 @@ _DECODERS: Final[dict[tuple[int, int], Callable[[NodeId, int, int, memoryview], 
     **{(_REQUEST_VOTE, flags): _vote_request for flags in range(4)},
     **{(_REPLY_VOTE, flags): _vote_reply for flags in range(4)},
     **{(_APPEND, flags): _append_request for flags in range(2)},
-    **{(_REPLY_APPEND, flags): _append_reply for flags in range(2)},
+    **{(_REPLY_APPEND, flags): _append_reply for flags in range(4)},
     **{(_INSTALL, flags): _snapshot_request for flags in range(2)},
     (_STAND, 0): _timeout_now,
     (_BEAT, 0): _node_beat,

@@ -30,6 +30,7 @@ FEATURES: Final = (
     "log-in-by-password",
     "security-administration",
     "describe-cluster",
+    "cluster-administration",
 )
 """What this version can do; a name is never taken back within the contract's version."""
 
@@ -62,6 +63,10 @@ class ClusterService(Service):
         self._handler = handler
         self.unary("GetCluster", pb.GetClusterRequest, self._get)
         self.unary("DescribeCluster", pb.DescribeClusterRequest, self._describe)
+        self.once("DrainBroker", pb.DrainBrokerRequest, self._drain)
+        self.once("RemoveBroker", pb.RemoveBrokerRequest, self._remove)
+        self.once("ReassignPartitions", pb.ReassignPartitionsRequest, self._reassign)
+        self.unary("ListMoves", pb.ListMovesRequest, self._moves)
 
     async def _get(self, caller: Caller, request: pb.GetClusterRequest) -> pb.GetClusterResponse:
         del caller
@@ -90,6 +95,28 @@ class ClusterService(Service):
         self, caller: Caller, request: pb.DescribeClusterRequest
     ) -> pb.DescribeClusterResponse:
         return description_to_wire(await self._handler.describe(caller, request.timeout_ms / 1000))
+
+    async def _drain(self, caller: Caller, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse:
+        await self._handler.drain(caller, request.node_id, request.draining)
+        return pb.DrainBrokerResponse()
+
+    async def _remove(self, caller: Caller, request: pb.RemoveBrokerRequest) -> pb.RemoveBrokerResponse:
+        await self._handler.remove(caller, request.node_id)
+        return pb.RemoveBrokerResponse()
+
+    async def _reassign(
+        self, caller: Caller, request: pb.ReassignPartitionsRequest
+    ) -> pb.ReassignPartitionsResponse:
+        wanted = {(one.topic, one.partition): tuple(one.replicas) or None for one in request.reassignments}
+        await self._handler.reassign(caller, wanted)
+        return pb.ReassignPartitionsResponse()
+
+    async def _moves(self, caller: Caller, request: pb.ListMovesRequest) -> pb.ListMovesResponse:
+        del request
+        answer = pb.ListMovesResponse()
+        for move in await self._handler.moves(caller):
+            fill(answer.moves.add(), move)
+        return answer
 
 
 class LeaseService(Service):

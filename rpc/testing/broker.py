@@ -106,6 +106,15 @@ class BrokerForTests:
         while cls._spares:
             cls._spares.pop().end()
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of ``rpc.settings.BrokerSettings``, as the next start has them."""
+        return dict(self._settings)
+
+    def set(self, **settings: Any) -> None:
+        """From the next start on."""
+        self._settings.update(settings)
+
     @classmethod
     def _spare(cls) -> Child:
         """A process that waits, or a new one: several brokers may start at once."""

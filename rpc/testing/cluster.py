@@ -58,6 +58,22 @@ class ClusterForTests:
             **{"node_id": node, "peers": peers, "peer_timeout_s": 2.0, **settings},
         )
 
+    def add_broker(self, **settings: Any) -> int:
+        """One broker more, as an administrator adds it: the others are restarted in order, one after the other, with
+        its entry in ``peers``. Its number; there is no proxy on the ways to and from it."""
+        node = max(self.brokers) + 1
+        (port,) = free_ports(1)
+        entry = f"{node}=127.0.0.1:{port}"
+        for broker in self.brokers.values():
+            broker.stop()
+            broker.set(peers=f"{broker.settings['peers']},{entry}")
+            broker.restart()
+            self.await_healthy()
+        own = [f"{other}=127.0.0.1:{listen}" for other, listen in self._listens.items()]
+        peers = {"node_id": node, "peers": ",".join([*own, entry]), "peer_timeout_s": 2.0}
+        self.brokers[node] = BrokerForTests(self.folder / f"node-{node}", **{**peers, **settings})
+        return node
+
     @staticmethod
     def _at_once(act: Callable[[int], None], nodes: Sequence[int]) -> None:
         """A broker serves once a majority is there: they start at once."""
@@ -67,7 +83,7 @@ class ClusterForTests:
     @property
     def address(self) -> str:
         """Of all brokers, for ``logstore.connect``."""
-        return ",".join(self.brokers[node].address for node in self.nodes)
+        return ",".join(broker.address for broker in self.brokers.values())
 
     def connect(self, **settings: Any) -> RemoteStore:
         """A client, closed with the cluster."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from replication.cluster.view import BrokerInfo
@@ -30,6 +30,17 @@ class ClusterDescription(NamedTuple):
     brokers: Sequence[BrokerInfo]
     silent: Sequence[NodeId]
     partitions: Sequence[TopicPartitionStatus]
+
+
+class PartitionMove(NamedTuple):
+    """``replicas``: brokers that have the partition; ``target``: that shall; ``lags``: of those that are being filled,
+    how many offsets they lack, -1: not known."""
+
+    topic: str
+    partition: int
+    replicas: tuple[NodeId, ...]
+    target: tuple[NodeId, ...]
+    lags: Mapping[NodeId, int]
 
 
 def description_to_wire(found: ClusterDescription) -> pb.DescribeClusterResponse:
@@ -78,3 +89,10 @@ def description_from_wire(answer: pb.DescribeClusterResponse) -> ClusterDescript
             for one in answer.partitions
         ],
     )
+
+
+def moves_from_wire(answer: pb.ListMovesResponse) -> list[PartitionMove]:
+    return [
+        PartitionMove(one.topic, one.partition, tuple(one.replicas), tuple(one.target), dict(one.lags))
+        for one in answer.moves
+    ]

@@ -25,6 +25,7 @@ VALUES = {
     "keys": "k1",
     "principal": "User:alice",
     "token_id": "0123456789abcdef",
+    "node": "1",
 }
 NAMES = {"group": "g", "producer": "p", "topic": "t", "log": "c", "user": "alice"}
 """What an argument ``name`` or ``names`` means in each group of commands."""
@@ -34,6 +35,7 @@ MORE = {
     "acl remove": ("-o", "read", "--topic", "t"),
     "broker start": ("--data", "{tmp}/made", "--print-config"),
     "cluster drill": ("--seconds", "1", "--rate", "10"),
+    "cluster move": ("--to", "1"),
     "consume": ("-e",),
     "demo": ("--dir", "{tmp}/made"),
     "group seek": ("--to-earliest",),

@@ -62,6 +62,7 @@ class ClusterNode:
             nodes.settings,
             self.node,
             random.Random(seed + 1),
+            fs=self.fs,
             open_votes=partial(VoteStore.open, self.fs, self.files.directory),
             save_state=self.files.save_state,
             lag_s=2.0,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from replication.cluster.duties import MoveProgress
 from replication.cluster.view import BrokerInfo
 from replication.cluster_status import ClusterStatus, PartitionStatus, ReplicaStatus
 from replication.raft.types import NodeId
@@ -37,6 +38,29 @@ class SomeView:
         return (3, 1)
 
 
+class SomeAdministration:
+    """A ``ClusterAdministration`` that notes what it is asked, with one partition that moves."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.topic_id = ""
+
+    def drain(self, node: NodeId, draining: bool = True) -> None:
+        self.asked.append(("drain", node, draining))
+
+    def remove(self, node: NodeId) -> None:
+        self.asked.append(("remove", node))
+
+    def reassign(self, wanted: Mapping[tuple[str, int], tuple[NodeId, ...] | None]) -> None:
+        self.asked.append(dict(wanted))
+
+    def progress(self) -> list[MoveProgress]:
+        return [MoveProgress((self.topic_id, 0), (1, 2), (2, 3), {3: 17}, (1,))]
+
+
+ADMINISTRATION = SomeAdministration()
+
+
 @pytest.fixture
 def clustered(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BrokerShell, Served]]:
     """Topic ``led`` is led by broker 2 and has a replica that lags; nothing is known of ``t``."""
@@ -55,9 +79,12 @@ def clustered(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BrokerShell, Se
         metadata = PartitionStatus(METADATA_GROUP, 2, 4, 20, (ReplicaStatus(2, 20, 0, True),))
         return ClusterStatus({led.group: led, METADATA_GROUP: metadata}, (3,))
 
-    with Served(":memory:", place=ClusterPlace(view=SomeView(), gather=gather)) as served:
+    place = ClusterPlace(view=SomeView(), gather=gather, administration=ADMINISTRATION)
+    with Served(":memory:", place=place) as served:
         for topic in ("led", "t"):
             served.store.create_topic(topic)
+        ADMINISTRATION.topic_id = served.store.backend.topics()["led"].topic_id
+        ADMINISTRATION.asked.clear()
         yield BrokerShell(served.address), served
 
 
@@ -123,3 +150,25 @@ def test_describe_shows_replicas_and_lags(clustered: tuple[BrokerShell, Served])
     assert [json.loads(line)["topic"] for line in faulty] == ["led", "t"]
     assert "there is no topic 'nope'" in shell.run("cluster", "describe", "--topic", "nope", code=1).stderr
     assert "brokers that did not answer: 3" in shell.run("cluster", "describe").stderr
+
+
+def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) -> None:
+    shell, _ = clustered
+    for words in (
+        ("drain", "3"),
+        ("drain", "3", "--undo"),
+        ("remove", "3"),
+        ("move", "led", "--to", "2,3"),
+        ("move", "led", "-p", "0", "--cancel"),
+    ):
+        shell.run("cluster", *words)
+    assert ADMINISTRATION.asked == [
+        ("drain", 3, True),
+        ("drain", 3, False),
+        ("remove", 3),
+        {("led", 0): (2, 3)},
+        {("led", 0): None},
+    ]
+    assert shell.run("cluster", "moves").stdout.splitlines()[1].split() == ["led", "0", "1,2", "2,3", "3:17"]
+    (row,) = map(json.loads, shell.run("--json", "cluster", "moves").stdout.splitlines())
+    assert row == {"topic": "led", "partition": 0, "replicas": [1, 2], "target": [2, 3], "lags": {"3": 17}}

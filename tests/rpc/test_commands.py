@@ -21,6 +21,7 @@ NEED_A_DIRECTORY = {
 }
 OWN_PLACE = {"broker start", "demo", "log dump", "log salvage", "restore"}
 """Commands whose own words name directories or files."""
+NEED_A_CLUSTER = {"cluster drain", "cluster move", "cluster remove"}
 NEED_ACCESS_CONTROL = {name for name in COMMANDS if name.startswith(("acl ", "user "))}
 
 
@@ -75,6 +76,8 @@ def test_every_command_works_or_says_that_it_needs_a_directory(
         (tmp_path / "password").write_text("word")
         (tmp_path / "password").chmod(0o600)
         assert "this broker has no access control" in stocked.run(*words, code=1).stderr
+    elif name in NEED_A_CLUSTER:
+        assert "this broker is alone" in stocked.run(*words, code=1).stderr
     elif name in NEED_A_DIRECTORY:
         assert "works on a directory: name it with --path" in stocked.run(*words, code=2).stderr
     else:

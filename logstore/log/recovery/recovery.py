@@ -174,14 +174,14 @@ class _Recovery:
         if point is None:
             # Data without its state file: no crash explains that. Only the last segment may be unfinished.
             point = segments[-1].base_offset if segments else rules.log_start_offset
-        if not segments and point > rules.log_start_offset:
+        due = point if rules.high_watermark is None else max(point, rules.high_watermark)
+        if not segments and due > rules.log_start_offset:
             raise DamagedStoreError(
-                f"{self.directory} holds no segment, but records up to offset {point} were durable",
+                f"{self.directory} holds no segment, but records up to offset {due} were durable",
                 path=self.directory,
             )
         self._meet_producers(segments, listing, point)
         segments, next_offset = self._recover_from(segments, point)
-        due = point if rules.high_watermark is None else max(point, rules.high_watermark)
         if segments and next_offset < due:
             path = segments[-1].path()
             raise DamagedStoreError(

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from logstore.config import TopicConfig
+from logstore.directory import topic_state
 from logstore.errors import LogStoreError, RetriableError
 from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
@@ -60,6 +61,7 @@ class SimulatedCluster(Nodes):
         self._seen: dict[int, int] = {}  # how far each node's committed records were looked at, in its life
         self._leaders: dict[int, int] = {}
         self._round = 0
+        self._damaged: list[ClusterNode] = []
         self.quiet = False  # callers begin nothing
 
     def make_network(self) -> ChaosNetwork:
@@ -172,10 +174,27 @@ class SimulatedCluster(Nodes):
         self.forget_calls_at(node)
         self._seen.pop(node.node_id, None)
 
+    def damage(self, node: ClusterNode) -> None:
+        """The newest file of the dead node's log in which all was durable is gone; of one node in a run."""
+        node.fs.faults.clear()
+        state = topic_state.load(node.fs, "/store", "t")
+        if self._damaged or state is None:
+            return
+        point = state.partitions[0].recovery_point
+        bases = [int(name[:20]) for name in node.fs.listdir(node.files.directory) if name.endswith(".log")]
+        durable = [base for base in bases if base < point]
+        if not durable:
+            return
+        node.fs.remove(f"{node.files.directory}/{max(durable):020d}.log")
+        node.fs.sync_dir(node.files.directory)
+        self._damaged.append(node)
+        self.events["files that went missing"] += 1
+
     def start_node(self, node: ClusterNode) -> None:
         node.fs.faults.clear()
         node.fs.capacity_bytes = None
         node.start()
+        self.events["replicas repaired"] += node.files.repaired is not None
 
     def retain(self, node: ClusterNode) -> None:
         """What the retention of one node does: its own log start, its own segments."""

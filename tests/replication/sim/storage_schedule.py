@@ -51,6 +51,8 @@ def _fault(cluster: SimulatedCluster, dice: random.Random) -> None:
     living, nodes = cluster.living, list(cluster.nodes.values())
     dead = [node for node in nodes if not node.alive]
     for node in dead:
+        if dice.random() < 0.05:
+            cluster.damage(node)
         if dice.random() < 0.6:
             cluster.start_node(node)
     what = dice.random()

@@ -82,7 +82,7 @@ messages = st.one_of(
         offsets,
         offsets,
     ),
-    st.builds(AppendReply, sender, terms, flags, offsets, offsets, terms, offsets),
+    st.builds(AppendReply, sender, terms, flags, offsets, offsets, terms, offsets, flags),
     st.builds(SnapshotRequest, sender, terms, snapshots),
     st.builds(TimeoutNow, sender, terms),
     st.builds(NodeBeat, sender, st.integers(0, 2**62), terms),

@@ -1,0 +1,163 @@
+"""`logstore cluster drain|remove|move|moves`: brokers that leave, partitions that move to other brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from logstore.cli.output import note, print_json, print_table
+from logstore.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from rpc.client.store import RemoteStore
+    from rpc.wire.cluster import PartitionMove
+
+_LOOK_S = 0.5
+
+until_done = click.option("--wait", is_flag=True, help="Until it is done; what is left is told meanwhile.")
+
+
+@contextmanager
+def brokers_of(target: Target) -> Iterator[RemoteStore]:
+    """A connection. UsageError without brokers."""
+    if target.path is not None or target.bootstrap_server is None:
+        raise click.UsageError("this command asks brokers: name one with --bootstrap-server HOST:PORT")
+    with target.client() as store:
+        from rpc.client.store import RemoteStore
+
+        if not isinstance(store, RemoteStore):
+            raise TypeError(f"{target.bootstrap_server} was connected to by {type(store).__name__}")
+        yield store
+
+
+@click.command()
+@click.argument("node", type=click.IntRange(min=0))
+@click.option("--undo", is_flag=True, help="Let it have replicas again; what has moved stays where it is.")
+@until_done
+@target_options
+@click.pass_obj
+def drain(target: Target, /, node: int, undo: bool, wait: bool) -> None:
+    """Have the broker NODE give up all its replicas to others, and get no new ones.
+
+    Then it can be stopped, and removed. `logstore cluster moves` shows how far it is.
+    """
+    with brokers_of(target) as store:
+        store.cluster_administration.drain(node, not undo)
+        if wait and not undo:
+            _await(target, lambda: _held_by(store, node), f"replicas on broker {node}")
+    if target.as_json:
+        print_json({"node_id": node, "draining": not undo})
+    else:
+        note(
+            f"broker {node} {'may have replicas again' if undo else 'is drained' if wait else 'is being drained'}"
+        )
+
+
+def _held_by(store: RemoteStore, node: int) -> int:
+    """Of topics: the metadata leave when it is removed."""
+    return sum(
+        any(replica.node_id == node for replica in one.status.replicas)
+        for one in store.describe_cluster().partitions
+        if one.topic != "__cluster_metadata"
+    )
+
+
+def _await(target: Target, left: Callable[[], int], words: str) -> None:
+    last = -1
+    while (now := left()) > 0:
+        if now != last and not target.as_json:
+            note(f"{now} {words} left")
+        last = now
+        time.sleep(_LOOK_S)
+
+
+@click.command()
+@click.argument("node", type=click.IntRange(min=0))
+@target_options
+@click.pass_obj
+def remove(target: Target, /, node: int) -> None:
+    """Forget the broker NODE, which was drained and stopped."""
+    with brokers_of(target) as store:
+        store.cluster_administration.remove(node)
+    if target.as_json:
+        print_json({"node_id": node, "removed": True})
+    else:
+        note(f"removed broker {node}")
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Of these; all if not given.")
+@click.option(
+    "--to", metavar="NODE,NODE,...", help="Brokers that shall have them, the preferred leader first."
+)
+@click.option("--cancel", is_flag=True, help="Let them move no further; they stay on what they have.")
+@until_done
+@target_options
+@click.pass_obj
+def move(
+    target: Target, /, topic: str, partitions: tuple[int, ...], to: str | None, cancel: bool, wait: bool
+) -> None:
+    """Move partitions of TOPIC to other brokers: records are copied first, then the old replicas go."""
+    replicas = _nodes(to, cancel)
+    with brokers_of(target) as store:
+        numbers = partitions or range(store.backend.topic(topic).partitions)
+        store.cluster_administration.reassign({(topic, number): replicas for number in numbers})
+        if wait:
+            _await(target, lambda: len(_moving(store, topic, numbers)), "partitions to move")
+    if target.as_json:
+        print_json({"topic": topic, "partitions": list(numbers), "replicas": list(replicas)})
+    else:
+        note(
+            f"{len(numbers)} partitions of {topic!r} {'stay' if cancel else 'have moved' if wait else 'move'}"
+        )
+
+
+def _nodes(to: str | None, cancel: bool) -> tuple[int, ...]:
+    """UsageError."""
+    if cancel == (to is not None):
+        raise click.UsageError("say either --to NODE,NODE,... or --cancel")
+    if to is None:
+        return ()
+    try:
+        return tuple(int(node) for node in to.split(","))
+    except ValueError:
+        raise click.UsageError(f"--to {to!r} is no list of brokers, e.g. 1,2,3") from None
+
+
+def _moving(store: RemoteStore, topic: str, partitions: Sequence[int]) -> list[PartitionMove]:
+    return [
+        one
+        for one in store.cluster_administration.moves()
+        if one.topic == topic and one.partition in partitions
+    ]
+
+
+@click.command()
+@target_options
+@click.pass_obj
+def moves(target: Target, /) -> None:
+    """The partitions that move, from where to where, and what new replicas still lack."""
+    with brokers_of(target) as store:
+        found = store.cluster_administration.moves()
+    if target.as_json:
+        for one in found:
+            print_json({**one._asdict(), "lags": {str(node): lag for node, lag in one.lags.items()}})
+        return
+    print_table(
+        ("TOPIC", "PARTITION", "FROM", "TO", "LACKING"),
+        [
+            (
+                one.topic,
+                one.partition,
+                ",".join(map(str, one.replicas)),
+                ",".join(map(str, one.target)),
+                " ".join(f"{node}:{lag}" for node, lag in sorted(one.lags.items())) or "-",
+            )
+            for one in found
+        ],
+    )
