@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.errors import TopicLockedError
+from logstore.errors import RetriableError, TopicLockedError
+from replication.cluster_node import ClusterNode
 from replication.errors import ClusterMismatchError, NotLeaderError
 from tests.replication.cluster_nodes import Cluster, cluster, until
 
@@ -109,3 +110,32 @@ def test_a_directory_is_one_nodes_and_one_clusters(tmp_path: Path) -> None:
     other.voters = frozenset({7})
     with pytest.raises(ClusterMismatchError):
         other.start()
+
+
+def test_what_the_stores_own_threads_ask_for_is_there_before_its_opening_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The housekeeper of a node that starts again begins its work while the store is still being opened."""
+    enlist = logstore.LogStore._enlist
+
+    def look_at_once(store: logstore.LogStore, *, threads: bool) -> None:
+        store._housekeeper.step()
+        enlist(store, threads=threads)
+
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        until(lambda: all("t" in node.engine.topics() for node in three.nodes.values()))
+        until(lambda: any("__transaction_state" in node.engine.topics() for node in _asked(three)))
+        three.stop(1)
+        monkeypatch.setattr(logstore.LogStore, "_enlist", look_at_once)
+        three.start(1)
+
+
+def _asked(three: Cluster) -> list[ClusterNode]:
+    """The nodes, after somebody wanted a transactional id."""
+    for node in three.nodes.values():
+        try:
+            node.engine.init_transactions("x", 1000).release()
+        except RetriableError:
+            continue
+    return list(three.nodes.values())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from logstore.errors import StaleGenerationError, UnknownMemberError
 from logstore.types import TopicPartition
 from tests.replication.cluster_nodes import until
 from tests.rpc.client.replicated import ReplicatedBrokers, replicated_brokers
@@ -100,3 +102,71 @@ def test_records_are_stored_once_and_in_order_while_nodes_stop_and_start(tmp_pat
         stored = read_all(brokers)
     assert stored == {one: numbers(sent, one) for one in range(PARTITIONS)}
     assert sorted(read) == sorted(b"%d" % number for number in range(sent))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_transactions_are_all_or_nothing_while_nodes_stop_and_start(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    committed: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+    with replicated_brokers(tmp_path) as brokers, brokers.connect() as client:
+        client.create_topic("t", PARTITIONS)
+        with (
+            client.producer(transactional_id="tx") as producer,
+            Disturber(brokers, seed) as disturber,
+        ):
+            turn = 0
+            while disturber.stopped < 4:
+                turn += 1
+                producer.begin()
+                for partition in range(PARTITIONS):
+                    producer.send("t", b"%d-%d" % (turn, partition), partition=partition)
+                if chance.random() < 0.7:
+                    producer.commit()
+                    for partition in range(PARTITIONS):
+                        committed[partition].append(b"%d-%d" % (turn, partition))
+                else:
+                    producer.abort()
+        stored = read_all(brokers)
+    assert stored == dict(enumerate(committed))
+    assert turn > 4
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_groups_consumers_read_all_while_nodes_stop_and_start(tmp_path: Path, seed: int) -> None:
+    seen: set[bytes] = set()
+    last: dict[TopicPartition, int] = {}
+    sent = 0
+    with replicated_brokers(tmp_path) as brokers, brokers.connect() as client:
+        client.create_topic("t", PARTITIONS)
+        with (
+            client.producer() as producer,
+            client.consumer("t", group="g", heartbeat_interval_ms=300) as one,
+            client.consumer("t", group="g", heartbeat_interval_ms=300) as other,
+            Disturber(brokers, seed) as disturber,
+        ):
+
+            def read_on() -> int:
+                for consumer in (one, other):
+                    for record in consumer.poll(timeout_s=0.05):
+                        seen.add(record.value or b"")
+                        place = TopicPartition(record.topic, record.partition)
+                        last[place] = max(record.offset, last.get(place, 0))
+                    with suppress(StaleGenerationError, UnknownMemberError):
+                        consumer.commit()
+                return len(seen)
+
+            while disturber.stopped < 4:
+                for _ in range(20):
+                    producer.send("t", b"%d" % sent, partition=sent % PARTITIONS)
+                    sent += 1
+                read_on()
+            producer.flush(90)
+            until(lambda: read_on() >= sent, 60)
+
+            def is_committed() -> bool:
+                read_on()
+                committed = client.backend.committed_offsets("g")
+                return all(committed[place].offset > offset for place, offset in last.items())
+
+            until(is_committed)
+    assert seen == {b"%d" % number for number in range(sent)}
