@@ -11,14 +11,15 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory.catalogue import CatalogueFile, TopicEntry
-from logstore.errors import LogStoreError
+from logstore.embedded.upkeep_everywhere import COMPACT, ERASE
+from logstore.errors import InvariantError, LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
 from logstore.partition.store_replication import CatalogueSource
@@ -43,6 +44,7 @@ from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
 from replication.coordination.seat import OFFSETS_TOPIC, STATE_TOPIC, state_goes_to
 from replication.errors import LeaderNotReadyError
+from replication.everywhere import Everywhere, wait_until
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
 from replication.partition import ReplicatedPartition
@@ -50,7 +52,7 @@ from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings
 from replication.replica import Replica
 from replication.replica_manager import ReplicaManager
 from replication.standalone_log import StandaloneLog
-from replication.transport import METADATA_GROUP, METADATA_TOPIC, GroupId, PeerNetwork
+from replication.transport import METADATA_GROUP, METADATA_TOPIC, CallHandler, GroupId, PeerNetwork
 from replication.vote_store import VoteStore
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ _ADJUST_S: Final = 1.0
 _STAND_S: Final = 0.05
 _GATHER_S: Final = 2.0
 _SILENT_S: Final = 3.0
+_CATCH_UP_S: Final = 60.0
 _LEADERS_S: Final = 5.0
 """How long a new topic's leaders are waited for before its making is answered."""
 
@@ -147,6 +150,9 @@ class ClusterNode:
             self._open_store()
             self._open_metadata()
             self.gatherer = StatusGatherer(self.node, self._network)
+            self._everywhere = Everywhere(self._network, self._others, self._follow)
+            for operation in (COMPACT, ERASE):
+                self._network.serve(operation, self._upkeep(operation))
             self._open_controller()
             self.metadata.serve()
             self.node.start()
@@ -354,19 +360,73 @@ class ClusterNode:
             self._moved.notify_all()
             self._moved.release()
 
-    def await_leaders(self, topic: str, timeout_s: float = _LEADERS_S) -> None:
-        """Until all partitions of the topic have leaders, as far as this node can tell; for no longer than that."""
-        deadline_s = self._clock.monotonic_s() + timeout_s
+    def settle(self, topic: str) -> None:
+        """See ``Leadership``."""
+        self._everywhere.tell(self.metadata.follower.newest().revision)
+        deadline_s = self._clock.monotonic_s() + _LEADERS_S
         self._adjuster.wake()
         while True:
-            entry = self._registry.entry(topic)
-            if NO_NODE not in self.leaders(entry)[0]:
+            entry = self._registry.catalogue.topics.get(topic)
+            if entry is None or NO_NODE not in self.leaders(entry)[0]:
                 return
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return
             with self._moved:
                 self._moved.wait(min(left_s, 0.05))
+
+    def _follow(self, revision: int) -> None:
+        """Know the metadata up to there, and have made what they say, when this returns."""
+        self.metadata.follower.wait_for(revision, _LEADERS_S)
+        self._adjust()
+
+    # --- work at all brokers ---
+
+    def _upkeep(self, operation: str) -> CallHandler:
+        def answer(node: NodeId, request: bytes) -> bytes:
+            del node
+            if self.engine.everywhere is None:
+                raise InvariantError("a cluster's node does upkeep for others")
+            return self.engine.everywhere.answer(operation, request)
+
+        return answer
+
+    def leaders_of(self, topic: str) -> Sequence[NodeId]:
+        return self.leaders(self._registry.entry(topic))[0]
+
+    def away_from(self, topic: str) -> Sequence[NodeId]:
+        entry, image = self._registry.entry(topic), self.metadata.follower.newest()
+        holders = {
+            node for number in range(entry.partitions) for node in image.holders_of(entry.topic_id, number)
+        }
+        return sorted(node for node in holders if not self._is_alive(node))
+
+    def ends_of(self, topic: str) -> Mapping[int, int]:
+        entry = self._registry.entry(topic)
+        status = self.gatherer.gather([one.node_id for one in self.brokers()], _LEADERS_S)
+        return {
+            group.partition: max(one.end_offset for one in found.replicas)
+            for group, found in status.partitions.items()
+            if group.topic_id == entry.topic_id
+        }
+
+    def await_records(self, topic: str, ends: Mapping[int, int]) -> None:
+        entry = self._registry.entry(topic)
+        for number, end in ends.items():
+            replica = self.node.replica(GroupId(entry.topic_id, number))
+            if replica is None:
+                continue
+            log = replica.log
+            if not wait_until(lambda: log.high_watermark >= end, _CATCH_UP_S, self._clock.monotonic_s):  # noqa: B023
+                raise LeaderNotReadyError(
+                    f"node {self.node_id} has {log.where} up to offset {log.high_watermark}, {end} is due"
+                )
+
+    def everywhere(self, operation: str, request: bytes) -> Callable[[], Mapping[NodeId, bytes]]:
+        return self._everywhere.ask(operation, request)
+
+    def _others(self) -> list[NodeId]:
+        return [one.node_id for one in self.brokers() if one.alive and one.node_id != self.node_id]
 
     # --- the view ---
 

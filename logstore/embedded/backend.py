@@ -32,6 +32,7 @@ from logstore.embedded.operation import EmbeddedOperation
 from logstore.embedded.producer_lease import NamedLease, ProducerHold, UnnamedLease, producer_holder
 from logstore.embedded.transaction_services import TransactionServices
 from logstore.embedded.transactions import EmbeddedTransactions
+from logstore.embedded.upkeep_everywhere import UpkeepEverywhere
 from logstore.errors import (
     InvalidArgumentError,
     LogStoreError,
@@ -84,6 +85,10 @@ class EmbeddedBackend(EmbeddedTransactions):
         if parts is None:
             parts = EmbeddedParts(context, registry, partition, EmbeddedCoordinators(context, registry))
         self._parts = parts
+        leadership = context.leadership
+        self.everywhere = (
+            None if leadership is None else UpkeepEverywhere(leadership, self._compact, self._erase)
+        )
         self.groups = EmbeddedGroups(context, registry, partition, parts)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self.transactions = TransactionServices(
@@ -123,21 +128,27 @@ class EmbeddedBackend(EmbeddedTransactions):
         if isinstance(name, str) and name not in self._registry.catalogue.topics:
             self.groups.forget_topic(name)  # older versions bound offsets to the name alone
         made = self._registry.create(name, partitions, config, replication_factor=replication_factor)
-        if self._context.leadership is not None:
-            self._context.leadership.await_leaders(name)
+        self._settle(name)
         return self._told(made)
+
+    def _settle(self, name: str) -> None:
+        if self._context.leadership is not None:
+            self._context.leadership.settle(name)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
         self._registry.add_partitions(name, total, allow_keyed=allow_keyed)
+        self._settle(name)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         self._registry.alter(name, config)
+        self._settle(name)
 
     def delete_topic(self, name: str) -> None:
         """The topic, its records, and every group's offsets in it (a new topic of that name starts anew): gone once
         the catalogue forgets its id, as offsets are bound to it."""
         entry = self._registry.delete(name)
         self._cleaning.kit.ledger.forget(entry.topic_id)
+        self._settle(name)
         try:
             self.groups.forget_topic(name)
         except LogStoreError as error:
@@ -190,10 +201,13 @@ class EmbeddedBackend(EmbeddedTransactions):
         self, name: str, partition: int | None, *, roll: bool
     ) -> Operation[list[CompactedPartition]]:
         self._context.check_writable()
+        compact = self._compact if self.everywhere is None else self.everywhere.compact
+        return EmbeddedOperation(f"compacting {name}", self._with_names(compact(name, partition, roll)))
+
+    def _compact(self, name: str, partition: int | None, roll: bool) -> Steps[list[CompactedPartition]]:
         topic = self._cleaned_topic(name)
         places = range(topic.entry.partitions) if partition is None else [partition]
-        steps = self._cleaning.compactor.compact(topic, places, roll=roll)
-        return EmbeddedOperation(f"compacting {name}", self._with_names(steps))
+        return self._cleaning.compactor.compact(topic, places, roll=roll)
 
     def _with_names(self, steps: Steps[list[CompactedPartition]]) -> Steps[list[CompactedPartition]]:
         done = yield from steps
@@ -201,8 +215,11 @@ class EmbeddedBackend(EmbeddedTransactions):
 
     def start_erasure(self, name: str, keys: Collection[bytes]) -> Operation[ErasureReport]:
         self._context.check_writable()
-        steps = self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
-        return EmbeddedOperation(f"erasing keys of {name}", steps)
+        erase = self._erase if self.everywhere is None else self.everywhere.erase
+        return EmbeddedOperation(f"erasing keys of {name}", erase(name, keys))
+
+    def _erase(self, name: str, keys: Collection[bytes]) -> Steps[ErasureReport]:
+        return self._cleaning.eraser.erase(self._registry.get(name), checked_keys(keys))
 
     def _cleaned_topic(self, name: str) -> CleanedTopic:
         shared = self._registry.is_shared(self._registry.entry(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from logstore.directory.catalogue import TopicEntry
@@ -18,6 +19,30 @@ class Leadership(Protocol):
         """Goes up whenever ``leaders`` may answer differently."""
         ...
 
-    def await_leaders(self, topic: str) -> None:
-        """After the making of a topic, for a few seconds: until its partitions can be used."""
+    def settle(self, topic: str) -> None:
+        """After a change of the topic, for a few seconds at the most: until all brokers that live know of the change,
+        and the partitions of the topic, if it is still there, have leaders."""
+        ...
+
+    # --- work at all brokers ---
+
+    def leaders_of(self, topic: str) -> Sequence[int]:
+        """By partition. ``UnknownTopicError``."""
+        ...
+
+    def away_from(self, topic: str) -> Sequence[int]:
+        """Brokers that have copies of the topic, and are not heard of."""
+        ...
+
+    def ends_of(self, topic: str) -> Mapping[int, int]:
+        """Where each partition ends, as its leader says."""
+        ...
+
+    def await_records(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Until the copies here reach so far. LeaderNotReadyError: not in time."""
+        ...
+
+    def everywhere(self, operation: str, request: bytes) -> Callable[[], Mapping[int, bytes]]:
+        """Ask all other brokers that live, side by side; what is given waits for their answers, by broker, and raises
+        the first failure."""
         ...

@@ -52,6 +52,7 @@ class ClusterBackend(EmbeddedBackend):
                 name, lambda topic, number: router.is_keyed(TopicPartition(topic, number))
             )
         self._registry.add_partitions(name, total, allow_keyed=True)
+        self._settle(name)
 
     def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
         """By its leader, else as this node's replica has it, else the offsets that its leader tells."""

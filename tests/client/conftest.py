@@ -4,6 +4,7 @@ broker."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -13,6 +14,7 @@ from logstore.api.backend import Backend
 from rpc.client.store import RemoteStore
 from tests.client.fake_backend import FakeBackend
 from tests.partition.replicated import ReplicatedPartition
+from tests.rpc.client.replicated import replicated_brokers
 from tests.rpc.prompt import make_prompt
 from tests.rpc.served import Served
 
@@ -27,10 +29,23 @@ def fake() -> FakeBackend:
     return backend
 
 
-@pytest.fixture(params=["fake", "embedded", "replicated", "remote"])
-def backend(request: Any, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> Iterator[Backend]:
+# The whole suite over a cluster takes minutes, most of them for clusters that begin: a step of its own in CI.
+CLUSTER = pytest.param("cluster", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=["fake", "embedded", "replicated", "remote", CLUSTER])
+def backend(
+    request: Any, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Backend]:
     if request.param == "fake":
         yield fake
+        return
+    if request.param == "cluster":
+        make_prompt(monkeypatch)
+        with replicated_brokers(tmp_path / "cluster") as brokers, brokers.connect() as client:
+            client.create_topic("events", partitions=1)
+            client.create_topic("flights", partitions=4)
+            yield client.backend
         return
     if request.param == "remote":
         make_prompt(monkeypatch)
@@ -53,9 +68,14 @@ def backend(request: Any, fake: FakeBackend, monkeypatch: pytest.MonkeyPatch) ->
                     held.check()
 
 
-@pytest.fixture(params=["embedded", "remote"])
-def empty_store(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[AnyStore]:
-    """A store without topics, in this process or at a broker."""
+@pytest.fixture(params=["embedded", "remote", CLUSTER])
+def empty_store(request: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AnyStore]:
+    """A store without topics, in this process, at a broker, or at a cluster's."""
+    if request.param == "cluster":
+        make_prompt(monkeypatch)
+        with replicated_brokers(tmp_path / "cluster") as brokers, brokers.connect() as client:
+            yield client
+        return
     if request.param == "embedded":
         with logstore.open(":memory:") as store:
             yield store
