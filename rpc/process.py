@@ -67,7 +67,7 @@ class BrokerProcess:
         metrics = None
         try:
             port = await broker.start()
-            metrics = serve_metrics(settings, served.store, broker)
+            metrics = serve_metrics(settings, served.store, broker, served.place)
             if metrics is not None:
                 address = address_of(
                     host_and_port(settings.metrics_listen, "metrics_listen")[0], metrics.port

@@ -11,6 +11,7 @@ from typing import Any, Final
 import logstore
 from replication.cluster.view import BrokerInfo
 from replication.cluster_node import ClusterNode, NodeSettings
+from replication.cluster_status import led_here
 from rpc.addresses import host_and_port
 from rpc.handlers.cluster import ClusterPlace
 from rpc.handlers.engine import Engine
@@ -85,7 +86,12 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             engine=node.engine,
             cluster_id=node.cluster_id,
             brokers=node.brokers,
-            place=ClusterPlace(view=node, gather=node.gatherer.gather, administration=node.administration),
+            place=ClusterPlace(
+                view=node,
+                led=lambda: led_here(node.node),
+                gather=node.gatherer.gather,
+                administration=node.administration,
+            ),
             hand_over=node.hand_over,
         )
     finally:

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from logstore.api.backend import Backend
 from logstore.api.groups import GroupSummary
+from logstore.api.topics import TopicMetadata
 from logstore.arguments import whole
 from logstore.errors import LogStoreError
 from logstore.metrics.prometheus import Collector, CounterMetricFamily, GaugeMetricFamily, Metric
@@ -33,12 +34,20 @@ class Measured(Protocol):
 class StoreCollector(Collector):
     """``max_partitions``: of how many partitions there are series, and of how many places of groups; so many topics
     and so many groups, too. What is left out, last in the order of names, is counted by
-    ``logstore_metrics_left_out``. Errors of one topic or group are counted, and the others are told."""
+    ``logstore_metrics_left_out``. Errors of one topic or group are counted, and the others are told. ``node_id``: of
+    the broker in its cluster, which tells offsets of the partitions that it leads."""
 
-    def __init__(self, store: Measured, *, max_partitions: int = DEFAULT_MAX_PARTITIONS) -> None:
+    def __init__(
+        self,
+        store: Measured,
+        *,
+        max_partitions: int = DEFAULT_MAX_PARTITIONS,
+        node_id: int | None = None,
+    ) -> None:
         """InvalidArgumentError."""
         self._store = store
         self._most = whole(max_partitions, "max_partitions", 0)
+        self._node_id = node_id
         self._failures = 0
 
     def describe(self) -> list[Metric]:
@@ -47,7 +56,7 @@ class StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from _own(self._store.metrics())
-        look = _Look(self._store.backend, self._most)
+        look = _Look(self._store.backend, self._most, self._node_id)
         yield from look.topics()
         yield from look.groups()
         yield look.left_out
@@ -68,14 +77,27 @@ def _own(numbers: Mapping[str, float]) -> Iterator[Metric]:
 class _Look:
     """One look at topics and groups. Ends of partitions that are asked for twice are read once."""
 
-    def __init__(self, backend: Backend, most: int) -> None:
+    def __init__(self, backend: Backend, most: int, node_id: int | None) -> None:
         self._backend = backend
         self._most = most
+        self._node_id = node_id
         self._ends: dict[TopicPartition, int] = {}
         self._topics = backend.topics()
         self.failures = 0
         self.left_out = GaugeMetricFamily(
             "logstore_metrics_left_out", "Series that the bound on their number left out.", labels=["of"]
+        )
+
+    def _is_here(self, topic: TopicMetadata, partition: int) -> bool:
+        """Whether its offsets are this store's to tell."""
+        leads = not topic.leaders or topic.leaders[partition] == self._node_id
+        return leads and partition not in topic.missing
+
+    def _is_told(self, place: TopicPartition) -> bool:
+        """Whether there is such a partition, and its offsets are this store's to tell."""
+        topic = self._topics.get(place.topic)
+        return (
+            topic is not None and place.partition < topic.partitions and self._is_here(topic, place.partition)
         )
 
     def topics(self) -> Iterator[Metric]:
@@ -129,8 +151,10 @@ class _Look:
                     where = [summary.group, place.topic, str(place.partition)]
                     current.add_metric(where, committed)
                     lag.add_metric(where, behind)
+            elsewhere = {place.topic for place in summary.offsets if not self._is_told(place)}
             for topic, total in sums.items():
-                lag_sum.add_metric([summary.group, topic], total)
+                if topic not in elsewhere:
+                    lag_sum.add_metric([summary.group, topic], total)
         places = sum(len(summary.offsets) for summary in found)
         self.left_out.add_metric(["groups"], max(0, len(found) - self._most))
         self.left_out.add_metric(["group_partitions"], max(0, places - self._most))
@@ -147,12 +171,7 @@ class _Look:
         """Partitions with a committed offset, that offset, and the lag."""
         by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
         for place in sorted(summary.offsets):
-            topic = self._topics.get(place.topic)
-            if (
-                topic is not None
-                and place.partition < topic.partitions
-                and place.partition not in topic.missing
-            ):
+            if self._is_told(place):
                 by_topic[place.topic].append(place)
         for places in by_topic.values():
             for place, end in self._end_offsets(places):
@@ -161,8 +180,8 @@ class _Look:
 
     def _bounds(self, name: str, numbers: range) -> list[tuple[TopicPartition, int, int]]:
         """Partitions with their log start offsets and high watermarks; none where the topic cannot be looked at."""
-        missing = self._topics[name].missing
-        places = [TopicPartition(name, number) for number in numbers if number not in missing]
+        topic = self._topics[name]
+        places = [TopicPartition(name, number) for number in numbers if self._is_here(topic, number)]
         try:
             starts = self._backend.list_offsets(places, "earliest", "read_uncommitted")
         except LogStoreError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -34,9 +34,10 @@ class ClusterAdministration(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterPlace:
-    """A broker's place in its cluster."""
+    """A broker's place in its cluster. ``led``: the partitions that it leads."""
 
     view: ClusterView
+    led: Callable[[], Sequence[PartitionStatus]]
     gather: Gather
     administration: ClusterAdministration
 

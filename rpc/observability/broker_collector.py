@@ -19,23 +19,27 @@ _PACKAGE: Final = "logstore.v1."
 
 class BrokerCollector(Collector):
     """``held_bytes``: what is under way, by budget; ``refusals``: calls answered "busy", or
-    held back, since the start, by reason."""
+    held back, since the start, by reason; ``alone``: not one of a cluster's."""
 
     def __init__(
         self,
         meter: Meter,
         held_bytes: Callable[[], Mapping[str, int]],
         refusals: Callable[[], Mapping[str, int]],
+        *,
+        alone: bool = True,
     ) -> None:
         self._meter = meter
         self._held_bytes = held_bytes
         self._refusals = refusals
+        self._alone = alone
 
     def describe(self) -> list[Metric]:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("kafka_brokers", "Brokers: this one.", value=1)
+        if self._alone:
+            yield GaugeMetricFamily("kafka_brokers", "Brokers: this one.", value=1)
         yield from self._calls()
         held = GaugeMetricFamily(
             "logstore_broker_held_bytes", "Requests and answers under way.", labels=["budget"]

@@ -79,7 +79,7 @@ def clustered(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BrokerShell, Se
         metadata = PartitionStatus(METADATA_GROUP, 2, 4, 20, (ReplicaStatus(2, 20, 0, True),))
         return ClusterStatus({led.group: led, METADATA_GROUP: metadata}, (3,))
 
-    place = ClusterPlace(view=SomeView(), gather=gather, administration=ADMINISTRATION)
+    place = ClusterPlace(view=SomeView(), led=list, gather=gather, administration=ADMINISTRATION)
     with Served(":memory:", place=place) as served:
         for topic in ("led", "t"):
             served.store.create_topic(topic)
