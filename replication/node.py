@@ -17,7 +17,7 @@ from typing import Final
 from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
-from replication.pending import ReplicatedAppend
+from replication.pending import Awaited
 from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
 from replication.replica import Replica
@@ -73,7 +73,7 @@ class ReplicationNode:
         self._ticker = StepThread("logstore-raft-ticks", self._tick_step, enabled=threads)
         self._syncers: list[threading.Thread] = []
         self._next_tick_s = 0.0
-        self.help: Callable[[ReplicatedAppend], None] | None = None  # in place of threads: see ``help_on``
+        self.help: Callable[[Awaited], None] | None = None  # in place of threads: see ``help_on``
 
     # --- replicas ---
 
@@ -146,7 +146,7 @@ class ReplicationNode:
     def now_s(self) -> float:
         return self._clock.monotonic_s()
 
-    def help_on(self, append: ReplicatedAppend) -> None:
+    def help_on(self, append: Awaited) -> None:
         if self.help is not None:
             self.help(append)
 

@@ -16,6 +16,7 @@ from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
     RetriableError,
+    StoreClosedError,
     UnknownGroupError,
     UnknownTopicError,
 )
@@ -49,7 +50,7 @@ class Client:
                 numbers = sorted(self._nodes.nodes)
                 after = [number for number in numbers if number > node.node_id] or numbers
                 self._at = error.leader_id if error.leader_id in self._nodes.nodes else after[0]
-            except RetriableError as error:
+            except (RetriableError, StoreClosedError) as error:  # a broker that stops is asked no more
                 failure = error
             threading.Event().wait(0.02)
         raise AssertionError("nobody coordinates") from failure
@@ -61,7 +62,10 @@ class Client:
     def produce(self, place: TopicPartition, batch: bytes) -> None:
         for _ in range(MOST_TRIES):
             leader = self._nodes.leader(*place)
-            (result,) = leader.engine.produce([ProduceItem(*place, batch)], "all", 5.0)
+            try:
+                (result,) = leader.engine.produce([ProduceItem(*place, batch)], "all", 5.0)
+            except StoreClosedError:
+                continue  # it stops: another one is to lead
             if result.error is None:
                 return
             assert isinstance(result.error, RetriableError), result.error
