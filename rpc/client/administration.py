@@ -28,14 +28,16 @@ from rpc.client.scatter import Scatter
 from rpc.pb import groups_pb2, producers_pb2, records_pb2, topics_pb2, transactions_pb2
 from rpc.wire.values import fill, read
 
+Seen = Callable[[Mapping[str, TopicMetadata]], bool]
+
 
 class RemoteAdministration:
     """An ``AdminPlane``. Thread-safe. ``controller``: the broker that changes topics and names of producers;
     ``coordinator``: that of groups and transactions; ``changed``: called when topics were changed here, before the call
-    returns."""
+    returns, with what tells whether the metadata show it."""
 
     def __init__(
-        self, controller: Role, coordinator: Role, scatter: Scatter, changed: Callable[[], object]
+        self, controller: Role, coordinator: Role, scatter: Scatter, changed: Callable[[Seen], object]
     ) -> None:
         self._controller = controller
         self._coordinator = coordinator
@@ -56,7 +58,7 @@ class RemoteAdministration:
         answer = self._controller.call(
             "TopicService/CreateTopic", request, topics_pb2.CreateTopicResponse, again=False
         )
-        self._changed()
+        self._changed(lambda topics: name in topics)
         return read(answer.topic, TopicMetadata)
 
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
@@ -66,7 +68,7 @@ class RemoteAdministration:
         self._controller.call(
             "TopicService/AddPartitions", request, topics_pb2.AddPartitionsResponse, again=False
         )
-        self._changed()
+        self._changed(lambda topics: name not in topics or topics[name].partitions >= total)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         changed, unset = changed_settings(config)
@@ -76,14 +78,14 @@ class RemoteAdministration:
             unset=unset,
         )
         self._controller.call("TopicService/AlterTopic", request, topics_pb2.AlterTopicResponse)
-        self._changed()
+        self._changed(lambda _: True)
 
     def delete_topic(self, name: str) -> None:
         request = topics_pb2.DeleteTopicRequest(name=known_topic(name))
         self._controller.call(
             "TopicService/DeleteTopic", request, topics_pb2.DeleteTopicResponse, again=False
         )
-        self._changed()
+        self._changed(lambda topics: name not in topics)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         wanted: dict[TopicPartition, int] = {}

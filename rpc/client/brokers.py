@@ -6,6 +6,7 @@ whatever any of them can answer is asked of ``home``, which moves on when its br
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterable
@@ -106,8 +107,10 @@ class Brokers:
             self._addresses = {one.node_id: _address(one) for one in answer.brokers}
             if self._alone:
                 self._alone = False
-                seeds = {*self._seeds, *self._addresses.values()}
-                self._home = sorted(seeds).index(self._seeds[0])
+                # Any: many clients are given the same list.
+                alive = [_address(one) for one in answer.brokers if one.alive] or self._seeds
+                known = sorted({*self._seeds, *self._addresses.values()})
+                self._home = known.index(random.choice(alive))
 
     def look(self) -> None:
         """Ask who there is now, unless that was asked a moment ago. What cannot be asked stays as it is."""

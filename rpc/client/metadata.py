@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +23,8 @@ _WAIT_S: Final = 20.0
 _PAUSE_S: Final = 0.5
 _ASK_S: Final = 3.0
 """How long one broker of several may take to answer."""
+_HEARD_S: Final = 2.0
+"""How long a broker may take to hear of a change of topics."""
 _ELSEWHERE_S: Final = 0.05
 """Until another broker is asked to tell of changes, where one is away."""
 
@@ -69,6 +72,14 @@ class Metadata:
         topics = self._take(answer, None)
         self._begin_watch()
         return topics
+
+    def refresh_until(self, met: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
+        """What was changed at one broker is asked of another, which hears of it a moment later. Ends after a while also
+        where it is not met: another client may have changed it again."""
+        until_s = time.monotonic() + _HEARD_S
+        while not met(self.refresh()) and self._anyone.moves and time.monotonic() < until_s:
+            if self._closing.wait(_ELSEWHERE_S):
+                return
 
     def refresh_now(self) -> None:
         """One try. What cannot be asked stays as it is."""

@@ -275,3 +275,26 @@ def test_producers_and_administrators_are_answered_by_any_node(tmp_path: Path) -
             three.controller.engine.add_partitions("out", 6, allow_keyed=False)
         three.controller.engine.add_partitions("in", 6, allow_keyed=False)
         until(lambda: all(node.engine.topic("in").partitions == 6 for node in three.nodes.values()))
+
+
+def test_a_hanging_transaction_is_found_and_ended_from_the_coordinator(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
+        for place in PLACES:
+            batch = encode_batch(
+                [(None, b"stray")],
+                now_ms=1_700_000_000_000,
+                producer_id=999_999,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            client.produce(place, batch)
+        found = client.coordinator(lambda engine: engine.find_hanging(["out"]))
+        assert [(one.topic, one.partition, one.producer_id) for one in found] == [
+            (*place, 999_999) for place in PLACES
+        ]
+        for one in found:
+            client.coordinator(lambda engine, one=one: engine.end_hanging(one))  # type: ignore[misc]
+        assert client.coordinator(lambda engine: engine.find_hanging()) == []

@@ -170,3 +170,19 @@ def test_a_groups_consumers_read_all_while_nodes_stop_and_start(tmp_path: Path, 
 
             until(is_committed)
     assert seen == {b"%d" % number for number in range(sent)}
+
+
+def test_a_named_producer_goes_on_while_nodes_stop_and_start(tmp_path: Path) -> None:
+    sent = 0
+    with replicated_brokers(tmp_path) as brokers, brokers.connect() as client:
+        client.create_topic("t", PARTITIONS)
+        with client.producer(name="import") as producer, Disturber(brokers, 5) as disturber:
+            while disturber.stopped < 3:
+                producer.send("t", b"%d" % sent, partition=sent % PARTITIONS).result(60)
+                sent += 1
+        with client.producer(name="import") as producer:  # its numbers go on where they were
+            for _ in range(PARTITIONS):
+                producer.send("t", b"%d" % sent, partition=sent % PARTITIONS).result(60)
+                sent += 1
+        stored = read_all(brokers)
+    assert stored == {one: numbers(sent, one) for one in range(PARTITIONS)}
