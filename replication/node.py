@@ -66,6 +66,8 @@ class ReplicationNode:
         self._ticks = 0
         self._to_sync: deque[Replica] = deque()
         self._queued: set[Replica] = set()
+        self._syncing: set[Replica] = set()
+        self._sync_again: set[Replica] = set()
         self._sync_wanted = threading.Condition(self._lock)
         self._closing = False
         self._ticker = StepThread("logstore-raft-ticks", self._tick_step, enabled=threads)
@@ -116,10 +118,15 @@ class ReplicationNode:
 
     def wants_sync(self, replica: Replica) -> None:
         with self._sync_wanted:
-            if replica not in self._queued:
-                self._queued.add(replica)
-                self._to_sync.append(replica)
-                self._sync_wanted.notify()
+            if replica in self._syncing:
+                self._sync_again.add(replica)  # a second thread would only wait for the first
+            elif replica not in self._queued:
+                self._queue(replica)
+
+    def _queue(self, replica: Replica) -> None:
+        self._queued.add(replica)
+        self._to_sync.append(replica)
+        self._sync_wanted.notify()
 
     def rests(self, replica: Replica) -> None:
         with self._lock:
@@ -211,7 +218,15 @@ class ReplicationNode:
                 return False
             replica = self._to_sync.popleft()
             self._queued.discard(replica)
-        replica.sync()
+            self._syncing.add(replica)
+        try:
+            replica.sync()
+        finally:
+            with self._sync_wanted:
+                self._syncing.discard(replica)
+                if replica in self._sync_again:
+                    self._sync_again.discard(replica)
+                    self._queue(replica)
         return True
 
     def _sync_on(self) -> None:
