@@ -19,6 +19,7 @@ QUESTION = "a cluster of three"
 TOPIC = "t"
 PARTITIONS = 3
 LOADS = (50, 80)
+ROUNDS = 1  # of minutes each, with Kafka beside it
 GROWTH = (1, 100, 1000)
 KAFKA = "Kafka 4.3.1"
 
@@ -34,7 +35,7 @@ def run(bench: Bench) -> Iterator[Row]:
     with bench.scratch() as code:
         with bench.scratch() as folder, brokers(folder, code):
             pass  # compiled from now on
-        for _ in range(bench.size(3, 1)):
+        for _ in range(ROUNDS):
             _ours(bench, code, figures)
             if directory is not None:
                 _kafka(bench, directory, figures)
