@@ -246,6 +246,8 @@ def test_the_coordinators_sit_on_one_node(tmp_path: Path) -> None:
         client = with_topics(three)
         client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
         node = three.nodes[client.node_of_coordinator()]
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            assert node.engine.topic(topic).compacts
         other = next(one for one in three.nodes.values() if one is not node)
         state = node._internal_replica("__transaction_state")
         assert state is not None
