@@ -19,6 +19,7 @@ QUESTION = "a cluster of three"
 TOPIC = "t"
 PARTITIONS = 3
 LOADS = (50, 80)
+ROUNDS = 1  # of minutes each, with Kafka beside it
 GROWTH = (1, 100, 1000)
 KAFKA = "Kafka 4.3.1"
 
@@ -32,7 +33,9 @@ def run(bench: Bench) -> Iterator[Row]:
         print("cluster: no Kafka beside it, as KAFKA_JARS names no directory with its jars", file=sys.stderr)
     figures: Figures = {}
     with bench.scratch() as code:
-        for _ in range(bench.size(3, 1)):
+        with bench.scratch() as folder, brokers(folder, code):
+            pass  # compiled from now on
+        for _ in range(ROUNDS):
             _ours(bench, code, figures)
             if directory is not None:
                 _kafka(bench, directory, figures)
@@ -46,7 +49,7 @@ def _note(figures: Figures, side: str, name: str, figure: float) -> None:
 
 
 def _ours(bench: Bench, code: str, figures: Figures) -> None:
-    count, seconds = bench.size(200_000, 20_000), bench.size(15, 4)
+    count, seconds = bench.size(150_000, 20_000), bench.size(10, 4)
     with bench.scratch() as folder, brokers(folder, code) as cluster:
         _note(figures, "here", "start", cluster.started_s)
         cluster.create_topic(TOPIC, PARTITIONS)
@@ -73,7 +76,7 @@ def _failover(cluster: Brokers, seconds: float) -> float:
 
 
 def _kafka(bench: Bench, directory: str, figures: Figures) -> None:
-    count, seconds = bench.size(200_000, 20_000), bench.size(15, 4)
+    count, seconds = bench.size(60_000, 20_000), bench.size(10, 4)
     with bench.scratch() as folder, KafkaCluster(directory, folder) as cluster:
         _note(figures, KAFKA, "start", cluster.started_s)
         for topic, config in (("synced", {"flush_messages": "1"}), ("cached", {})):

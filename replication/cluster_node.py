@@ -43,7 +43,7 @@ from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
 from replication.coordination.seat import OFFSETS_TOPIC, STATE_TOPIC, state_goes_to
-from replication.errors import LeaderNotReadyError
+from replication.errors import LeaderNotReadyError, NotLeaderError
 from replication.everywhere import Everywhere, wait_until
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
@@ -346,7 +346,10 @@ class ClusterNode:
         voters = frozenset() if state is None else state.membership.voters
         to = state_goes_to(offsets, state, voters)
         if state is not None and to != NO_NODE:
-            state.transfer(to)
+            try:
+                state.transfer(to)
+            except (NotLeaderError, LeaderNotReadyError) as error:
+                logger.debug("%s moves in a moment: %s", state.where, error)
 
     def _internal_replica(self, topic: str) -> Replica | None:
         entry = self._registry.catalogue.topics.get(topic)

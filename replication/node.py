@@ -17,7 +17,7 @@ from typing import Final
 from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
-from replication.pending import ReplicatedAppend
+from replication.pending import Awaited
 from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
 from replication.replica import Replica
@@ -66,12 +66,14 @@ class ReplicationNode:
         self._ticks = 0
         self._to_sync: deque[Replica] = deque()
         self._queued: set[Replica] = set()
+        self._syncing: set[Replica] = set()
+        self._sync_again: set[Replica] = set()
         self._sync_wanted = threading.Condition(self._lock)
         self._closing = False
         self._ticker = StepThread("logstore-raft-ticks", self._tick_step, enabled=threads)
         self._syncers: list[threading.Thread] = []
         self._next_tick_s = 0.0
-        self.help: Callable[[ReplicatedAppend], None] | None = None  # in place of threads: see ``help_on``
+        self.help: Callable[[Awaited], None] | None = None  # in place of threads: see ``help_on``
 
     # --- replicas ---
 
@@ -116,10 +118,15 @@ class ReplicationNode:
 
     def wants_sync(self, replica: Replica) -> None:
         with self._sync_wanted:
-            if replica not in self._queued:
-                self._queued.add(replica)
-                self._to_sync.append(replica)
-                self._sync_wanted.notify()
+            if replica in self._syncing:
+                self._sync_again.add(replica)  # a second thread would only wait for the first
+            elif replica not in self._queued:
+                self._queue(replica)
+
+    def _queue(self, replica: Replica) -> None:
+        self._queued.add(replica)
+        self._to_sync.append(replica)
+        self._sync_wanted.notify()
 
     def rests(self, replica: Replica) -> None:
         with self._lock:
@@ -139,7 +146,7 @@ class ReplicationNode:
     def now_s(self) -> float:
         return self._clock.monotonic_s()
 
-    def help_on(self, append: ReplicatedAppend) -> None:
+    def help_on(self, append: Awaited) -> None:
         if self.help is not None:
             self.help(append)
 
@@ -211,7 +218,15 @@ class ReplicationNode:
                 return False
             replica = self._to_sync.popleft()
             self._queued.discard(replica)
-        replica.sync()
+            self._syncing.add(replica)
+        try:
+            replica.sync()
+        finally:
+            with self._sync_wanted:
+                self._syncing.discard(replica)
+                if replica in self._sync_again:
+                    self._sync_again.discard(replica)
+                    self._queue(replica)
         return True
 
     def _sync_on(self) -> None:

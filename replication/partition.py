@@ -18,7 +18,7 @@ from logstore.seams.clock import Clock
 from logstore.types import Acks
 from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
 from replication.pending import ReplicatedAppend
-from replication.replica import Replica
+from replication.replica import ReadAnswer, Replica
 
 _READY_S: Final = 1.0
 """How long a read waits for a leader that was just elected."""
@@ -105,20 +105,11 @@ class ReplicatedPartition:
     def confirm_leader(self, timeout_s: float) -> int:
         """Block until a majority has confirmed that this node leads; the position up to which all that was
         acknowledged before is committed. NotLeaderError, LeaderNotReadyError."""
-        found: list[tuple[int, LogStoreError | None]] = []
-        event = threading.Event()
+        return confirm_leaders([self], timeout_s)[0]
 
-        def answer(position: int, error: LogStoreError | None) -> None:
-            found.append((position, error))
-            event.set()
-
+    def ask_majority(self, answer: ReadAnswer) -> None:
+        """See ``Replica.read_index``. NotLeaderError: this node has no replica."""
         self.replica().read_index(answer)
-        if not event.wait(timeout_s):
-            raise LeaderNotReadyError(f"the leader of {self.where} waits for a majority of the replicas")
-        position, error = found[0]
-        if error is not None:
-            raise error
-        return position
 
     # --- write ---
 
@@ -245,3 +236,44 @@ class ReplicatedPartition:
                     log.unsubscribe(self._waiters)
 
         return cancel
+
+
+class _Told:
+    """An ``Awaited``: an answer that comes by a callback."""
+
+    def __init__(self, event: threading.Event) -> None:
+        self._event = event
+
+    @property
+    def done(self) -> bool:
+        return self._event.is_set()
+
+
+def confirm_leaders(partitions: Sequence[ReplicatedPartition], timeout_s: float) -> list[int]:
+    """``confirm_leader`` of all of them side by side: it takes as long as the slowest."""
+    found: list[int] = [-1] * len(partitions)
+    failures: list[LogStoreError] = []
+    events: list[threading.Event] = []
+
+    def ask(number: int, event: threading.Event) -> None:
+        def answer(position: int, error: LogStoreError | None) -> None:
+            found[number] = position
+            if error is not None:
+                failures.append(error)
+            event.set()
+
+        partitions[number].ask_majority(answer)
+
+    for number in range(len(partitions)):
+        events.append(threading.Event())
+        ask(number, events[-1])
+    for number, event in enumerate(events):
+        if not event.is_set():
+            partitions[number].replica().help_on(_Told(event))
+        if not event.wait(timeout_s):
+            raise LeaderNotReadyError(
+                f"the leader of {partitions[number].where} waits for a majority of the replicas"
+            )
+    if failures:
+        raise failures[0]
+    return found

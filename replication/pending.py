@@ -11,13 +11,18 @@ from logstore.log.log_offsets import Appended
 from logstore.partition.partition import PendingAppend, Told
 
 
+class Awaited(Protocol):
+    @property
+    def done(self) -> bool: ...
+
+
 class Decides(Protocol):
     """What decides appends (``Replica``). ``lock``: around ``done`` and ``error``."""
 
     lock: threading.RLock
 
-    def help_on(self, append: ReplicatedAppend) -> None:
-        """Where nothing runs in the background: go on until the append is decided."""
+    def help_on(self, what: Awaited) -> None:
+        """Where nothing runs in the background: go on until it is done."""
         ...
 
 

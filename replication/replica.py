@@ -33,7 +33,7 @@ from replication.errors import DivergedLogError, LeaderNotReadyError, NotLeaderE
 from replication.in_sync import InSync
 from replication.log_adapter import LogAdapter
 from replication.member_file import MemberFile
-from replication.pending import ReplicatedAppend
+from replication.pending import Awaited, ReplicatedAppend
 from replication.raft.core import RaftCore
 from replication.raft.effects import (
     Append,
@@ -74,7 +74,7 @@ class ReplicaHost(Protocol):
     def rests(self, replica: Replica) -> None: ...
     def wakes(self, replica: Replica) -> None: ...
     def role_changed(self, replica: Replica) -> None: ...
-    def help_on(self, append: ReplicatedAppend) -> None: ...
+    def help_on(self, append: Awaited) -> None: ...
     def now_s(self) -> float:
         """Of the monotonic clock."""
         ...
@@ -475,7 +475,7 @@ class Replica:
         if count:
             self._step(lambda: self.core.propose([(count, None)])[1])
 
-    def help_on(self, append: ReplicatedAppend) -> None:
+    def help_on(self, append: Awaited) -> None:
         self._host.help_on(append)
 
     # --- what a leader is asked ---

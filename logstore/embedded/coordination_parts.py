@@ -16,9 +16,11 @@ from logstore.ownership.member_liveness import SlotLiveness
 from logstore.ownership.transactional_id_lock import transaction_holder
 from logstore.partition.context import StoreContext
 from logstore.partition.end_offset_cache import EndOffsetCache
+from logstore.partition.open_transactions import OpenTransaction, first_open
 from logstore.partition.partition import PartitionWriter
 from logstore.partition.partition_log import PartitionLog
 from logstore.partition.topic_registry import TopicRegistry
+from logstore.types import TopicPartition
 
 
 class CoordinationParts(Protocol):
@@ -37,6 +39,10 @@ class CoordinationParts(Protocol):
 
     def writer(self, topic: str, partition: int) -> PartitionWriter:
         """Who knows the partition's producers. ``UnknownTopicError``, ``UnknownPartitionError``."""
+        ...
+
+    def open_transaction(self, place: TopicPartition) -> OpenTransaction | None:
+        """The first one that the partition's log holds open. ``UnknownTopicError``, ``UnknownPartitionError``."""
         ...
 
     def try_expiry_lock(self) -> Callable[[], None] | None:
@@ -70,6 +76,9 @@ class EmbeddedParts:
 
     def writer(self, topic: str, partition: int) -> PartitionWriter:
         return self._registry.get(topic).partition(partition)
+
+    def open_transaction(self, place: TopicPartition) -> OpenTransaction | None:
+        return first_open(self._registry.get(place.topic).partition(place.partition).reader())
 
     def try_expiry_lock(self) -> Callable[[], None] | None:
         return try_expiry_lock(self._context)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_markers import OFFSETS_PLACE
+from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.errors import (
+    RetriableError,
     TransactionAbortedError,
     TransactionStateError,
     UnknownTransactionError,
-    from_os_error,
 )
-from logstore.format.batch import read_header
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.log.producers.producer_state import Marker
@@ -38,7 +38,6 @@ from logstore.transactions.transaction_records import TOPIC
 from logstore.types import CompactedPartition, TopicPartition
 
 Reply = TypeVar("Reply")
-_READ_BYTES: Final = 1  # one batch is enough
 
 
 class TransactionAdmin:
@@ -48,9 +47,9 @@ class TransactionAdmin:
         registry: TopicRegistry,
         manager: TransactionManager,
         offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
-        holder_of: Callable[[str], str | None],
+        parts: CoordinationParts,
     ) -> None:
-        self._holder_of = holder_of
+        self._parts = parts
         self._context = context
         self._registry = registry
         self._manager = manager
@@ -89,7 +88,7 @@ class TransactionAdmin:
             state.timeout_ms,
             state.start_ms,
             state.places,
-            self._holder_of(state.transactional_id),
+            self._parts.holder_of(state.transactional_id),
             state.coordinator,
         )
 
@@ -134,7 +133,12 @@ class TransactionAdmin:
         """With the transactional id of what held the compaction back, if that is known."""
         if row.held_by is None:
             return row
-        state = self._state_of_producer(row.held_by.producer_id)
+        try:
+            state = self._state_of_producer(row.held_by.producer_id)
+        except RetriableError as error:
+            if not error.passes:
+                raise
+            return row  # another process runs the coordinator now: it would have to be asked
         name = None if state is None else state.transactional_id
         return replace(row, held_by=row.held_by._replace(transactional_id=name))
 
@@ -155,37 +159,18 @@ class TransactionAdmin:
         return found
 
     def _look_at(self, place: TopicPartition) -> HangingTransaction | None:
-        """LogOffsets, coordinator, bounds: one that began or ended in between is not taken for one that hangs."""
-        start = self._first_open(place)
-        if start is None:
+        """The log, the coordinator, the log: one that began or ended in between is not taken for one that hangs."""
+        found = self._parts.open_transaction(place)
+        if found is None:
             return None
-        header = self._batch_at(place, start)
-        if header is None:
-            return None
-        producer_id, epoch = header
+        start, producer_id, epoch = found
         state = self._state_of_producer(producer_id)
         if state is not None and place in state.places:
             return None
-        if self._first_open(place) != start:
+        if self._parts.open_transaction(place) != found:
             return None
         transactional_id = None if state is None else state.transactional_id
         return HangingTransaction(*place, producer_id, epoch, start, transactional_id)
-
-    def _first_open(self, place: TopicPartition) -> int | None:
-        bounds = self._registry.get(place.topic).partition(place.partition).reader().bounds()
-        return bounds.last_stable_offset if bounds.last_stable_offset < bounds.high_watermark else None
-
-    def _batch_at(self, place: TopicPartition, offset: int) -> tuple[int, int] | None:
-        """(producer id, epoch) of the batch there; None if it is of no transaction."""
-        reader = self._registry.get(place.topic).partition(place.partition).reader()
-        try:
-            chunk = reader.read(offset, _READ_BYTES, offset + 1)
-        except OSError as error:
-            raise from_os_error(error, "read", reader.where) from error
-        if chunk is None:
-            return None
-        header = read_header(chunk.data)
-        return (header.producer_id, header.producer_epoch) if header.is_transactional else None
 
     def _state_of_producer(self, producer_id: int) -> TransactionState | None:
 
@@ -210,7 +195,7 @@ class TransactionAdmin:
             if offsets is not None:
                 offsets.end_hanging(hanging.producer_id, hanging.epoch, hanging.start_offset)
             return
-        held = self._registry.get(place.topic).partition(place.partition)
+        held = self._parts.writer(*place)
         entry = held.producer_entries([hanging.producer_id]).get(hanging.producer_id)
         coordinator_epoch = 0 if entry is None else max(entry.coordinator_epoch, 0)
         now_ms = self._context.clock.wall_ms()

@@ -29,7 +29,7 @@ class TransactionServices:
         runtime = parts.transaction_runtime(producer_ids)
         self.manager = TransactionManager(context, runtime, offsets, parts.ends, parts.coordinators)
         self.reaper = TransactionReaper(self.manager, int(context.prepared_max_age_s * 1000))
-        self.admin = TransactionAdmin(context, registry, self.manager, offsets, parts.holder_of)
+        self.admin = TransactionAdmin(context, registry, self.manager, offsets, parts)
 
     def abandon(self) -> None:
         """As if the process had been killed: its ids are free for others."""

@@ -6,9 +6,10 @@ say.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from logstore.api.groups import JoinRequest
+from logstore.api.records import ListedOffset, OffsetSpec
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.embedded.backend import EmbeddedBackend
@@ -18,11 +19,11 @@ from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
-from logstore.types import PartitionDescription, TopicPartition
+from logstore.types import Isolation, PartitionDescription, TopicPartition
 from logstore.upkeep.cleaning_manager import CleaningManager
 from replication.coordination.parts import ClusterParts
 from replication.errors import NotLeaderError
-from replication.partition import ReplicatedPartition
+from replication.partition import ReplicatedPartition, confirm_leaders
 from replication.raft.types import NO_NODE
 
 _CALL_S = 5.0
@@ -74,6 +75,15 @@ class ClusterBackend(EmbeddedBackend):
         if not isinstance(found, LogOffsets):
             raise found
         return PartitionDescription(partition=place.partition, **found._asdict(), segments=0, size_bytes=0)
+
+    def list_offsets(
+        self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The newest ones by the word of a majority: never less than what was acknowledged before the call."""
+        if spec == "latest":
+            held = [self._registry.get(topic).partition(number) for topic, number in partitions]
+            confirm_leaders([one for one in held if isinstance(one, ReplicatedPartition)], _CALL_S)
+        return super().list_offsets(partitions, spec, isolation)
 
     # --- what comes from a former coordinator ---
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.store_view import StoreView
@@ -20,6 +20,8 @@ from replication.coordination.led_partition import LedPartition
 from replication.coordination.replicated_log import ReplicatedCoordinatorLog
 
 Machine = TypeVar("Machine", bound=StateMachine)
+_COMPACT: Final = {"cleanup.policy": "compact"}
+"""What coordinators write is state by key, whatever the settings of a directory of its own leave unsaid."""
 
 
 class InternalTopics(Protocol):
@@ -73,7 +75,7 @@ class ReplicatedCoordinators:
         if topic in self._topics.catalogue.topics:
             return
         try:
-            self._topics.create(topic, 1, config, internal=True)
+            self._topics.create(topic, 1, {**config, **_COMPACT}, internal=True)
         except TopicExistsError:
             self._catch_up()  # another node was first, and this one is about to know
 

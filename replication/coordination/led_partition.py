@@ -35,6 +35,10 @@ class LedPartition(Protocol):
         """Block until all of this leader's log is committed. NotLeaderError; LeaderNotReadyError: not in time."""
         ...
 
+    def confirm_leader(self, timeout_s: float) -> int:
+        """Block until a majority has confirmed that this node leads. NotLeaderError, LeaderNotReadyError."""
+        ...
+
     def append(
         self, batches: Sequence[CheckedBatch], acks: Acks = "all", *, expected_offset: int | None = None
     ) -> PendingAppend: ...

@@ -16,6 +16,7 @@ from logstore.errors import InvalidRecordError, LogStoreError, OutcomeUnknownErr
 from logstore.format.json_document import items, table, text, truth, whole
 from logstore.log.log_offsets import LogOffsets
 from logstore.log.producers.producer_state import Marker, ProducerEntry, RememberedBatch
+from logstore.partition.open_transactions import OpenTransaction, first_open
 from logstore.partition.partition import Partition, PendingAppend, wait_all
 from logstore.types import TopicPartition
 from replication.errors import LeaderNotReadyError
@@ -26,6 +27,7 @@ MARKERS: Final = "partition.markers"
 PRODUCERS: Final = "partition.producers"
 ENDS: Final = "partition.ends"
 KEYED: Final = "partition.keyed"
+OPEN: Final = "partition.open"
 
 _WHERE: Final = "a call about partitions"
 _INT64: Final = 2**63
@@ -66,6 +68,7 @@ class PartitionCalls:
             (PRODUCERS, self._answer_producers),
             (ENDS, self._answer_ends),
             (KEYED, self._answer_keyed),
+            (OPEN, self._answer_open),
         ):
             self._network.serve(
                 operation,
@@ -188,6 +191,24 @@ class PartitionCalls:
 
     def keyed_here(self, place: TopicPartition) -> bool:
         return self._is_keyed(*place)
+
+    # --- open transactions ---
+
+    def first_open(self, node: NodeId, place: TopicPartition, timeout_s: float) -> OpenTransaction | None:
+        """The first transaction that the partition holds open."""
+        answer = self._network.call(node, OPEN, _bytes(place._asdict()), timeout_s)
+        found = _fields(answer).get("open")
+        if found is None:
+            return None
+        return OpenTransaction(
+            *(whole(one, "a number", _WHERE, -1) for one in items(found, "open", _WHERE, 3))
+        )
+
+    def _answer_open(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {"open": self.open_here(_place(fields))}
+
+    def open_here(self, place: TopicPartition) -> OpenTransaction | None:
+        return first_open(self._partition(*place).reader())
 
 
 # --- JSON ---

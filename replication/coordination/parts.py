@@ -7,6 +7,7 @@ from collections.abc import Callable
 from logstore.coordination.store_view import StoreView
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.groups import OFFSETS_TOPIC
+from logstore.partition.open_transactions import OpenTransaction
 from logstore.partition.partition import Partition
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import TopicPartition
@@ -80,6 +81,10 @@ class ClusterParts:
         entry.live_slot(partition)
         place = TopicPartition(topic, partition)
         return RoutedPartition(self.router, place, entry.topic_id, self._registry.get(topic).config)
+
+    def open_transaction(self, place: TopicPartition) -> OpenTransaction | None:
+        self._registry.entry(place.topic).live_slot(place.partition)
+        return self.router.first_open(place)
 
     def try_expiry_lock(self) -> Callable[[], None] | None:
         return _nothing if self.coordinators.may_look_for_expired() else None

@@ -150,7 +150,9 @@ class ReplicatedCoordinatorLog:
     # --- reading ---
 
     def offsets(self) -> LogOffsets:
+        """A majority is asked: a leader that was cut off must not answer with what is out of date."""
         self._wait_ready(_LOOK_WAIT_S)
+        self._partition.confirm_leader(_LOOK_WAIT_S)
         return self._partition.reader().bounds()
 
     def has_more(self, applied: int) -> bool:

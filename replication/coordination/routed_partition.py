@@ -16,6 +16,7 @@ from logstore.coordination.store_view import StoreView
 from logstore.errors import LogStoreError, NotAvailableYetError
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.producers.producer_state import Marker, ProducerEntry
+from logstore.partition.open_transactions import OpenTransaction
 from logstore.partition.partition import PendingAppend, Told
 from logstore.types import Acks, TopicPartition
 from replication.coordination.partition_calls import MarkerRequest, PartitionCalls
@@ -127,6 +128,15 @@ class Router:
             place,
             lambda: calls.keyed_here(place),
             lambda node, left_s: calls.is_keyed(node, place, left_s),
+        )
+
+    def first_open(self, place: TopicPartition) -> OpenTransaction | None:
+        """The first transaction that the partition holds open. Errors as ``producers``."""
+        calls = self.calls
+        return self._asked(
+            place,
+            lambda: calls.open_here(place),
+            lambda node, left_s: calls.first_open(node, place, left_s),
         )
 
     def _asked(

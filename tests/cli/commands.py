@@ -36,6 +36,7 @@ MORE = {
     "broker start": ("--data", "{tmp}/made", "--print-config"),
     "cluster drill": ("--seconds", "1", "--rate", "10"),
     "cluster move": ("--to", "1"),
+    "cluster recover": ("--unclean", "--data", "{tmp}/node", "--node-id", "1"),
     "consume": ("-e",),
     "demo": ("--dir", "{tmp}/made"),
     "group seek": ("--to-earliest",),
@@ -66,7 +67,7 @@ def leaves(
 
 
 COMMANDS: dict[str, click.Command] = {" ".join(words): command for words, command in leaves()}
-NEED_BROKERS = {name for name in COMMANDS if name.startswith("cluster ")}
+NEED_BROKERS = {name for name in COMMANDS if name.startswith("cluster ") and name != "cluster recover"}
 """Commands that ask brokers: a directory cannot answer."""
 
 

@@ -10,6 +10,8 @@ from click.testing import Result
 
 import logstore
 from logstore.cli.main import cli
+from logstore.seams.fs import OsFileSystem
+from replication.cluster.identity import IdentityFile
 from rpc.security.access import AccessFiles
 from rpc.security.users import Token
 from tests.cli.commands import (
@@ -44,6 +46,9 @@ def stocked(filled: Shell) -> Shell:
         with store.consumer("t", group="g", until_end=True) as consumer:
             consumer.poll(timeout_s=5)
             consumer.commit()
+    node = filled.store.parent / "node"
+    logstore.open(str(node)).close()
+    IdentityFile(OsFileSystem(), str(node), 1).take_up("AAAAAAAAAAAAAAAAAAAAAA")
     stock_users(filled.store.parent, filled.store)
     return filled
 

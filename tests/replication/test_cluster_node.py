@@ -8,8 +8,9 @@ import pytest
 
 import logstore
 from logstore.errors import RetriableError, TopicLockedError
+from logstore.types import TopicPartition
 from replication.cluster_node import ClusterNode
-from replication.errors import ClusterMismatchError, NotLeaderError
+from replication.errors import ClusterMismatchError, LeaderNotReadyError, NotLeaderError
 from tests.replication.cluster_nodes import Cluster, cluster, until
 
 ROWS = [(b"k", b"v%d" % number) for number in range(10)]
@@ -139,3 +140,24 @@ def _asked(three: Cluster) -> list[ClusterNode]:
         except RetriableError:
             continue
     return list(three.nodes.values())
+
+
+def test_a_leader_that_is_cut_off_answers_nothing_that_is_out_of_date(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        old = three.leader("t")
+        old.store.partition("t", 0).append(ROWS)
+        place = TopicPartition("t", 0)
+        assert old.engine.list_offsets([place], "latest", "read_committed")[place].offset == 10
+        for number in three.nodes:
+            three.network.cut(old.node_id, number)
+        with pytest.raises((NotLeaderError, LeaderNotReadyError)):
+            old.engine.list_offsets([place], "latest", "read_committed")
+        others = {number: node for number, node in three.nodes.items() if node is not old}
+        until(lambda: any(node.leader_of("t", 0)[0] == number for number, node in others.items()))
+        new = next(node for number, node in others.items() if node.leader_of("t", 0)[0] == number)
+        new.store.partition("t", 0).append(ROWS)
+        assert new.engine.list_offsets([place], "latest", "read_committed")[place].offset > 20
+        with pytest.raises((NotLeaderError, LeaderNotReadyError)):
+            old.engine.list_offsets([place], "latest", "read_committed")
+        three.network.heal()

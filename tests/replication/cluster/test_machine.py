@@ -221,6 +221,31 @@ def test_expected_brokers_get_replicas_before_they_register() -> None:
     assert set(machine.image.replicas_of(uuid_of(1), 0)) == {1, 2, 3}
 
 
+def test_coordinators_topics_are_on_the_same_brokers() -> None:
+    machine = begun(5)
+    internal = [("__consumer_offsets", 1), ("__transaction_state", 2)]
+    for name, number in internal:
+        changed(machine, with_topic("t" + name, number + 10, 3))
+        changed(
+            machine,
+            lambda one, name=name, number=number: one.with_topic(  # type: ignore[misc]
+                name, topic_id=uuid_of(number), partitions=1, created_ms=1, internal=True
+            ),
+        )
+    first, second = (machine.image.replicas_of(uuid_of(number), 0) for _, number in internal)
+    assert len(first) == 3
+    assert first == second
+
+
+def test_partitions_that_are_added_are_as_safe_as_the_others() -> None:
+    machine = begun(4)
+    changed(machine, with_topic("a", 1), replication_factor=2)
+    changed(machine, lambda one: one.with_partitions("a", 5))
+    assert [len(one) for one in machine.image.replicas[uuid_of(1)]] == [2] * 5
+    for replicas in machine.image.replicas[uuid_of(1)]:
+        assert len({node % 2 for node in replicas}) == 2  # their racks
+
+
 def test_living_brokers_go_first_and_draining_ones_get_nothing() -> None:
     machine = begun(4)
     carry_out(machine, machine.decide_drain(4, True))

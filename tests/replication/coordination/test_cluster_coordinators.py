@@ -16,6 +16,7 @@ from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
     RetriableError,
+    StoreClosedError,
     UnknownGroupError,
     UnknownTopicError,
 )
@@ -49,7 +50,7 @@ class Client:
                 numbers = sorted(self._nodes.nodes)
                 after = [number for number in numbers if number > node.node_id] or numbers
                 self._at = error.leader_id if error.leader_id in self._nodes.nodes else after[0]
-            except RetriableError as error:
+            except (RetriableError, StoreClosedError) as error:  # a broker that stops is asked no more
                 failure = error
             threading.Event().wait(0.02)
         raise AssertionError("nobody coordinates") from failure
@@ -61,7 +62,10 @@ class Client:
     def produce(self, place: TopicPartition, batch: bytes) -> None:
         for _ in range(MOST_TRIES):
             leader = self._nodes.leader(*place)
-            (result,) = leader.engine.produce([ProduceItem(*place, batch)], "all", 5.0)
+            try:
+                (result,) = leader.engine.produce([ProduceItem(*place, batch)], "all", 5.0)
+            except StoreClosedError:
+                continue  # it stops: another one is to lead
             if result.error is None:
                 return
             assert isinstance(result.error, RetriableError), result.error
@@ -242,6 +246,8 @@ def test_the_coordinators_sit_on_one_node(tmp_path: Path) -> None:
         client = with_topics(three)
         client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
         node = three.nodes[client.node_of_coordinator()]
+        for topic in ("__consumer_offsets", "__transaction_state"):
+            assert node.engine.topic(topic).compacts
         other = next(one for one in three.nodes.values() if one is not node)
         state = node._internal_replica("__transaction_state")
         assert state is not None
@@ -275,3 +281,26 @@ def test_producers_and_administrators_are_answered_by_any_node(tmp_path: Path) -
             three.controller.engine.add_partitions("out", 6, allow_keyed=False)
         three.controller.engine.add_partitions("in", 6, allow_keyed=False)
         until(lambda: all(node.engine.topic("in").partitions == 6 for node in three.nodes.values()))
+
+
+def test_a_hanging_transaction_is_found_and_ended_from_the_coordinator(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
+        for place in PLACES:
+            batch = encode_batch(
+                [(None, b"stray")],
+                now_ms=1_700_000_000_000,
+                producer_id=999_999,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            client.produce(place, batch)
+        found = client.coordinator(lambda engine: engine.find_hanging(["out"]))
+        assert [(one.topic, one.partition, one.producer_id) for one in found] == [
+            (*place, 999_999) for place in PLACES
+        ]
+        for one in found:
+            client.coordinator(lambda engine, one=one: engine.end_hanging(one))  # type: ignore[misc]
+        assert client.coordinator(lambda engine: engine.find_hanging()) == []

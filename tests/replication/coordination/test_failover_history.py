@@ -1,4 +1,4 @@
-"""Groups and transactions under load while nodes are stopped, gently and not: what was acknowledged is there, once."""
+"""Groups and transactions under load while nodes are stopped, killed, cut off: what was acknowledged is there, once."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def stop_roughly(three: Cluster, number: int) -> None:
         pass  # what cannot be made durable without the others is theirs to know
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))])
 def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     over = threading.Event()
@@ -155,7 +155,14 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path,
         for _ in range(4):
             over.wait(0.5 + dice.random())
             number = dice.choice(sorted(three.nodes))
-            if dice.random() < 0.5:
+            what = dice.choice(("stop", "kill", "cut"))
+            if what == "cut":
+                for other in set(three.nodes) - {number}:
+                    three.network.cut(number, other)
+                over.wait(1.0 + dice.random())
+                three.network.heal()
+                continue
+            if what == "stop":
                 three.nodes[number].hand_over()
                 three.stop(number)
             else:

@@ -12,12 +12,18 @@ from dataclasses import dataclass, field
 
 from logstore.config import TopicConfig
 from logstore.directory import topic_state
-from logstore.errors import LogStoreError, RetriableError
+from logstore.errors import (
+    LogStoreError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    RetriableError,
+)
 from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
 from logstore.seams.memory_crash import RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem
 from replication.pending import ReplicatedAppend
+from replication.raft.types import Membership
 from tests.replication.nodes import NOW_MS, ClusterNode, Nodes
 from tests.replication.sim.chaos_network import ChaosNetwork
 from tests.replication.sim.checks import BrokenPropertyError
@@ -53,7 +59,7 @@ class SimulatedCluster(Nodes):
 
     def __init__(self, seed: int, count: int, config: TopicConfig) -> None:
         self.events: Counter[str] = Counter()
-        super().__init__(count, seed=seed, config=config)
+        super().__init__(count, seed=seed, config=config, learners=1)
         self.callers = [Caller(number, number != 3) for number in range(4)]
         self.acked: dict[int, bytes] = {}
         self.unknown: set[bytes] = set()
@@ -143,6 +149,8 @@ class SimulatedCluster(Nodes):
 
     def _failed(self, caller: Caller, error: LogStoreError) -> None:
         self.events[f"failed: {type(error).__name__}"] += 1
+        if isinstance(error, OutOfOrderSequenceError | ProducerFencedError):
+            raise BrokenPropertyError(f"what a producer sent in order was refused: {error.message}")
         if caller.idempotent:
             return  # again, until it is known
         self.unknown.update(caller.batch)
@@ -196,18 +204,31 @@ class SimulatedCluster(Nodes):
         node.start()
         self.events["replicas repaired"] += node.files.repaired is not None
 
-    def retain(self, node: ClusterNode) -> None:
-        """What the retention of one node does: its own log start, its own segments."""
+    def retain(self, node: ClusterNode, kept: int) -> None:
+        """What the retention of one node does: its own log start, its own segments, all but so many."""
         log = node.files.log
         segments = log.segments.segments
-        if len(segments) < 3 or log.poisoned or node.replica.failure is not None:
+        if len(segments) <= kept or log.poisoned or node.replica.failure is not None:
             return
-        if log.raise_start(segments[1].base_offset):
+        if log.raise_start(segments[-kept].base_offset):
             node.files.save_state()
-            for segment in log.drop_front(1):
+            for segment in log.drop_front(len(segments) - kept):
                 segment.retired = True
                 _remove(node.fs, log.directory, segment.base_offset)
             self.events["segments retained"] += 1
+
+    def change_members(self, leader: ClusterNode) -> None:
+        """One step: a learner comes, becomes a voter, or a voter becomes none."""
+        now = leader.replica.membership
+        others = sorted(set(self.nodes) - now.voters - now.learners)
+        steps = [Membership(now.voters, now.learners | {node}) for node in others]
+        steps += [Membership(now.voters | {node}, now.learners - {node}) for node in sorted(now.learners)]
+        steps += [Membership(now.voters, now.learners - {node}) for node in sorted(now.learners)]
+        if len(now.voters) > 3:
+            steps += [Membership(now.voters - {node}, now.learners) for node in sorted(now.voters)]
+        if steps:
+            leader.replica.change_membership(self.dice.choice(steps))
+            self.events["membership changes"] += 1
 
     def delete_records(self, node: ClusterNode) -> None:
         log = node.files.log
@@ -255,7 +276,10 @@ class SimulatedCluster(Nodes):
                 )
 
     def check_history(self) -> None:
-        """At the end, when all nodes agree."""
+        """At the end, when all members agree."""
+        for node in self.living:
+            if node.node_id not in self.leader().replica.membership:
+                node.stop()
         shown = dict(self.agree())
         start = max(node.files.log.log_start_offset for node in self.living)
         for offset, value in self.acked.items():

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from unittest import mock
@@ -22,7 +22,10 @@ from logstore.log.append_validation import CheckedBatch
 from logstore.log.log_offsets import Appended
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.replica_log import ReplicaLog
+from logstore.seams.memory_fs import MemoryFileSystem
+from replication import repair
 from replication.log_adapter import LogAdapter
+from replication.member_file import MemberFile
 from replication.pending import ReplicatedAppend
 from replication.raft.types import VoteState
 from replication.replica import Replica
@@ -46,14 +49,49 @@ def durable_before_the_sync() -> Any:
     return mock.patch.object(Replica, "sync", sync)
 
 
-def the_end_counts_as_synced() -> Any:
-    """After a sync all that was appended meanwhile counts as durable, too."""
+def no_directory_is_synced() -> Any:
+    """Names of files are as they were after a power loss."""
+    return mock.patch.object(MemoryFileSystem, "sync_dir", return_value=None)
 
-    def note(replica: Replica) -> None:
-        end = replica.log.log_end_offset
-        replica._step(lambda: replica.core.log_durable(end, replica.core.state.trail.term_before(end)))
 
-    return mock.patch.object(Replica, "_note_durable", note)
+def what_is_damaged_is_cut() -> Any:
+    """A log ends where it is damaged, and that counts as all it ever was."""
+    original = standalone_log.load
+
+    def load(pool: Any, directory: str, topic: str, partition: int, rules: Any) -> Any:
+        return original(pool, directory, topic, partition, replace(rules, recovery_point=0, high_watermark=0))
+
+    return _both(
+        mock.patch.object(standalone_log, "load", load),
+        mock.patch.object(ReplicaLog, "check_whole", return_value=None),
+    )
+
+
+def a_repaired_replica_votes_at_once() -> Any:
+    return mock.patch.object(repair, "abstains", return_value=False)
+
+
+def the_state_is_ahead_of_the_disk() -> Any:
+    """The state says that what was written is durable."""
+    original = standalone_log.row_of
+
+    def row_of(log: Any) -> Any:
+        return replace(original(log), recovery_point=log.log_end_offset)
+
+    return mock.patch.object(standalone_log, "row_of", row_of)
+
+
+def members_are_those_of_the_beginning() -> Any:
+    """A replica that starts does not know who has come and gone."""
+    original = MemberFile.open.__func__  # type: ignore[attr-defined]
+
+    def opened(kind: Any, fs: Any, directory: str) -> Any:
+        found = original(kind, fs, directory)
+        if found is not None:
+            found.rows = found.rows[:1]
+        return found
+
+    return mock.patch.object(MemberFile, "open", classmethod(opened))
 
 
 def vote_is_not_synced() -> Any:
@@ -181,11 +219,23 @@ def start_beyond_what_is_committed() -> Any:
     return mock.patch.object(ReplicaLog, "raise_start", raise_start)
 
 
+@contextmanager
+def _both(*patches: Any) -> Iterator[None]:
+    with ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        yield
+
+
 PLANTS: Final[dict[str, Plant]] = {
     plant.__name__: plant
     for plant in (
         durable_before_the_sync,
-        the_end_counts_as_synced,
+        no_directory_is_synced,
+        what_is_damaged_is_cut,
+        a_repaired_replica_votes_at_once,
+        the_state_is_ahead_of_the_disk,
+        members_are_those_of_the_beginning,
         vote_is_not_synced,
         vote_in_one_copy,
         all_that_is_recovered_is_committed,

@@ -16,7 +16,6 @@ from collections import Counter
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError
 from logstore.seams.faults import FaultKind
-from replication.errors import NotLeaderError
 from tests.replication.sim.checks import BrokenPropertyError
 from tests.replication.sim.schedule import SeedFailedError
 from tests.replication.sim.storage import SimulatedCluster
@@ -83,18 +82,27 @@ def _fault(cluster: SimulatedCluster, dice: random.Random) -> None:
         cluster.events["disk faults"] += 1
     elif what < 0.96 and living:
         try:
-            if what < 0.92:
-                cluster.retain(dice.choice(living))
+            if what < 0.88:
+                for node in living:
+                    cluster.retain(node, 2)  # what is away is behind all logs, perhaps
+            elif what < 0.92:
+                cluster.retain(dice.choice(living), dice.choice((2, 3, 6)))
             elif cluster.leaders():
                 cluster.delete_records(dice.choice(cluster.leaders()))
         except (LogStoreError, OSError):
             cluster.events["upkeep that failed"] += 1
     elif cluster.leaders():
+        leader = dice.choice(cluster.leaders())
         try:
-            cluster.leaders()[0].replica.transfer(dice.choice(nodes).node_id)
-            cluster.events["transfers"] += 1
-        except (NotLeaderError, LogStoreError):
-            cluster.events["transfers refused"] += 1
+            if what < 0.98:
+                leader.replica.transfer(dice.choice(nodes).node_id)
+                cluster.events["transfers"] += 1
+            else:
+                for _ in range(3):
+                    cluster.change_members(leader)
+                    cluster.pass_time(40)
+        except LogStoreError:
+            cluster.events["transfers and changes refused"] += 1
 
 
 def _be_quiet(cluster: SimulatedCluster) -> None:

@@ -13,6 +13,7 @@ from rpc.testing.broker import BrokerForTests
 from rpc.testing.cluster import ClusterForTests
 from rpc.wire.cluster import ClusterDescription
 from tests.rpc.peers.world import until
+from tests.rpc.security.authority import Authority
 
 
 @pytest.fixture
@@ -68,6 +69,21 @@ def test_a_broker_that_is_cut_off_is_told(cluster: ClusterForTests) -> None:
         cluster.await_healthy(0.5)
     cluster.heal()
     cluster.await_healthy()
+
+
+def test_brokers_with_certificates_make_a_cluster(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "peers")
+    pair = authority.issue("broker", "127.0.0.1")
+    files = {
+        "peer_tls_certificate": pair.certificate,
+        "peer_tls_key": pair.key,
+        "peer_tls_ca": authority.file,
+    }
+    with ClusterForTests(tmp_path / "brokers", **files) as cluster:
+        made(cluster, 1)
+        with cluster.connect() as client, client.producer() as producer:
+            assert producer.send("t", b"v").result(20).offset == 0
+    BrokerForTests.end_spares()
 
 
 def _leaders(cluster: ClusterForTests, asked: int) -> set[int]:
