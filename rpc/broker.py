@@ -22,7 +22,7 @@ from rpc.errors import BrokerConfigError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.budget import ByteBudget
 from rpc.handlers.cluster import ClusterHandler, ClusterPlace
-from rpc.handlers.engine import Engine, Resuming
+from rpc.handlers.engine import Engine
 from rpc.handlers.fetch import FetchHandler
 from rpc.handlers.groups import GroupHandler
 from rpc.handlers.leases import Leases
@@ -168,8 +168,7 @@ class Broker:
             for name in DIRECTIONS
         }
         self._budgets = {"produce": produced, "fetch": fetched, "fetch-stream": streamed}
-        moving = isinstance(engine, Resuming)
-        self._leases = Leases(blocking, waits, settings.lease_timeout_s, moving=moving)
+        self._leases = Leases(blocking, waits, settings.lease_timeout_s)
         self._groups = GroupHandler(engine, blocking, authorizer, waits)
         self._topics = TopicHandler(engine, blocking, authorizer, waits)
         self._records = RecordHandler(engine, blocking, authorizer, waits, longest_s)

@@ -30,6 +30,8 @@ _LOOK_S: Final = 0.2
 """Brokers are asked for again at most this often."""
 _ASK_S: Final = 3.0
 """How long one broker may take to say who the others are."""
+_AWAY_S: Final = 5.0
+"""For how long a broker that does not answer is not asked for what any other can tell."""
 _BETWEEN_S: Final = 0.05
 """From one address that does not answer to the next."""
 
@@ -51,7 +53,9 @@ class Brokers:
         if len(self._seeds) == 1:
             self._connections[self._seeds[0]] = self._first
         self._alone = True
-        self._home = 0
+        self._home = self._seeds[0]
+        self._chosen = False
+        self._away: dict[str, float] = {}  # until when an address is left alone
         self.closed = False
 
     @property
@@ -105,12 +109,11 @@ class Brokers:
             return  # alone, or a node of a cluster that does not know the others yet
         with self._lock:
             self._addresses = {one.node_id: _address(one) for one in answer.brokers}
-            if self._alone:
-                self._alone = False
+            self._alone = False
+            if self._home not in self._addresses.values() or not self._chosen:
                 # Any: many clients are given the same list.
-                alive = [_address(one) for one in answer.brokers if one.alive] or self._seeds
-                known = sorted({*self._seeds, *self._addresses.values()})
-                self._home = known.index(random.choice(alive))
+                alive = [_address(one) for one in answer.brokers if one.alive]
+                self._home, self._chosen = random.choice(alive or self._seeds), True
 
     def look(self) -> None:
         """Ask who there is now, unless that was asked a moment ago. What cannot be asked stays as it is."""
@@ -119,7 +122,7 @@ class Brokers:
                 return
             self._looked_s = time.monotonic()
             request = pb.GetClusterRequest(client="logstore-python").SerializeToString()
-            for _ in range(len(self._candidates())):
+            for _ in range(len(self._addresses) or 1):
                 connection = self.home()
                 try:
                     self._learn(
@@ -158,23 +161,30 @@ class Brokers:
 
     def home(self) -> Connection:
         """A connection to some broker."""
-        if self._alone:
-            return self._first
-        candidates = self._candidates()
-        return self._to(candidates[self._home % len(candidates)])
+        return self._first if self._alone else self._to(self._home)
 
-    def is_at(self, node: int, connection: Connection) -> bool:
-        """Whether the connection is one to the node."""
-        return self._addresses.get(node) == connection.target
+    def move_home(self, asked: Connection, *, away: bool = True) -> None:
+        """Another broker is home, unless that is so already. ``away``: that one does not answer, and is left alone for
+        a while; else it does not know enough."""
+        self._leave(asked.target, away=away)
 
-    def move_home(self, away: Connection) -> None:
-        """That broker cannot be reached: another one is home, unless that is so already."""
-        if not self._alone and self.home() is away:
-            self._home += 1
+    def note_away(self, node: int) -> None:
+        """The node does not answer."""
+        address = self._addresses.get(node)
+        if address is not None:
+            self._leave(address, away=True)
 
-    def _candidates(self) -> list[str]:
+    def _leave(self, address: str, *, away: bool) -> None:
         with self._lock:
-            return sorted({*self._seeds, *self._addresses.values()})
+            now_s = time.monotonic()
+            if away:
+                self._away[address] = now_s + _AWAY_S
+            if self._alone or self._home != address:
+                return
+            known = sorted(self._addresses.values())
+            others = [one for one in known if self._away.get(one, 0.0) <= now_s and one != address]
+            others = others or sorted({*self._seeds, *known})
+            self._home = next((one for one in others if one > address), others[0])
 
     def close(self) -> None:
         """End the calls under way. Safe to call again."""

@@ -99,17 +99,14 @@ class Leaders:
         elif isinstance(error, BrokerUnavailableError | BrokerTimeoutError):
             # The metadata may name a node that is gone for long: others know who leads instead.
             self._hints[place] = _Hint(ANYBODY, self._epoch_of(place))
-            self._leave_home(node)
+            if node == ANYBODY:
+                self._brokers.move_home(self._brokers.home())
+            else:
+                self._brokers.note_away(node)
         else:
             hint = self._hints.get(place)
             if hint is not None and hint.node == node:
                 del self._hints[place]  # the metadata counts again
-
-    def _leave_home(self, node: int) -> None:
-        """Home is another broker than the node, which does not answer."""
-        home = self._brokers.home()
-        if node == ANYBODY or self._brokers.is_at(node, home):
-            self._brokers.move_home(home)
 
     def _epoch_of(self, place: TopicPartition) -> int:
         try:
@@ -119,11 +116,14 @@ class Leaders:
         return epochs[place.partition] if place.partition < len(epochs) else -1
 
     def refresh(self) -> None:
-        """Ask for the metadata, unless that was done a moment ago. What cannot be asked stays as it is."""
+        """Ask for the metadata, unless that was done a moment ago. What cannot be asked stays as it is.
+
+        Each time another broker: one that is cut off from the others answers, and knows nothing of what they do."""
         if not self._refreshing.acquire(blocking=False):
             return  # another thread does
         try:
             if time.monotonic() - self._refreshed_s >= _REFRESH_S:
+                self._brokers.move_home(self._brokers.home(), away=False)
                 self._metadata.refresh_now()
                 self._refreshed_s = time.monotonic()
         finally:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Final
 
 from logstore.errors import ClientClosedError, LogStoreError
@@ -15,6 +16,7 @@ from rpc.wire.errors import from_wire
 
 _WAIT_S: Final = 5.0
 _PAUSE_S: Final = 0.2
+_ABANDON_S: Final = 1.0
 
 
 class LeaseKeeper:
@@ -51,6 +53,14 @@ class LeaseKeeper:
         """It was given up in another way."""
         with self._lock:
             self._leases.pop(lease_id, None)
+
+    def abandon(self, lease_id: str) -> None:
+        """It goes on elsewhere, and must not stand in the way if it comes back here. One try: a broker that does not
+        answer gives it up by itself later."""
+        self.forget(lease_id)
+        request = pb.ReleaseLeasesRequest(lease_ids=[lease_id]).SerializeToString()
+        with suppress(LogStoreError):
+            self._connection.send("LeaseService/ReleaseLeases", request, _ABANDON_S)
 
     def _run(self) -> None:
         while not self._closing.is_set():

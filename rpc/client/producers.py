@@ -102,9 +102,8 @@ class RemoteNamedLease:
         with self._opening:
             if self._lease_id != lease_id:
                 return
-            keeper = self._keeper
+            self._keeper.abandon(lease_id)
             opened = self._open()
-            keeper.forget(lease_id)
             if opened.epoch != self.epoch + 1:
                 self.release()
                 raise ProducerFencedError(
@@ -151,7 +150,10 @@ class RemoteNamedLease:
         return self._ask("GetSpread", request, pb.GetSpreadResponse).partitions
 
     def release(self) -> None:
-        self._keeper.release(self._lease_id)
+        if self._controller.moves:
+            self._keeper.abandon(self._lease_id)  # that broker may be gone for long
+        else:
+            self._keeper.release(self._lease_id)
 
 
 _OfLease: TypeAlias = pb.GetProducerIdRequest | pb.GetLastSequenceRequest | pb.GetSpreadRequest

@@ -28,6 +28,8 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 1.0
 _TRY_S: Final = 10.0
 """How long one broker may take to answer where another one may be asked."""
+_PATIENCE: Final = 6
+"""How often a leader may say that it is not ready; behind that others are asked."""
 _HOPS: Final = 2
 """Redirections that are followed at once; behind them there is a pause."""
 Answer = TypeVar("Answer", bound=Message)
@@ -100,7 +102,7 @@ class Role:
         if isinstance(error, NotLeaderError):
             self._node = error.leader_id
             if error.leader_id == NOBODY:
-                self._brokers.move_home(asked)
+                self._brokers.move_home(asked, away=False)
         elif isinstance(error, BrokerUnavailableError | BrokerTimeoutError):
             self._node = NOBODY
             self._brokers.move_home(asked)
@@ -135,7 +137,7 @@ class Role:
         until_s = self._brokers.until_s(self.settings.request_timeout_s if timeout_s is None else timeout_s)
         data, pauses = request.SerializeToString(), _Pauses(self._closing, until_s)
         call_id = ((CALL_ID, secrets.token_hex(8)),)
-        hops = 0
+        hops = waits = 0
         while True:
             try:
                 answer, connection = self._try(path, data, until_s, call_id, again=again)
@@ -145,6 +147,9 @@ class Role:
                 if error.leader_id == NOBODY or hops > _HOPS:
                     pauses.wait(error)
             except LeaderNotReadyError as error:
+                waits += 1
+                if waits > _PATIENCE:
+                    self._node = NOBODY  # it may be cut off from the others, who have another leader
                 pauses.wait(error)
             except BrokerBusyError as error:
                 pauses.wait(error, error.retry_after_ms / 1000)

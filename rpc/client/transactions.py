@@ -27,6 +27,8 @@ from rpc.wire.values import fill, read
 
 _RESUMPTIONS: Final = 4
 """How often a call is made again behind a change of the coordinator."""
+_END_S: Final = 10.0
+"""How long one coordinator may take to end a transaction, where another one can be asked."""
 
 
 class RemoteTransactionLease:
@@ -84,12 +86,20 @@ class RemoteTransactionLease:
     def _call(self, method: str, request: _InTransaction, *, again: bool = True) -> pb.TransactionLease:
         return self._ask(method, request, pb.TransactionLease, again=again)
 
-    def _ask(self, method: str, request: _InTransaction, kind: type[Answer], *, again: bool = True) -> Answer:
+    def _ask(
+        self,
+        method: str,
+        request: _InTransaction,
+        kind: type[Answer],
+        *,
+        again: bool = True,
+        timeout_s: float | None = None,
+    ) -> Answer:
         path = f"TransactionService/{method}"
         for turn in range(_RESUMPTIONS + 1):
             lease_id = request.lease_id = self._lease_id
             try:
-                return self._coordinator.call(path, request, kind, again=again)
+                return self._coordinator.call(path, request, kind, again=again, timeout_s=timeout_s)
             except UnknownLeaseError:
                 if not self._coordinator.moves or turn == _RESUMPTIONS:
                     raise
@@ -148,15 +158,17 @@ class RemoteTransactionLease:
             ) from error
 
     def _end(self, request: pb.EndTransactionRequest) -> pb.TransactionLease:
-        """A commit whose answer is lost is asked for again where another broker can tell how it ended; the error of the
-        lost call is raised where none can."""
+        """A commit whose answer is lost, or that its coordinator was not sure of, is asked for again where another
+        broker can tell how it ended; the error of the lost call is raised where none can."""
         if not (request.commit and self._coordinator.moves):
             return self._call("EndTransaction", request, again=not request.commit)
         lost: LogStoreError | None = None
         for _ in range(_RESUMPTIONS):
             try:
-                return self._call("EndTransaction", request, again=False)
-            except (BrokerUnavailableError, BrokerTimeoutError) as error:
+                return self._ask(
+                    "EndTransaction", request, pb.TransactionLease, again=False, timeout_s=_END_S
+                )
+            except (BrokerUnavailableError, BrokerTimeoutError, OutcomeUnknownError) as error:
                 lost = error
             except (ProducerFencedError, UnknownLeaseError) as error:
                 raise lost or error from error

@@ -30,20 +30,20 @@ Held = TypeVar("Held", bound=Releasable)
 
 @dataclass(slots=True)
 class HeldLease:
-    """``ended_by``: why it is over without its holder's doing, None while it is not."""
+    """``ended_by``: why it is over without its holder's doing, None while it is not; ``moves``: when the broker stops,
+    another one goes on with it."""
 
     what: Releasable
     principal: str
     heard_s: float
     ended_by: Callable[[], LogStoreError | None]
+    moves: bool
 
 
 class Leases:
-    """Of the event loop alone. ``timeout_s``: after how long without a word a lease is released; ``moving``: when the
-    broker stops, others can go on with what is held."""
+    """Of the event loop alone. ``timeout_s``: after how long without a word a lease is released."""
 
-    def __init__(self, blocking: Blocking, waits: Waits, timeout_s: float, *, moving: bool = False) -> None:
-        self._moving = moving
+    def __init__(self, blocking: Blocking, waits: Waits, timeout_s: float) -> None:
         self._waits = waits
         self._blocking = blocking
         self.timeout_s = timeout_s
@@ -51,12 +51,17 @@ class Leases:
         self._watching: asyncio.Task[None] | None = None
 
     def add(
-        self, caller: Caller, what: Releasable, ended_by: Callable[[], LogStoreError | None] = lambda: None
+        self,
+        caller: Caller,
+        what: Releasable,
+        ended_by: Callable[[], LogStoreError | None] = lambda: None,
+        *,
+        moves: bool = False,
     ) -> str:
         """The lease's id, which cannot be guessed."""
         lease_id = secrets.token_hex(16)
         now_s = asyncio.get_running_loop().time()
-        self._held[lease_id] = HeldLease(what, caller.principal, now_s, ended_by)
+        self._held[lease_id] = HeldLease(what, caller.principal, now_s, ended_by, moves)
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         return lease_id
@@ -127,7 +132,7 @@ class Leases:
         """Release all, unless another node can go on with it."""
         while self._held:
             _, held = self._held.popitem()
-            if not self._moving:
+            if not held.moves:
                 await self._end(held)
         if self._watching is not None:
             self._watching.cancel()

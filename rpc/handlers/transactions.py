@@ -55,7 +55,11 @@ class TransactionHandler:
             coordinator=coordinator,
             keep_prepared=keep_prepared,
         )
-        return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
+        return self._add(caller, transactional_id, lease), lease
+
+    def _add(self, caller: Caller, transactional_id: str, lease: SharedLease) -> str:
+        opened, moves = OpenedId(transactional_id, lease), isinstance(self._engine, Resuming)
+        return self._leases.add(caller, opened, lease.ended_by, moves=moves)
 
     async def resume(
         self,
@@ -84,7 +88,7 @@ class TransactionHandler:
             writer.epoch,
             coordinator,
         )
-        return self._leases.add(caller, OpenedId(transactional_id, lease), lease.ended_by), lease
+        return self._add(caller, transactional_id, lease), lease
 
     def _check(self, caller: Caller, transactional_id: str) -> None:
         self._authorizer.check(caller, Operation.WRITE, Resource.TRANSACTION, transactional_id)

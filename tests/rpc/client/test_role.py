@@ -54,8 +54,8 @@ class FakeBrokers:
     def home(self) -> Connection:
         return self.nodes[self.at_home]
 
-    def move_home(self, away: Connection) -> None:
-        if away is self.home():
+    def move_home(self, asked: Connection, *, away: bool = True) -> None:
+        if asked is self.home():
             self.at_home = self.at_home % 3 + 1
 
     def until_s(self, timeout_s: float) -> float:
