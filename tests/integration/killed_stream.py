@@ -1,14 +1,15 @@
 """A streaming copy by Spark, exactly once, whose driver and Python workers are killed and started again.
 
-    python -m tests.integration.killed_stream --records 100000 --kills 20 --start 0 [--brokers]
+    python -m tests.integration.killed_stream --records 100000 --kills 20 --start 0 [--brokers | --cluster]
 
 copies so many records in one query, until so many kills have landed inside a batch, prints what came of it, and ends
 with 1 if the output is not the input, once and in order. Kills take turns: at a random moment of a batch; of the
 Python workers alone, after which Spark goes on or the query fails; at points that wait for the kill (stream_job.py):
 before the commit is decided, between the decision and the markers, and after all was done but Spark's own note.
 With ``--brokers`` both topics are at a broker, which is killed in its turn; what lies between a decision and its
-markers is the broker's then. A kill counts if it landed inside a batch: the checkpoint has the batch's offsets and no
-commit of it.
+markers is the broker's then. With ``--cluster`` they are on three brokers, of which the leader of a partition is
+killed, and started again while the stream goes on. A kill counts if it landed inside a batch: the checkpoint has the
+batch's offsets and no commit of it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +26,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import logstore
+from rpc.client.store import RemoteStore
 from rpc.testing.broker import BrokerForTests
+from rpc.testing.cluster import ClusterForTests
 from tests.integration.killed_copier import difference
 from tests.integration.spark_driver import Driver, WrongStreamError, progress, stage
 from tests.integration.stream_job import BROKERS, PAUSE, POINTS, Copy, command
@@ -53,11 +57,60 @@ class Stream(NamedTuple):
     aborted: int
 
 
+class KilledCluster:
+    """Three brokers in the place of one; a restart kills the leader of a partition that is written."""
+
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        self._brokers = ClusterForTests(folder, lease_timeout_s=_LEASE_S)
+        self._dice = dice
+        self._restart: threading.Thread | None = None
+        self.address = self._brokers.address
+        self.connect = self._brokers.connect
+
+    def restart(self) -> None:
+        """Kill, and start again a while later, beside what goes on meanwhile."""
+        self._join()
+        topic = self._dice.choice(("out", "__transaction_state", "out"))
+        node = self._brokers.leader_of(topic, 0)
+        if node < 0:
+            node = self._dice.choice(list(self._brokers.nodes))
+        self._brokers.kill(node)
+        self._restart = threading.Thread(target=self._start_later, args=(node,))
+        self._restart.start()
+
+    def _start_later(self, node: int) -> None:
+        time.sleep(1 + self._dice.random())  # the time without that broker is the fault
+        self._brokers.restart(node)
+
+    def _join(self) -> None:
+        if self._restart is not None:
+            self._restart.join()
+            self._brokers.await_healthy()
+
+    def stopped(self) -> Path:
+        """All of them end in order; the directory of one, which has all."""
+        self._join()
+        self._brokers.await_healthy()
+        self._brokers.close()
+        return self._brokers.folder / "node-1"
+
+    def close(self) -> None:
+        if self._restart is not None:
+            self._restart.join()
+        self._brokers.close()
+
+
 class Kills:
     """Kills of one query, one driver after the other."""
 
     def __init__(
-        self, root: Path, folder: Path, most: int, copy: Copy, seed: int, broker: BrokerForTests | None
+        self,
+        root: Path,
+        folder: Path,
+        most: int,
+        copy: Copy,
+        seed: int,
+        broker: BrokerForTests | KilledCluster | None,
     ) -> None:
         self.dice = random.Random(f"kills {seed}")
         self.at: Counter[str] = Counter()
@@ -135,7 +188,8 @@ class Kills:
         if not found.inside:
             self.missed += 1
             return
-        reached = stage(self._root, self._checkpoint, found.begun)
+        address = self._broker.address if isinstance(self._broker, KilledCluster) else None
+        reached = stage(self._root, self._checkpoint, found.begun, address)
         if kind in POINTS and reached != kind:
             raise WrongStreamError(
                 f"seed {self._seed}: killed at the point {kind}, batch {found.begun} is {reached}"
@@ -168,6 +222,29 @@ def run_stream(folder: Path, seed: int, records: int, kills: int, *, at_brokers:
     )
 
 
+def run_at_cluster(folder: Path, seed: int, records: int, kills: int) -> Stream:
+    """As ``run_stream``, with both topics on three brokers. ``WrongStreamError``."""
+    dice = random.Random(seed)
+    partitions, copy = dice.choice((2, 3)), Copy("in", "out", keep=dice.random() < 0.5)
+    cluster = KilledCluster(folder / "cluster", dice)
+    try:
+        store = cluster.connect()
+        for topic in ("in", "out"):
+            store.create_topic(topic, partitions)
+        send(store, "in", records)
+        done = Kills(folder / "cluster", folder, max(1, records // (3 * kills + 6)), copy, seed, cluster)
+        _kill_and_finish(done, KINDS_AT_BROKERS, kills, copy.checkpoint(folder))
+        _wait_for_the_end(cluster)
+        root = cluster.stopped()
+    finally:
+        cluster.close()
+    aborted = compare(seed, root, [copy])
+    batches = progress(copy.checkpoint(folder)).noted + 1
+    return Stream(
+        seed, records, batches, done.landed, dict(done.at), done.missed, done.retried, done.failed, aborted
+    )
+
+
 def _kill_and_finish(done: Kills, kinds: tuple[str, ...], kills: int, checkpoint: Path) -> None:
     for turn in range(3 * kills):
         if done.landed >= kills or not done.one(kinds[turn % len(kinds)]):
@@ -181,7 +258,7 @@ def _kill_and_finish(done: Kills, kinds: tuple[str, ...], kills: int, checkpoint
         last.kill(done.dice)
 
 
-def _wait_for_the_end(broker: BrokerForTests) -> None:
+def _wait_for_the_end(broker: BrokerForTests | KilledCluster) -> None:
     """What a killed task was writing ends once the broker has missed it."""
     store = broker.connect()
     deadline_s = time.monotonic() + 3 * _LEASE_S
@@ -194,11 +271,13 @@ def _wait_for_the_end(broker: BrokerForTests) -> None:
 def fill(root: Path, topic: str, partitions: int, records: int) -> None:
     with logstore.open(root) as store:
         store.create_topic(topic, partitions)
-        with store.producer() as producer:
-            rows = [
-                (b"%d" % (number % KEYS), b"%s %d" % (topic.encode(), number)) for number in range(records)
-            ]
-            producer.send_many(topic, rows).result()
+        send(store, topic, records)
+
+
+def send(store: logstore.LogStore | RemoteStore, topic: str, records: int) -> None:
+    with store.producer() as producer:
+        rows = [(b"%d" % (number % KEYS), b"%s %d" % (topic.encode(), number)) for number in range(records)]
+        producer.send_many(topic, rows).result()
 
 
 def compare(seed: int, root: Path, copies: list[Copy]) -> int:
@@ -256,12 +335,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="kills that have to land inside a batch")
     parser.add_argument("--start", type=int, default=0, help="the seed")
     parser.add_argument("--brokers", action="store_true", help="both topics at a broker, killed as well")
+    parser.add_argument("--cluster", action="store_true", help="both topics on three brokers, leaders killed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            done = run_stream(
-                Path(folder), options.start, options.records, options.kills, at_brokers=options.brokers
-            )
+            where, seed, records, kills = Path(folder), options.start, options.records, options.kills
+            if options.cluster:
+                done = run_at_cluster(where, seed, records, kills)
+            else:
+                done = run_stream(where, seed, records, kills, at_brokers=options.brokers)
         except WrongStreamError as error:
             print("wrong:", error, flush=True)
             return 1

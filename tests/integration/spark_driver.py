@@ -51,15 +51,16 @@ def _last(folder: Path) -> int:
         return -1
 
 
-def stage(root: Path, checkpoint: Path, batch: int) -> str:
+def stage(root: Path, checkpoint: Path, batch: int, address: str | None = None) -> str:
     """How far batch ``batch``, which Spark did not finish, has come, by what is in the store: "begun", "staged" (at
     brokers: a task writes, or has prepared), "open" (appended to a transaction), "decided" (no marker, or not all),
-    "unnoted" (in, and Spark does not know)."""
+    "unnoted" (in, and Spark does not know). ``address``: of the brokers of a cluster, none of whose directories has it
+    all."""
     try:
         query = json.loads((checkpoint / "metadata").read_text())["id"]
     except FileNotFoundError:
         return "begun"
-    with logstore.open(root, mode="r") as store:
+    with logstore.open(root, mode="r") if address is None else logstore.connect(address) as store:
         known = {found.transactional_id: found for found in store.admin.list_transactions()}
         own = known.get(f"spark-{query}")
         state = "" if own is None else own.state
