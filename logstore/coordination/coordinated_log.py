@@ -59,6 +59,10 @@ class CoordinatedLog(Protocol):
         """What may be replayed ends at its high watermark. Errors as ``held``."""
         ...
 
+    def confirm(self) -> None:
+        """Block until all that was acknowledged by now is among ``offsets``. Errors as ``held``."""
+        ...
+
     def has_more(self, applied: int) -> bool:
         """Whether there is anything to be replayed behind ``applied``; cheap, and no error where nothing may be."""
         ...

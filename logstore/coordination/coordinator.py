@@ -34,7 +34,13 @@ class Coordinator(Protocol[MachineT_co]):
         ...
 
     def look(self, look: Callable[[MachineT_co], Reply]) -> Reply:
-        """Read the state, with all replayed that is known to be committed."""
+        """Read the state, with all replayed that is known to be committed. A process that runs the coordinator no more,
+        and does not know it yet, may read what was: see ``confirm``."""
+        ...
+
+    def confirm(self) -> None:
+        """Block until a ``look`` sees all that was acknowledged before this call: for what callers are told, who may
+        decide on it without the coordinator. Errors as ``look``."""
         ...
 
     def follow_some(self) -> bool:

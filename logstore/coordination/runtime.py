@@ -278,6 +278,11 @@ class CoordinatorRuntime(Generic[Machine]):
             self._tell_waiters()
         return answer
 
+    def confirm(self) -> None:
+        """See ``Coordinator``."""
+        self._context.check_usable()
+        self._log.confirm()
+
     def follow_some(self) -> bool:
         """Replay a piece of what there is, of a megabyte or so; True: nothing is left. Errors as ``look``."""
         with self._mutex:

@@ -128,12 +128,14 @@ class EmbeddedGroups:
         if topic is None:
             validate_group(group)
             return {}
+        topic.confirm()
         return topic.look(lambda machine: machine.committed(group, self._topic_id))
 
     def unstable(self, group: str) -> Collection[TopicPartition]:
         topic = None if self._broker is not None else self.topic(create=False)
         if topic is None:
             return ()
+        topic.confirm()
         return topic.look(lambda machine: machine.pending(group, self._topic_id).keys())
 
     def forget_topic(self, name: str) -> None:
@@ -159,6 +161,7 @@ class EmbeddedGroups:
         topic = self.topic(create=False)
         if topic is None:
             return []
+        topic.confirm()
         found = topic.look(
             lambda machine: [
                 (machine.describe(name), machine.committed(name, self._topic_id)) for name in machine.groups()

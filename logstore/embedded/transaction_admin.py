@@ -70,7 +70,10 @@ class TransactionAdmin:
             self._registry.look_for_changes()  # partitions may have come
             return look(self._broker.newest())
         shared = self._manager.existing()
-        return none if shared is None else shared.look(look)
+        if shared is None:
+            return none
+        shared.confirm()
+        return shared.look(look)
 
     # --- known ones ---
 

@@ -255,6 +255,9 @@ class CoordinatorLog:
         """As the process that wrote last has published them."""
         return self.observed.bounds()
 
+    def confirm(self) -> None:
+        """What is acknowledged is in `.live` already."""
+
     def has_more(self, applied: int) -> bool:
         """A look at `.live`."""
         slot = self._context.live.read(self._slot)

@@ -177,6 +177,7 @@ class ClusterMetadata:
 
     def _own_revision(self, request: bytes) -> int:
         del request
+        self._runtime.confirm()
         return self._runtime.look(lambda machine: machine.image.revision)
 
     @staticmethod

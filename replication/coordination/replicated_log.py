@@ -150,10 +150,13 @@ class ReplicatedCoordinatorLog:
     # --- reading ---
 
     def offsets(self) -> LogOffsets:
+        self._wait_ready(_LOOK_WAIT_S)
+        return self._partition.reader().bounds()
+
+    def confirm(self) -> None:
         """A majority is asked: a leader that was cut off must not answer with what is out of date."""
         self._wait_ready(_LOOK_WAIT_S)
         self._partition.confirm_leader(_LOOK_WAIT_S)
-        return self._partition.reader().bounds()
 
     def has_more(self, applied: int) -> bool:
         if self.lost() is not None or not self._partition.is_leader:

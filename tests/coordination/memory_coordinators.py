@@ -75,6 +75,9 @@ class MemoryCoordinator(Generic[Machine]):
             self._follow()
             return look(self._machine)
 
+    def confirm(self) -> None:
+        self._check_here()
+
     def _check_here(self) -> None:
         if self._moved:
             raise self._moved[0]

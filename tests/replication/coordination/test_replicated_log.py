@@ -75,6 +75,22 @@ def test_what_a_leader_that_was_cut_off_decided_is_not_known_and_no_more_there()
     assert counts(world) == {b"a": 2}
 
 
+def test_a_leader_that_was_cut_off_confirms_nothing() -> None:
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    nodes = world.nodes
+    former = nodes.leader()
+    runtime = world.runtimes[former.node_id]
+    runtime.confirm()
+    for other in nodes.nodes:
+        if other != former.node_id:
+            nodes.network.cut(former.node_id, other)
+    assert former.replica.is_leader  # it does not know yet
+    assert runtime.look(lambda machine: dict(machine.counts)) == {b"a": 1}
+    with pytest.raises((NotLeaderError, LeaderNotReadyError)):
+        runtime.confirm()
+
+
 def test_a_lead_that_was_lost_and_won_again_decides_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the look at the log's end and the append the lead goes away, another node writes, and it comes back."""
     world = CoordinatorWorld(Counter)

@@ -23,7 +23,7 @@ from logstore.log.append_validation import own_batch
 from logstore.seams.memory_crash import RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem
 from replication.pending import ReplicatedAppend
-from replication.raft.types import Membership
+from replication.raft.types import Membership, Role
 from tests.replication.nodes import NOW_MS, ClusterNode, Nodes
 from tests.replication.sim.chaos_network import ChaosNetwork
 from tests.replication.sim.checks import BrokenPropertyError
@@ -66,6 +66,7 @@ class SimulatedCluster(Nodes):
         self.committed: dict[int, bytes] = {}
         self._seen: dict[int, int] = {}  # how far each node's committed records were looked at, in its life
         self._leaders: dict[int, int] = {}
+        self.hits: Counter[tuple[str, str]] = Counter()  # (fault, state of the node that it hits)
         self._round = 0
         self._damaged: list[ClusterNode] = []
         self.quiet = False  # callers begin nothing
@@ -167,14 +168,18 @@ class SimulatedCluster(Nodes):
 
     # --- faults ---
 
+    def note_fault(self, fault: str, node: ClusterNode) -> None:
+        """What hits a node, and what the node was doing."""
+        self.hits[fault, state_of(node)] += 1
+
     def kill_node(self, node: ClusterNode) -> None:
-        self.events["kills"] += 1
+        self.note_fault("killed", node)
         self.forget_calls_at(node)
         node.kill(RandomChooser(self.dice))
         self._seen.pop(node.node_id, None)
 
     def stop_node(self, node: ClusterNode) -> None:
-        self.events["stops"] += 1
+        self.note_fault("stopped in order", node)
         try:
             node.stop()
         except LogStoreError:
@@ -313,6 +318,26 @@ class SimulatedCluster(Nodes):
             contents.add(found)
         if len(contents) > 1:
             raise BrokenPropertyError(f"the bytes of {len(logs)} logs from offset {start} on differ")
+
+
+STATES = ("leader", "candidate", "follower", "behind", "learner", "failed", "abstains")
+
+
+def state_of(node: ClusterNode) -> str:
+    """One of ``STATES``: what a replica was doing when a fault hit its node."""
+    replica = node.replica
+    state = replica.core.state
+    if replica.failure is not None:
+        return "failed"
+    if state.abstains:
+        return "abstains"
+    if state.role in (Role.LEADER, Role.FOLLOWER):
+        if not state.is_voter:
+            return "learner"
+        if state.role is Role.LEADER:
+            return "leader"
+        return "follower" if state.commit == state.trail.end else "behind"
+    return "candidate"
 
 
 def _remove(fs: MemoryFileSystem, directory: str, base: int) -> None:

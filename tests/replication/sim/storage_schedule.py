@@ -18,7 +18,7 @@ from logstore.errors import LogStoreError
 from logstore.seams.faults import FaultKind
 from tests.replication.sim.checks import BrokenPropertyError
 from tests.replication.sim.schedule import SeedFailedError
-from tests.replication.sim.storage import SimulatedCluster
+from tests.replication.sim.storage import STATES, SimulatedCluster
 
 _KINDS = (FaultKind.EIO, FaultKind.ENOSPC, FaultKind.SHORT_WRITE, FaultKind.FAILED_SYNC)
 
@@ -66,20 +66,24 @@ def _fault(cluster: SimulatedCluster, dice: random.Random) -> None:
     elif what < 0.55:
         one, other = dice.sample(nodes, 2)
         cluster.network.cut(one.node_id, other.node_id, both_ways=dice.random() < 0.6)
-        cluster.events["cuts"] += 1
+        for node in (one, other):
+            if node.alive:
+                cluster.note_fault("cut off from one", node)
     elif what < 0.65:
         alone = dice.choice(cluster.leaders() or nodes)
         for node in nodes:
             if node is not alone:
                 cluster.network.cut(alone.node_id, node.node_id)
-        cluster.events["nodes cut off"] += 1
+        if alone.alive:
+            cluster.note_fault("cut off from all", alone)
     elif what < 0.75:
         cluster.network.heal()
     elif what < 0.85 and living:
         node = dice.choice(living)
         calls = node.fs.faults.calls + dice.randint(1, 40)
-        node.fs.faults.at(calls, dice.choice(_KINDS), forever=dice.random() < 0.2)
-        cluster.events["disk faults"] += 1
+        kind = dice.choice(_KINDS)
+        node.fs.faults.at(calls, kind, forever=dice.random() < 0.2)
+        cluster.note_fault(f"disk: {kind.value}", node)
     elif what < 0.96 and living:
         try:
             if what < 0.88:
@@ -145,15 +149,22 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     logging.disable(logging.CRITICAL)
     total: Counter[str] = Counter()
+    hits: Counter[tuple[str, str]] = Counter()
     for seed in range(given.start, given.start + given.seeds):
         try:
-            total += run_seed(seed).events
+            run = run_seed(seed)
+            total += run.events
+            hits += run.hits
         except SeedFailedError as error:
             sys.stdout.write(f"{error}\n")
             return 1
     sys.stdout.write(f"seeds {given.start} to {given.start + given.seeds - 1}: no property broken\n")
     for name, count in sorted(total.items()):
         sys.stdout.write(f"  {name}: {count:,}\n")
+    sys.stdout.write(f"\n| fault | {' | '.join(STATES)} |\n|---|{'---:|' * len(STATES)}\n")
+    for fault in sorted({fault for fault, _ in hits}):
+        cells = " | ".join(f"{hits[fault, state]:,}" for state in STATES)
+        sys.stdout.write(f"| {fault} | {cells} |\n")
     return 0
 
 

@@ -14,9 +14,18 @@ def test_no_seed_breaks_a_property(start: int) -> None:
         assert run_seed(seed).events["acked"]
 
 
-@pytest.mark.parametrize("seed", [131])
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("start", range(40, 300, 52))
+def test_no_seed_of_cis_breaks_a_property(start: int) -> None:
+    for seed in range(start, start + 52):
+        assert run_seed(seed).events["acked"]
+
+
+@pytest.mark.parametrize("seed", [131, 471])
 def test_a_seed_that_failed_once(seed: int) -> None:
-    """131: after a full disk the vote's file stayed shut for ever."""
+    """131: after a full disk the vote's file stayed shut for ever. 471: a follower's log ended within a batch of the
+    leader's, which never found out where the two agree."""
     run_seed(seed)
 
 
