@@ -175,10 +175,12 @@ OF_CONTROLLER = {
 
 
 class NodeEngine:
-    """An ``Engine`` that leads what the table says."""
+    """An ``Engine`` that leads what the table says. ``cut_off``: what it knew of topics when it was cut off from the
+    others; it leads nothing then, and knows of nobody who does."""
 
     def __init__(self, node: int, table: Table, backend: Any) -> None:
         self._node, self._table, self._backend = node, table, backend
+        self.cut_off: Mapping[str, TopicMetadata] | None = None
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._backend, name)
@@ -193,11 +195,15 @@ class NodeEngine:
 
     def _check_role(self, name: str) -> None:
         leader = self._table.controller if name in OF_CONTROLLER else self._table.coordinator
+        if self.cut_off is not None:
+            raise NotLeaderError(f"{name} at node {self._node}")
         if leader != self._node:
             raise NotLeaderError(f"{name} at node {self._node}", leader_id=leader)
 
     def _refusal(self, topic: str, partition: int) -> NotLeaderError | None:
         leader, _ = self._table.leader(topic, partition)
+        if self.cut_off is not None:
+            return NotLeaderError(f"{topic}-{partition} at node {self._node}, which is cut off")
         if leader == self._node:
             return None
         return NotLeaderError(f"{topic}-{partition} at node {self._node}", leader_id=leader)
@@ -205,6 +211,8 @@ class NodeEngine:
     # --- metadata ---
 
     def topics(self) -> Mapping[str, TopicMetadata]:
+        if self.cut_off is not None:
+            return self.cut_off
         return {name: self._led(one) for name, one in self._backend.topics().items()}
 
     def topic(self, name: str) -> TopicMetadata:
@@ -219,6 +227,8 @@ class NodeEngine:
         )
 
     def metadata_version(self) -> int:
+        if self.cut_off is not None:
+            return -2
         return int(self._backend.metadata_version()) * 1_000_000 + self._table.version
 
     # --- records ---
@@ -355,6 +365,11 @@ class Cluster:
 
     def stop(self, node: int) -> None:
         wait(self.brokers.pop(node).stop(0.2))
+
+    def cut_off(self, node: int) -> None:
+        """From the other nodes; clients reach it."""
+        engine: Any = self.brokers[node]._engine
+        engine.cut_off = engine.topics()
 
     def freeze(self, node: int) -> None:
         """It is there, and nothing comes through to it or from it."""

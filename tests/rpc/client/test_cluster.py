@@ -387,14 +387,17 @@ def test_records_go_on_when_the_broker_that_led_them_hangs(cluster: Cluster, cli
     assert stored(cluster) == {partition: numbers(count, partition) for partition in range(PARTITIONS)}
 
 
+@pytest.mark.parametrize("cut", ["freeze", "cut_off"])
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_calls_go_on_when_a_broker_hangs(cluster: Cluster, client: RemoteStore, node: int) -> None:
+def test_calls_go_on_without_a_broker_that_hangs_or_is_cut_off(
+    cluster: Cluster, client: RemoteStore, node: int, cut: str
+) -> None:
     fill(cluster, 8)
     cluster.table.controller = cluster.table.coordinator = 1 + node % 3
     with client.consumer("t", group="g") as consumer, client.producer() as producer:
         until(lambda: len(consumer.poll(timeout_s=0.1)) > 0)
         producer.send("t", b"v").result(30)
-        cluster.freeze(node)
+        getattr(cluster, cut)(node)
         cluster.table.move_coordinator(1 + (node + 1) % 3)
         cluster.table.controller = 1 + (node + 1) % 3
         for partition in range(PARTITIONS):
