@@ -39,6 +39,7 @@ class Caller:
 
     number: int
     idempotent: bool
+    most: int = 1 << 30  # of records that it ever sends
     sent: int = 0
     batch: list[bytes] = field(default_factory=list)
     under_way: ReplicatedAppend | None = None
@@ -61,6 +62,7 @@ class SimulatedCluster(Nodes):
         self.events: Counter[str] = Counter()
         super().__init__(count, seed=seed, config=config, learners=1)
         self.callers = [Caller(number, number != 3) for number in range(4)]
+        self.callers.append(Caller(4, True, most=3))  # of whom all replicas know long after
         self.acked: dict[int, bytes] = {}
         self.unknown: set[bytes] = set()
         self.committed: dict[int, bytes] = {}
@@ -113,7 +115,7 @@ class SimulatedCluster(Nodes):
         if caller.under_way is not None:
             self._look(caller, caller.under_way)
             return
-        if self.quiet or self.dice.random() > 0.3:
+        if self.quiet or self.dice.random() > 0.3 or (caller.sent >= caller.most and not caller.batch):
             return
         if not caller.batch:
             caller.next_batch(self.dice)
@@ -304,6 +306,17 @@ class SimulatedCluster(Nodes):
             if numbers != sorted(numbers):
                 raise BrokenPropertyError(f"records of caller {caller.number} are not in its order")
         self._check_bytes()
+        self._check_producers()
+
+    def _check_producers(self) -> None:
+        """All replicas know the same of all producers, also of those whose records are gone."""
+        for number in range(5):
+            known = set()
+            for node in self.living:
+                found = node.files.log.producers.entry(number)
+                known.add(None if found is None else (found.epoch, found.last_sequence))
+            if len(known) > 1:
+                raise BrokenPropertyError(f"nodes know different things of producer {number}: {known}")
 
     def _check_bytes(self) -> None:
         """Where two logs have the same offsets they have the same bytes."""

@@ -71,16 +71,6 @@ def a_repaired_replica_votes_at_once() -> Any:
     return mock.patch.object(repair, "abstains", return_value=False)
 
 
-def the_state_is_ahead_of_the_disk() -> Any:
-    """The state says that what was written is durable."""
-    original = standalone_log.row_of
-
-    def row_of(log: Any) -> Any:
-        return replace(original(log), recovery_point=log.log_end_offset)
-
-    return mock.patch.object(standalone_log, "row_of", row_of)
-
-
 def members_are_those_of_the_beginning() -> Any:
     """A replica that starts does not know who has come and gone."""
     original = MemberFile.open.__func__  # type: ignore[attr-defined]
@@ -234,7 +224,6 @@ PLANTS: Final[dict[str, Plant]] = {
         no_directory_is_synced,
         what_is_damaged_is_cut,
         a_repaired_replica_votes_at_once,
-        the_state_is_ahead_of_the_disk,
         members_are_those_of_the_beginning,
         vote_is_not_synced,
         vote_in_one_copy,
