@@ -49,11 +49,11 @@ from replication.node import ReplicationNode
 from replication.node_lock import lock_node
 from replication.partition import ReplicatedPartition
 from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings
-from replication.replica import Replica
-from replication.replica_manager import ReplicaManager
-from replication.standalone_log import StandaloneLog
+from replication.replicas.replica import Replica
+from replication.replicas.replica_manager import ReplicaManager
+from replication.replicas.standalone_log import StandaloneLog
+from replication.replicas.vote_store import VoteStore
 from replication.transport import METADATA_GROUP, METADATA_TOPIC, CallHandler, GroupId, PeerNetwork
-from replication.vote_store import VoteStore
 
 logger = logging.getLogger(__name__)
 

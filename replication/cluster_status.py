@@ -11,7 +11,7 @@ from logstore.errors import InvalidRecordError
 from replication.errors import PeerUnavailableError
 from replication.node import ReplicationNode
 from replication.raft.types import NodeId
-from replication.replica import Replica
+from replication.replicas.replica import Replica
 from replication.transport import GroupId, PeerNetwork
 
 OPERATION: Final = "cluster-status"

@@ -17,10 +17,10 @@ from typing import Final
 from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
-from replication.pending import Awaited
 from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
-from replication.replica import Replica
+from replication.replicas.pending import Awaited
+from replication.replicas.replica import Replica
 from replication.resting import Resting
 from replication.transport import NO_GROUP, GroupId, GroupMessage, PeerNetwork
 

@@ -17,8 +17,8 @@ from logstore.partition.partition import Cancel, result_of
 from logstore.seams.clock import Clock
 from logstore.types import Acks
 from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
-from replication.pending import ReplicatedAppend
-from replication.replica import ReadAnswer, Replica
+from replication.replicas.pending import ReplicatedAppend
+from replication.replicas.replica import ReadAnswer, Replica
 
 _READY_S: Final = 1.0
 """How long a read waits for a leader that was just elected."""

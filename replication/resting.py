@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 
 from replication.raft.types import NO_NODE, NodeId
-from replication.replica import Replica
+from replication.replicas.replica import Replica
 
 
 class Resting:

@@ -16,9 +16,9 @@ from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
 from logstore.store import LogStore
 from replication.cluster.identity import IdentityFile
-from replication.member_file import MemberFile
 from replication.node_lock import lock_node
 from replication.raft.types import Membership, NodeId
+from replication.replicas.member_file import MemberFile
 
 
 class UncleanPartition(NamedTuple):

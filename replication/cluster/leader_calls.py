@@ -11,7 +11,7 @@ from logstore.format.json_document import items, table, text, whole
 from replication.cluster.duties import ChangeMembers, Transfer
 from replication.errors import NotLeaderError
 from replication.raft.types import Membership, NodeId
-from replication.replica import Replica
+from replication.replicas.replica import Replica
 from replication.transport import GroupId, PeerNetwork
 
 TRANSFER: Final = "group.transfer"

@@ -13,7 +13,6 @@ from typing import Final
 
 from logstore.errors import LogStoreError
 from logstore.types import Buffer
-from replication.entries import entries_of
 from replication.raft.messages import (
     AppendReply,
     AppendRequest,
@@ -25,6 +24,7 @@ from replication.raft.messages import (
     VoteRequest,
 )
 from replication.raft.types import Membership, NodeId, Snapshot
+from replication.replicas.entries import entries_of
 from replication.transport import GroupId, GroupMessage
 from rpc.errors import MalformedRequestError
 from rpc.framing import join, split

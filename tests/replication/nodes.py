@@ -16,12 +16,12 @@ from logstore.types import Acks
 from replication.memory_network import MemoryNetwork
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
-from replication.pending import ReplicatedAppend
 from replication.raft.types import Membership, RaftSettings
-from replication.replica import Replica
-from replication.standalone_log import StandaloneLog
+from replication.replicas.pending import ReplicatedAppend
+from replication.replicas.replica import Replica
+from replication.replicas.standalone_log import StandaloneLog
+from replication.replicas.vote_store import VoteStore
 from replication.transport import GroupId
-from replication.vote_store import VoteStore
 
 GROUP = GroupId("BBBBBBBBBBBBBBBBBBBBBB", 0)
 SETTINGS = RaftSettings(silent_on_empty=True)

@@ -22,8 +22,8 @@ from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
 from logstore.seams.memory_crash import RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem
-from replication.pending import ReplicatedAppend
 from replication.raft.types import Membership, Role
+from replication.replicas.pending import ReplicatedAppend
 from tests.replication.nodes import NOW_MS, ClusterNode, Nodes
 from tests.replication.sim.chaos_network import ChaosNetwork
 from tests.replication.sim.checks import BrokenPropertyError

@@ -15,21 +15,21 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 from unittest import mock
 
-import replication.log_adapter as log_adapter
-import replication.standalone_log as standalone_log
+import replication.replicas.log_adapter as log_adapter
+import replication.replicas.standalone_log as standalone_log
 from logstore.format.batch import read_header
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.log_offsets import Appended
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.memory_fs import MemoryFileSystem
-from replication import repair
-from replication.log_adapter import LogAdapter
-from replication.member_file import MemberFile
-from replication.pending import ReplicatedAppend
 from replication.raft.types import VoteState
-from replication.replica import Replica
-from replication.vote_store import VoteStore
+from replication.replicas import repair
+from replication.replicas.log_adapter import LogAdapter
+from replication.replicas.member_file import MemberFile
+from replication.replicas.pending import ReplicatedAppend
+from replication.replicas.replica import Replica
+from replication.replicas.vote_store import VoteStore
 from tests.replication.sim.schedule import SeedFailedError
 from tests.replication.sim.storage_schedule import run_seed
 
@@ -86,7 +86,7 @@ def members_are_those_of_the_beginning() -> Any:
 
 def vote_is_not_synced() -> Any:
     def write(store: VoteStore) -> None:
-        from replication.vote_store import COPY_BYTES, encode
+        from replication.replicas.vote_store import COPY_BYTES, encode
 
         for at in (0, COPY_BYTES):
             store._file.pwritev([encode(store._sequence, store.state)], at)

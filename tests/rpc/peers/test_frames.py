@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.format.batch import encode_batch
-from replication.entries import entry_of, membership_batch
 from replication.raft.messages import (
     AppendReply,
     AppendRequest,
@@ -23,6 +22,7 @@ from replication.raft.messages import (
     VoteRequest,
 )
 from replication.raft.types import Entry, Membership, Snapshot
+from replication.replicas.entries import entry_of, membership_batch
 from replication.transport import METADATA_GROUP, GroupId, GroupMessage
 from rpc.errors import MalformedRequestError
 from rpc.framing import join

@@ -11,9 +11,9 @@ import pytest
 
 from logstore.errors import FatalError, InvariantError, UnknownTopicError
 from logstore.format.batch import encode_batch
-from replication.entries import entry_of
 from replication.errors import ClusterMismatchError, NotLeaderError, PeerUnavailableError
 from replication.raft.messages import AppendRequest
+from replication.replicas.entries import entry_of
 from replication.transport import METADATA_GROUP, GroupMessage
 from rpc.errors import (
     BrokerBusyError,

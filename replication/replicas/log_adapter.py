@@ -11,11 +11,11 @@ from logstore.log.append_validation import CheckedBatch
 from logstore.log.cleaning.compaction import Cover
 from logstore.log.producers.producer_snapshot import decode_snapshot
 from logstore.log.replica_log import ReplicaLog
-from replication.entries import encode_membership, entries_of, entry_of
 from replication.errors import DamagedMessageError
-from replication.member_file import MemberFile, MemberRow
 from replication.raft.trail import Trail
 from replication.raft.types import Entry, EntryKind, Membership, NodeId, Snapshot
+from replication.replicas.entries import encode_membership, entries_of, entry_of
+from replication.replicas.member_file import MemberFile, MemberRow
 
 
 class LogAdapter:

@@ -9,7 +9,7 @@ import pytest
 from logstore.config import TopicConfig
 from logstore.errors import DamagedStoreError
 from logstore.seams.faults import FaultKind, SimulatedCrash
-from replication import repair
+from replication.replicas import repair
 from tests.replication.cluster_nodes import cluster, until
 from tests.replication.nodes import ClusterNode, Nodes, values_of
 

@@ -22,11 +22,11 @@ from logstore.log.segments.tail_cache import TailBudget, TailCache
 from logstore.partition.state_rows import row_of
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem, exists
-from replication import repair
-from replication.member_file import MemberFile
 from replication.raft.types import Membership
-from replication.vote_store import FILE_NAME as VOTE_FILE
-from replication.vote_store import VoteStore
+from replication.replicas import repair
+from replication.replicas.member_file import MemberFile
+from replication.replicas.vote_store import FILE_NAME as VOTE_FILE
+from replication.replicas.vote_store import VoteStore
 
 logger = logging.getLogger(__name__)
 

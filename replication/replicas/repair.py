@@ -14,8 +14,8 @@ from typing import Final
 from logstore.errors import from_os_error
 from logstore.log.checkpoints import METADATA_FILE
 from logstore.seams.fs import FileSystem, exists, read_file, remove_if_there, replace_file
-from replication.member_file import FILE_NAME as MEMBER_FILE
-from replication.vote_store import FILE_NAME as VOTE_FILE
+from replication.replicas.member_file import FILE_NAME as MEMBER_FILE
+from replication.replicas.vote_store import FILE_NAME as VOTE_FILE
 
 NOTE: Final = "raft-abstains"
 ASIDE: Final = ".damaged-"

@@ -14,9 +14,15 @@ from logstore.format.control import (
     encode_control_batch,
     encode_leader_change,
 )
-from replication.entries import decode_membership, encode_membership, entries_of, entry_of, membership_batch
 from replication.errors import InvalidMembershipError
 from replication.raft.types import EntryKind, Membership
+from replication.replicas.entries import (
+    decode_membership,
+    encode_membership,
+    entries_of,
+    entry_of,
+    membership_batch,
+)
 
 nodes = st.integers(0, 2**31 - 1)
 memberships = st.builds(

@@ -28,14 +28,14 @@ from logstore.log.replica_log import ReplicaLog
 from logstore.partition.topic import Topic
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
-from replication import repair
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
 from replication.raft.types import Membership, NodeId, RaftSettings
-from replication.replica import Replica
-from replication.standalone_log import open_promises
+from replication.replicas import repair
+from replication.replicas.replica import Replica
+from replication.replicas.standalone_log import open_promises
+from replication.replicas.vote_store import VoteStore
 from replication.transport import METADATA_GROUP, GroupId
-from replication.vote_store import VoteStore
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.memory_fs import MemoryFileSystem
 from replication.errors import DamagedVoteError
 from replication.raft.types import VoteState
-from replication.vote_store import COPY_BYTES, FILE_NAME, VoteStore, decode, encode
+from replication.replicas.vote_store import COPY_BYTES, FILE_NAME, VoteStore, decode, encode
 
 STATES = [VoteState(1), VoteState(1, 2), VoteState(7), VoteState(7, 0), VoteState(2**62, 2**31 - 1)]
 

@@ -28,12 +28,7 @@ from logstore.log.producers.producer_state import Marker
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.fs import FileSystem
 from logstore.types import Acks
-from replication import repair
 from replication.errors import DivergedLogError, LeaderNotReadyError, NotLeaderError
-from replication.in_sync import InSync
-from replication.log_adapter import LogAdapter
-from replication.member_file import MemberFile
-from replication.pending import Awaited, ReplicatedAppend
 from replication.raft.core import RaftCore
 from replication.raft.effects import (
     Append,
@@ -50,8 +45,13 @@ from replication.raft.effects import (
 )
 from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
 from replication.raft.types import Membership, NodeId, RaftSettings, Role
+from replication.replicas import repair
+from replication.replicas.in_sync import InSync
+from replication.replicas.log_adapter import LogAdapter
+from replication.replicas.member_file import MemberFile
+from replication.replicas.pending import Awaited, ReplicatedAppend
+from replication.replicas.vote_store import VoteStore
 from replication.transport import GroupId, GroupMessage
-from replication.vote_store import VoteStore
 
 logger = logging.getLogger(__name__)
 
