@@ -118,15 +118,15 @@ class CoordinatedLease:
         self.places: set[TopicPartition] = set()
         self.begun = False  # the coordinator may know of a transaction of ours
         self.unfinished: EndedTransaction | None = None  # decided, its markers are not all there
+        self._begun_behind = False  # a former coordinator has begun the next one
         self._marked: EndedTransaction | None = None  # they are, and the coordinator has not been told
         self._ended_by: LogStoreError | None = None
         self._fenced = False
         self._doubted: tuple[int, int] | None = None  # producer id and epoch of a commit that got no answer
         self._last: tuple[TransactionalWriter, bool] | None = None  # that ended: under what it ran, and how
         self._renewed: TransactionalWriter | None = None  # what was spent when the id was opened anew
-        self._decided: TransactionalWriter | None = (
-            None  # of a prepared one, ended without a call of its producer
-        )
+        # Of a prepared one, ended without a call of its producer.
+        self._decided: TransactionalWriter | None = None
         self._lost: LogStoreError | None = None  # the coordinator is another process's now
 
     # --- for the producer ---
@@ -185,6 +185,7 @@ class CoordinatedLease:
 
     def _add(self, places: Collection[TopicPartition]) -> None:
         self._check_under_way()
+        self._finish_taken_up()
         wanted = tuple(sorted(places))
         writer = TransactionalWriter(self.producer_id, self.epoch)
         try:
@@ -262,8 +263,9 @@ class CoordinatedLease:
     ) -> None:
         self._check_lost()
         repeated = self._last is not None and writer == self._last[0]
-        if not repeated and not self._fenced:
+        if not (repeated or self._fenced):
             self._check_current(writer)
+            self._finish_taken_up()
         if self.unfinished is not None and self.unfinished.commit == commit:
             self._finish_decided(self.unfinished)
             return
@@ -378,7 +380,11 @@ class CoordinatedLease:
 
     def _finish(self, ended: EndedTransaction) -> None:
         self._manager.finish(ended, wait=True, told=False)
-        self.unfinished, self._marked = None, None if ended.decides else ended
+        self.unfinished, self._marked, self._begun_behind = None, None if ended.decides else ended, False
+
+    def _finish_taken_up(self) -> None:
+        if self._begun_behind and self.unfinished is not None:
+            self._finish(self.unfinished)
 
     def tell(self) -> None:
         """The coordinator, that the last transaction is complete. No caller waits for that: the next transaction's
@@ -444,7 +450,7 @@ class CoordinatedLease:
             reason = f"the transaction of {self.transactional_id!r} was aborted by its coordinator"
             self.note_aborted(state, TransactionAbortedError(reason, hint="begin another one"))
         elif state.ended is not None:
-            self.unfinished = state.ended
+            self.unfinished, self._begun_behind = state.ended, True
         elif state.status == TransactionStatus.ONGOING:
             self.begun = True
             self.places.update(state.places)

@@ -168,6 +168,30 @@ def test_a_finished_commit_is_repeated_without_a_second_marker() -> None:
     assert cluster.outcomes() == [[True, True], [True, True]]
 
 
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_begun_behind_a_commit_that_no_coordinator_was_told_of_goes_on(
+    commit: bool, used: bool
+) -> None:
+    """A transaction's first step tells that the one before is complete: at the next coordinator, too."""
+    cluster = Cluster()
+    lease = cluster.first.transactions.open("x", 60_000)
+    lease.begin()
+    lease.add_partitions(PLACES)
+    lease.end(commit=True)
+    lease.begin()
+    writer = TransactionalWriter(lease.producer_id, lease.epoch)
+    cluster.move()
+    resumed = cluster.second.transactions.resume("x", 60_000, writer)
+    if used:
+        resumed.add_partitions(PLACES, writer=writer)
+    resumed.end(commit=commit, writer=writer)
+    assert cluster.outcomes() == [[True, commit] if used else [True]] * 2
+    resumed.begin()
+    resumed.add_partitions(PLACES)
+    resumed.end(commit=True)
+
+
 def test_what_the_next_coordinator_aborted_is_told() -> None:
     cluster = Cluster()
     lease = cluster.first.transactions.open("x", 1_000)
