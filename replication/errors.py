@@ -60,6 +60,14 @@ class PeerUnavailableError(RetriableError):
     hint = "find out whether that broker runs and can be reached; calls go on when it does"
 
 
+class NotConfirmedError(RetriableError):
+    """A majority did not confirm an append in time: it may be committed yet. A producer with an id tries again, and the
+    same records are found to be a repetition."""
+
+    code = 20
+    hint = "find out why a majority of the replicas does not answer"
+
+
 class NotEnoughReplicasError(RetriableError):
     """Fewer replicas are in sync than the topic's ``min.insync.replicas``; nothing was appended."""
 

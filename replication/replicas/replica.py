@@ -28,7 +28,12 @@ from logstore.log.producers.producer_state import Marker
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.fs import FileSystem
 from logstore.types import Acks
-from replication.errors import DivergedLogError, LeaderNotReadyError, NotLeaderError
+from replication.errors import (
+    DivergedLogError,
+    LeaderNotReadyError,
+    NotConfirmedError,
+    NotLeaderError,
+)
 from replication.raft.core import RaftCore
 from replication.raft.effects import (
     Append,
@@ -364,13 +369,14 @@ class Replica:
     def _give_up_late(self, now_s: float) -> None:
         while self._pending and now_s - self._pending[0].since_s > _LONGEST_APPEND_S:
             late = self._pending.pop(0)
-            late.decide(
-                OutcomeUnknownError(
-                    f"records at offset {late.base_offset} of {self.where} were not committed within "
-                    f"{_LONGEST_APPEND_S:g} s: they may be yet",
-                    hint="find out why a majority of the replicas does not answer",
-                )
+            words = (
+                f"records at offset {late.base_offset} of {self.where} were not committed within "
+                f"{_LONGEST_APPEND_S:g} s: they may be yet"
             )
+            hint = "find out why a majority of the replicas does not answer"
+            # A producer with an id may try again: the same records are found to be a repetition.
+            kind = NotConfirmedError if late.known else OutcomeUnknownError
+            late.decide(kind(words, hint=hint))
 
     # --- failure ---
 

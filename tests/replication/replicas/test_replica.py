@@ -9,7 +9,7 @@ from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
 from logstore.seams.memory_crash import KeepAll
-from replication.errors import NotEnoughReplicasError, NotLeaderError
+from replication.errors import NotConfirmedError, NotEnoughReplicasError, NotLeaderError
 from replication.raft.types import Membership
 from tests.replication.nodes import NOW_MS, Nodes, values_of
 
@@ -246,3 +246,20 @@ def test_who_is_told_wrongly_that_a_leader_has_ended_elects_nobody() -> None:
     assert nodes.leader() is leader
     assert leader.replica.term == term
     nodes.committed(b"b")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_append_that_nobody_confirms_ends(known: bool) -> None:
+    """The followers live and answer, but their disks hang: the leader keeps its place."""
+    nodes = Nodes()
+    nodes.committed(b"a")
+    leader = nodes.leader()
+    for node in nodes.living:
+        if node is not leader:
+            node.node.sync_waiting = lambda: False  # type: ignore[method-assign]
+    ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if known else {}
+    data = encode_batch([(None, b"b")], now_ms=NOW_MS, **ids)
+    append = leader.partition.append([own_batch(data)])
+    nodes.run(lambda: append.done, most=1000)
+    assert isinstance(append.error, NotConfirmedError if known else OutcomeUnknownError)
+    assert leader.replica.is_leader
