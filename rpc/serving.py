@@ -69,6 +69,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             host=host,
             port=port,
             rack=settings.rack,
+            lag_s=settings.replica_lag_s,
             join_timeout_s=_JOIN_S,
         ),
         network,

@@ -29,6 +29,8 @@ class PeerSettings(SecuritySettings):
     """HOST:PORT that clients are told to connect to; "": `listen`."""
     rack: str = ""
     """The broker's rack or zone: replicas of a partition are spread over racks."""
+    replica_lag_s: float = 10.0
+    """A replica that has not kept up with its leader for so long is not in sync; Kafka's replica.lag.time.max.ms."""
     peer_queue_bytes: int = 64 * _MIB
     """Messages that wait for one peer; what comes beyond is dropped, and sent again later."""
     peer_frame_bytes: int = 4 * _MIB
@@ -130,10 +132,9 @@ def _check_values(settings: PeerSettings) -> None:
         )
     if settings.peer_message_bytes > 1 << 30:
         raise BrokerConfigError(f"peer_message_bytes={settings.peer_message_bytes}: it is at most 1 GiB")
-    if not 0 < settings.peer_timeout_s < 3600:
-        raise BrokerConfigError(
-            f"peer_timeout_s={settings.peer_timeout_s}: it is more than 0, at most an hour"
-        )
+    for name in ("peer_timeout_s", "replica_lag_s"):
+        if not 0 < getattr(settings, name) < 3600:
+            raise BrokerConfigError(f"{name}={getattr(settings, name)}: it is more than 0, at most an hour")
 
 
 def _check_tls(settings: PeerSettings, addresses: dict[int, tuple[str, int]]) -> None:
