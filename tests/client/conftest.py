@@ -29,8 +29,8 @@ def fake() -> FakeBackend:
     return backend
 
 
-# The whole suite over a cluster takes minutes, most of them for clusters that begin: a step of its own in CI.
-CLUSTER = pytest.param("cluster", marks=pytest.mark.slow)
+# The whole suite over a cluster takes minutes, most of them for clusters that begin: pytest -m long -k cluster.
+CLUSTER = pytest.param("cluster", marks=pytest.mark.long)
 
 
 @pytest.fixture(params=["fake", "embedded", "replicated", "remote", CLUSTER])
