@@ -30,6 +30,7 @@ from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.step_thread import StepThread
 from logstore.store import LogStore
 from logstore.upkeep.cleaning_manager import CleaningManager
+from replication.cluster.beginning import Beginning
 from replication.cluster.controller import Controller, ControllerSettings
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.identity import IdentityFile
@@ -125,6 +126,7 @@ class ClusterNode:
         self._given_fs = fs
         self._randomness = randomness or random.Random(os.urandom(16))
         self._leaders_moved = 0
+        self._joined = False  # the metadata here are not older than this node's registration
         self._moved = threading.Condition()
         self._adjusting = threading.Lock()
         self._adjuster = StepThread("logstore-replicas", self._adjust, enabled=True)
@@ -155,6 +157,7 @@ class ClusterNode:
                 self._network.serve(operation, self._upkeep(operation))
             self._open_controller()
             self.metadata.serve()
+            self._beginning.serve()
             self.node.start()
             self._undo.append(self.node.close)
             self._join()
@@ -171,10 +174,18 @@ class ClusterNode:
 
     def _open_metadata(self) -> None:
         settings, fs, root = self.settings, self.store.fs, self.store.root
+        self._identity.draw_directory_id(self._randomness.randbytes)
         config = parse_topic_config(_METADATA_CONFIG)
         membership = Membership(settings.voters)
         files = StandaloneLog(
-            fs, root, METADATA_TOPIC, METADATA_GROUP.topic_id, config, self._clock, membership
+            fs,
+            root,
+            METADATA_TOPIC,
+            METADATA_GROUP.topic_id,
+            config,
+            self._clock,
+            membership,
+            held_back=settings.voters != {self.node_id},
         )
         self._undo.append(files.close)
         replica = Replica(
@@ -192,6 +203,14 @@ class ClusterNode:
             lag_s=settings.lag_s,
         )
         self.node.add(replica)
+        self._beginning = Beginning(
+            self.node_id,
+            settings.voters,
+            self._identity,
+            lambda: self.node.replica(METADATA_GROUP),
+            self._network,
+            self._clock,
+        )
         held = self.metadata_partition(config, files)
         follower = self._follower = MetadataFollower(held, self._clock)
         self._undo.append(follower.close)
@@ -234,9 +253,16 @@ class ClusterNode:
 
     def _join(self) -> None:
         settings, catalogue, follower = self.settings, self._catalogue, self.metadata.follower
+        self._beginning.settle(settings.join_timeout_s)
         identity = self._identity.identity
         _, cluster_id = self.metadata.register(
-            settings.host, settings.port, settings.rack, identity.cluster_id or None, settings.join_timeout_s
+            settings.host,
+            settings.port,
+            settings.rack,
+            identity.cluster_id or None,
+            settings.join_timeout_s,
+            directory_id=identity.directory_id,
+            held_back=self._beginning.is_held_back,
         )
         self._identity.take_up(cluster_id)
         self._network.take_cluster_id(cluster_id)
@@ -247,6 +273,7 @@ class ClusterNode:
                 follower.wait_for(revision, settings.join_timeout_s)
             catalogue.joined()
         self.metadata.catch_up(settings.join_timeout_s)
+        self._joined = True
         self._registry.look_around()
         self.store.pin_all()
         follower.subscribe(lambda _: self._adjuster.wake())
@@ -328,11 +355,14 @@ class ClusterNode:
 
     def _adjust(self) -> float:
         """Have the replicas that the metadata say; seconds until the next look."""
+        if not self._joined:
+            return _ADJUST_S
         with self._adjusting:
             try:
                 self._registry.look_around()
                 image = self.metadata.follower.image
-                self._manager.adjust(self._registry, _wanted(image, self.node_id))
+                vacated = {GroupId(*place) for place, nodes in image.vacated.items() if self.node_id in nodes}
+                self._manager.adjust(self._registry, _wanted(image, self.node_id), vacated)
                 self._seat_coordinators()
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)

@@ -29,13 +29,15 @@ class ReplicaStatus(NamedTuple):
 
 
 class PartitionStatus(NamedTuple):
-    """By the word of ``leader``, in ``term``. ``replicas``: in the order of their numbers."""
+    """By the word of ``leader``, in ``term``. ``replicas``: in the order of their numbers; ``settled``: who they are is
+    committed."""
 
     group: GroupId
     leader: NodeId
     term: int
     high_watermark: int
     replicas: tuple[ReplicaStatus, ...]
+    settled: bool = True
 
 
 class ClusterStatus(NamedTuple):
@@ -59,6 +61,7 @@ def _status_of(replica: Replica) -> PartitionStatus | None:
         kept_up = frozenset(replica.in_sync.nodes(state))
         ends = {peer: progress.match for peer, progress in state.peers.items()}
         high_watermark, term = replica.log.high_watermark, state.term
+        settled = state.has_committed and state.trail.membership_end <= state.commit
     ends[node_id := replica.node_id] = end
     nodes = sorted(membership.voters | membership.learners)
     replicas = tuple(
@@ -71,7 +74,7 @@ def _status_of(replica: Replica) -> PartitionStatus | None:
         )
         for one in nodes
     )
-    return PartitionStatus(replica.group, node_id, term, high_watermark, replicas)
+    return PartitionStatus(replica.group, node_id, term, high_watermark, replicas, settled)
 
 
 class StatusGatherer:
@@ -137,8 +140,9 @@ def decode_status(data: bytes) -> list[PartitionStatus]:
                     ReplicaStatus(int(one[0]), int(one[1]), int(one[2]), bool(one[3]), bool(one[4]))
                     for one in replicas
                 ),
+                bool(settled),
             )
-            for group, leader, term, high_watermark, replicas in json.loads(data)
+            for group, leader, term, high_watermark, replicas, settled in json.loads(data)
         ]
     except (ValueError, TypeError, IndexError, KeyError) as error:
         raise InvalidRecordError(f"a broker's word of what it leads is none: {error}") from error

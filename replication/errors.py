@@ -52,6 +52,13 @@ class DamagedVoteError(FatalError):
     hint = "remove the replica and add it again, so that it is filled from the others"
 
 
+class LostReplicaError(FatalError):
+    """The only replica of a partition was in a directory that its node does not have any more."""
+
+    code = 10209
+    hint = "start the node with the directory that it had, or delete the topic: its records are gone"
+
+
 class PeerUnavailableError(RetriableError):
     """Another broker could not be asked, or did not answer in time."""
 

@@ -16,7 +16,7 @@ from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import Complaints, StepThread
 from replication.cluster import duties
-from replication.cluster.duties import ChangeMembers, Duty, Moved, MoveProgress, Transfer
+from replication.cluster.duties import ChangeMembers, Duty, Moved, MoveProgress, Readmitted, Transfer
 from replication.cluster.image import BrokerRegistration, ClusterImage
 from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import Candidates, ClusterMachine
@@ -141,12 +141,14 @@ class Controller:
         status = self._status(image)
         candidates = self._candidates()
         self._drain(image)
-        due: list[Duty] = [*duties.metadata_members(image, status)]
+        due: list[Duty] = duties.vacated(image, status, self._settings.most_transfers)
+        due += duties.metadata_members(image, status)
+        due += duties.refilled(image, status)
         due += duties.moves(image, status, self._settings.most_moves)
         due += self._settled(duties.misled(image, status, candidates.alive))
         for duty in due:
             self._carry_out(duty)
-        return bool(image.targets) or any(isinstance(duty, ChangeMembers) for duty in due)
+        return bool(image.targets or image.vacated) or any(isinstance(duty, ChangeMembers) for duty in due)
 
     def _status(self, image: ClusterImage) -> ClusterStatus:
         brokers = {*image.brokers, *self._candidates().expected}
@@ -182,6 +184,8 @@ class Controller:
                 case Moved(place, replicas):
                     self._metadata.decide(lambda machine: machine.decide_moved(place, replicas, done=True))
                     logger.info("partition %d of %s has moved to %s", place[1], place[0], list(replicas))
+                case Readmitted(place, node):
+                    self._metadata.decide(lambda machine: machine.decide_readmitted(place, node))
         except _NOT_NOW as error:
             logger.debug("%s waits for the next look: %s", duty, error)
         except (InvalidMembershipError, LogStoreError) as error:

@@ -45,7 +45,14 @@ class Moved(NamedTuple):
     replicas: Replicas
 
 
-Duty: TypeAlias = Transfer | ChangeMembers | Moved
+class Readmitted(NamedTuple):
+    """The place's group has counted out the node, whose directory was exchanged: its replica is as any new one."""
+
+    place: Place
+    node: NodeId
+
+
+Duty: TypeAlias = Transfer | ChangeMembers | Moved | Readmitted
 
 
 class MoveProgress(NamedTuple):
@@ -91,6 +98,8 @@ def moves(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
         if (group.topic_id, group.partition) in image.targets
     )
     for place, target in sorted(image.targets.items()):
+        if place in image.vacated:
+            continue
         now = status.partitions.get(GroupId(*place))
         duty = None if now is None else _next_step(place, target, now)
         if isinstance(duty, ChangeMembers) and now is not None and _adds_learners(now, duty):
@@ -170,6 +179,44 @@ def progress(image: ClusterImage, status: ClusterStatus) -> list[MoveProgress]:
     return found
 
 
+# --- directories that were exchanged ---
+
+
+def vacated(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
+    """The next step for replicas that do not know what they promised: each is made a learner, and once that is
+    committed it is as any new one. ``most``: steps at one time."""
+    found: list[Duty] = []
+    for place, nodes in sorted(image.vacated.items()):
+        now = status.partitions.get(GroupId(*place))
+        if now is None or len(found) >= most:
+            continue
+        voters, learners = _members(now)
+        node = min(nodes)
+        if node not in voters:
+            if now.settled:
+                found.append(Readmitted(place, node))
+        elif len(voters) > 1 and node != now.leader:
+            members = Membership(voters - {node}, learners | {node})
+            found.append(ChangeMembers(now.group, now.leader, members))
+    return found
+
+
+def refilled(image: ClusterImage, status: ClusterStatus) -> list[ChangeMembers]:
+    """Learners that are replicas of partitions that do not move: they vote again once they have caught up."""
+    found = []
+    for place, replicas in image.places():
+        now = status.partitions.get(GroupId(*place))
+        if now is None or not now.settled or place in image.targets or place in image.vacated:
+            continue
+        voters, learners = _members(now)
+        ready = [one.node_id for one in now.replicas if one.learner and 0 <= one.lag <= PROMOTE_LAG]
+        ready = [node for node in ready if node in replicas]
+        if ready:
+            members = Membership(voters | {ready[0]}, learners - {ready[0]})
+            found.append(ChangeMembers(now.group, now.leader, members))
+    return found
+
+
 # --- brokers that leave, and come ---
 
 
@@ -212,7 +259,7 @@ def _without(
 def metadata_members(image: ClusterImage, status: ClusterStatus) -> Iterator[ChangeMembers]:
     """Every broker of the cluster has the metadata: one that is new first as a learner, then with a vote."""
     now = status.partitions.get(METADATA_GROUP)
-    if now is None:
+    if now is None or METADATA_GROUP in image.vacated:
         return
     voters, learners = _members(now)
     new = frozenset(image.brokers) - voters - learners

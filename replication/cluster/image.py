@@ -30,7 +30,7 @@ _V = TypeVar("_V")
 
 class BrokerRegistration(NamedTuple):
     """``epoch``: of its newest registration: what it says of itself under an older one is out of date. ``draining``: it
-    gets no replicas, and is to give up those that it has."""
+    gets no replicas, and is to give up those that it has. ``directory_id``: of its newest registration."""
 
     node_id: NodeId
     host: str
@@ -38,6 +38,7 @@ class BrokerRegistration(NamedTuple):
     rack: str = ""
     epoch: int = 0
     draining: bool = False
+    directory_id: str = ""
 
 
 def _none() -> Mapping[_K, _V]:
@@ -47,13 +48,16 @@ def _none() -> Mapping[_K, _V]:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterImage:
     """``catalogue``: its revision goes up with every change of anything here. ``replicas``: topic id -> replicas of
-    each partition, preferred leader first; ``targets``: what a partition is to have instead, while it moves."""
+    each partition, preferred leader first; ``targets``: what a partition is to have instead, while it moves;
+    ``vacated``: nodes whose replica of a partition, or of the metadata, was in a directory that was exchanged, until
+    its group has counted them out as voters once."""
 
     catalogue: Catalogue = field(default_factory=lambda: Catalogue(store_id=""))
     features: Mapping[str, int] = field(default_factory=_none)
     brokers: Mapping[NodeId, BrokerRegistration] = field(default_factory=_none)
     replicas: Mapping[TopicId, Sequence[Replicas]] = field(default_factory=_none)
     targets: Mapping[Place, Replicas] = field(default_factory=_none)
+    vacated: Mapping[Place, frozenset[NodeId]] = field(default_factory=_none)
 
     @property
     def cluster_id(self) -> str:
@@ -118,7 +122,17 @@ class ClusterImage:
 
     def without_broker(self, node: NodeId) -> ClusterImage:
         self.broker(node)
-        return replace(self, brokers=_without(self.brokers, node))
+        after = replace(self, brokers=_without(self.brokers, node))
+        for place, nodes in self.vacated.items():
+            after = after.with_vacated(place, nodes - {node})
+        return after
+
+    def with_vacated(self, place: Place, nodes: frozenset[NodeId]) -> ClusterImage:
+        """Empty: none of its replicas is held back."""
+        if self.vacated.get(place, frozenset()) == nodes:
+            return self
+        rest = _without(self.vacated, place)
+        return replace(self, vacated=MappingProxyType({**rest, place: nodes}) if nodes else rest)
 
     def with_topic_replicas(self, topic_id: TopicId, partitions: Sequence[Replicas]) -> ClusterImage:
         """Of all partitions of a topic; none of them moves then."""
@@ -126,8 +140,12 @@ class ClusterImage:
         return replace(cleared, replicas=MappingProxyType({**cleared.replicas, topic_id: tuple(partitions)}))
 
     def without_topic_replicas(self, topic_id: TopicId) -> ClusterImage:
-        targets = {place: target for place, target in self.targets.items() if place[0] != topic_id}
-        return replace(self, replicas=_without(self.replicas, topic_id), targets=MappingProxyType(targets))
+        return replace(
+            self,
+            replicas=_without(self.replicas, topic_id),
+            targets=_without_topic(self.targets, topic_id),
+            vacated=_without_topic(self.vacated, topic_id),
+        )
 
     def with_more_replicas(self, topic_id: TopicId, more: Sequence[Replicas]) -> ClusterImage:
         """Of partitions that were added."""
@@ -155,3 +173,7 @@ class ClusterImage:
 
 def _without(mapping: Mapping[_K, _V], key: _K) -> Mapping[_K, _V]:
     return MappingProxyType({other: value for other, value in mapping.items() if other != key})
+
+
+def _without_topic(mapping: Mapping[Place, _V], topic_id: TopicId) -> Mapping[Place, _V]:
+    return MappingProxyType({place: value for place, value in mapping.items() if place[0] != topic_id})

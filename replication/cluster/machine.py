@@ -41,6 +41,7 @@ from replication.errors import (
     StaleBrokerError,
 )
 from replication.raft.types import NodeId
+from replication.transport import METADATA_GROUP
 
 Reply = TypeVar("Reply")
 _K = TypeVar("_K")
@@ -73,6 +74,7 @@ class ClusterMachine:
         self._topics: dict[str, TopicEntry] = {}
         self._replicas: dict[TopicId, list[Replicas]] = {}
         self._targets: dict[Place, Replicas] = {}
+        self._vacated: dict[Place, frozenset[NodeId]] = {}
         self._brokers: dict[NodeId, BrokerRegistration] = {}
         self._producers: dict[str, NamedProducer] = {}
         self._image: ClusterImage | None = None
@@ -98,6 +100,7 @@ class ClusterMachine:
                     {topic_id: tuple(partitions) for topic_id, partitions in self._replicas.items()}
                 ),
                 targets=_frozen(self._targets),
+                vacated=_frozen(self._vacated),
             )
         return self._image
 
@@ -123,10 +126,19 @@ class ClusterMachine:
         return self._decided(begun.with_features({FEATURE: METADATA_VERSION}), cluster_id)
 
     def decide_register_broker(
-        self, node_id: NodeId, host: str, port: int, rack: str, cluster_id: str | None
+        self,
+        node_id: NodeId,
+        host: str,
+        port: int,
+        rack: str,
+        cluster_id: str | None,
+        *,
+        directory_id: str = "",
+        held_back: bool = False,
     ) -> Decision[BrokerRegistration]:
         """A broker that starts; what it is under a new epoch. ``cluster_id``: of its directory, None: it was in no
-        cluster yet. ClusterMismatchError."""
+        cluster yet; ``held_back``: it does not know what it promised in the metadata's group. With another directory
+        than before all replicas that it has are vacated. ClusterMismatchError."""
         if cluster_id is not None and cluster_id != self._cluster_id:
             raise ClusterMismatchError(
                 f"broker {node_id} is of cluster {cluster_id}, this is cluster {self._cluster_id}",
@@ -134,8 +146,22 @@ class ClusterMachine:
             )
         known = self._brokers.get(node_id)
         epoch, draining = (0, False) if known is None else (known.epoch + 1, known.draining)
-        broker = BrokerRegistration(node_id, host, port, rack, epoch, draining)
-        return self._decided(self.image.with_broker(broker), broker)
+        broker = BrokerRegistration(node_id, host, port, rack, epoch, draining, directory_id)
+        after = self.image.with_broker(broker)
+        places: list[Place] = []
+        if known is not None and known.directory_id not in ("", directory_id):
+            places = [*after.places_on(node_id), METADATA_GROUP]
+        elif held_back:
+            places = [METADATA_GROUP]
+        for place in places:
+            after = after.with_vacated(place, after.vacated.get(place, frozenset()) | {node_id})
+        return self._decided(after, broker)
+
+    def decide_readmitted(self, place: Place, node: NodeId) -> Decision[None]:
+        """The controller's own word: the place's group has counted the node out as a voter."""
+        image = self.image
+        nodes = image.vacated.get(place, frozenset())
+        return self._decided(image.with_vacated(place, nodes - {node}), None)
 
     def decide_unregister_broker(self, node_id: NodeId) -> Decision[None]:
         """Forget a broker that has no replicas. UnknownBrokerError, BrokerInUseError."""
@@ -309,6 +335,7 @@ class ClusterMachine:
         after = image.with_replicas(place, replicas)
         if done:
             after = after.with_target(place, None)
+        after = after.with_vacated(place, after.vacated.get(place, frozenset()) & {*after.holders_of(*place)})
         return self._decided(after, image.revision + 1)
 
     # --- replay ---
@@ -332,6 +359,8 @@ class ClusterMachine:
                 self._put_chunk(key_fields[0], key_fields[1], content)
             case "target":
                 _put(self._targets, (key_fields[0], key_fields[1]), content)
+            case "vacated":
+                _put(self._vacated, (key_fields[0], key_fields[1]), content)
             case "broker":
                 _put(self._brokers, key_fields[0], content)
             case "producer":

@@ -18,7 +18,7 @@ from logstore.coordination.store_view import StoreView
 from logstore.directory import catalogue as catalogues
 from logstore.directory.catalogue import Catalogue, encode_uuid
 from logstore.errors import InvalidRecordError, LogStoreError
-from logstore.format.json_document import INT64_MAX, table, text, whole
+from logstore.format.json_document import INT64_MAX, table, text, truth, whole
 from logstore.machine import Decision
 from replication.cluster.changes import (
     CatalogueChange,
@@ -123,10 +123,26 @@ class ClusterMetadata:
     # --- nodes that come ---
 
     def register(
-        self, host: str, port: int, rack: str, cluster_id: str | None, timeout_s: float
+        self,
+        host: str,
+        port: int,
+        rack: str,
+        cluster_id: str | None,
+        timeout_s: float,
+        *,
+        directory_id: str = "",
+        held_back: bool = False,
     ) -> tuple[BrokerRegistration, str]:
-        """This node is a broker of the cluster: its registration, and the cluster's id. ClusterMismatchError."""
-        fields = {"host": host, "port": port, "rack": rack, "cluster_id": cluster_id}
+        """This node is a broker of the cluster: its registration, and the cluster's id. See ``decide_register_broker``.
+        ClusterMismatchError."""
+        fields = {
+            "host": host,
+            "port": port,
+            "rack": rack,
+            "cluster_id": cluster_id,
+            "directory_id": directory_id,
+            "held_back": held_back,
+        }
         answer: list[bytes] = []
 
         def here() -> int:
@@ -135,9 +151,8 @@ class ClusterMetadata:
 
         self._asked(REGISTER, _request(fields), timeout_s, here, answer.append)
         found = _fields(answer[-1])
-        broker = BrokerRegistration(
-            self.node_id, host, port, rack, whole(found.get("epoch"), "epoch", _WHERE)
-        )
+        epoch = whole(found.get("epoch"), "epoch", _WHERE)
+        broker = BrokerRegistration(self.node_id, host, port, rack, epoch, directory_id=directory_id)
         return broker, text(found.get("cluster_id"), "cluster_id", _WHERE)
 
     def _answer_register(self, node: NodeId, request: bytes) -> bytes:
@@ -152,7 +167,13 @@ class ClusterMetadata:
             self._random_bytes(16)
         )  # a cluster whose metadata are new keeps the id it had
         cluster_id = self.decide(lambda machine: machine.decide_begin(fresh))
-        broker = self.decide(lambda machine: machine.decide_register_broker(node, host, port, rack, own))
+        directory_id = text(fields.get("directory_id", ""), "directory_id", _WHERE)
+        held_back = truth(fields.get("held_back", False), "held_back", _WHERE)
+        broker = self.decide(
+            lambda machine: machine.decide_register_broker(
+                node, host, port, rack, own, directory_id=directory_id, held_back=held_back
+            )
+        )
         return _request({"epoch": broker.epoch, "cluster_id": cluster_id})
 
     def import_catalogue(self, catalogue: Catalogue, timeout_s: float) -> int:

@@ -7,6 +7,7 @@
 | ``{"kind": "topic", "name"}`` | a topic as in ``topics.json`` |
 | ``{"kind": "replicas", "topic_id", "first"}`` | replicas of up to 1,000 partitions from ``first`` on |
 | ``{"kind": "target", "topic_id", "partition"}`` | replicas that a partition is to have instead |
+| ``{"kind": "vacated", "topic_id", "partition"}`` | nodes whose directory with a replica was exchanged |
 | ``{"kind": "broker", "node_id"}`` | its registration |
 | ``{"kind": "producer", "name"}`` | a named producer as in ``topics.json`` |
 
@@ -131,6 +132,10 @@ def _read_target(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     return read_replicas(fields.get("replicas"), where)
 
 
+def _read_vacated(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
+    return frozenset(read_replicas(fields.get("nodes"), where))
+
+
 def _read_broker(key: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     return BrokerRegistration(
         _node(key[0], "node_id", where),
@@ -139,6 +144,7 @@ def _read_broker(key: tuple[Any, ...], fields: dict[str, Any], where: str) -> An
         text(fields.get("rack"), "rack", where),
         whole(fields.get("epoch"), "epoch", where),
         truth(fields.get("draining"), "draining", where),
+        text(fields.get("directory_id", ""), "directory_id", where),
     )
 
 
@@ -152,6 +158,7 @@ _KEYS: Final[Mapping[str, Mapping[str, type]]] = {
     "topic": {"name": str},
     "replicas": {"topic_id": str, "first": int},
     "target": {"topic_id": str, "partition": int},
+    "vacated": {"topic_id": str, "partition": int},
     "broker": {"node_id": int},
     "producer": {"name": str},
 }
@@ -161,6 +168,7 @@ _READ: Final = {
     "topic": _read_topic,
     "replicas": _read_chunk,
     "target": _read_target,
+    "vacated": _read_vacated,
     "broker": _read_broker,
     "producer": _read_producer,
 }
@@ -183,6 +191,9 @@ def records_between(before: ClusterImage, after: ClusterImage) -> tuple[Change, 
     for (topic_id, partition), target in _changed(before.targets, after.targets):
         key = _key("target", topic_id=topic_id, partition=partition)
         records.append((key, None if target is None else _value(replicas=list(target))))
+    for (topic_id, partition), nodes in _changed(before.vacated, after.vacated):
+        key = _key("vacated", topic_id=topic_id, partition=partition)
+        records.append((key, None if nodes is None else _value(nodes=sorted(nodes))))
     for node_id, broker in _changed(before.brokers, after.brokers):
         records.append((_key("broker", node_id=node_id), None if broker is None else _broker_value(broker)))
     for name, producer in _changed(old.producers, new.producers):

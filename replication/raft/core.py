@@ -41,6 +41,7 @@ class RaftCore:
     ``trail``, ``vote`` and ``commit`` are what the replica's disk holds; all of the trail is durable. ``commit`` may be
     behind what was committed, never ahead. ``abstains``: the log may hold less than this replica once acknowledged: it
     gives no vote, and does not stand, before it has what a leader committed in its own term, and so all of it.
+    ``held_back``: what the replica promised is not known, so that it abstains until ``readmit``, too.
     """
 
     def __init__(
@@ -54,8 +55,9 @@ class RaftCore:
         randomness: random.Random,
         *,
         abstains: bool = False,
+        held_back: bool = False,
     ) -> None:
-        self.state = RaftState(node_id, settings, trail, log, vote, commit, randomness, abstains)
+        self.state = RaftState(node_id, settings, trail, log, vote, commit, randomness, abstains, held_back)
         election.wait_anew(self.state)
 
     # --- time and messages ---
@@ -121,6 +123,13 @@ class RaftCore:
         if self.state.role is Role.LEADER:
             leading.replicate(self.state)
         return self.state.take_effects()
+
+    def readmit(self, *, never_promised: bool = False) -> None:
+        """Its group has counted this replica out as a voter since: it votes once it has caught up. ``never_promised``:
+        at once, as the group is only about to begin."""
+        self.state.held_back = False
+        if never_promised:
+            self.state.abstains = False
 
     # --- what became durable ---
 

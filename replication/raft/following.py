@@ -99,8 +99,10 @@ def _accept(state: RaftState, round_: int) -> None:
 
 
 def _reject(state: RaftState, request: AppendRequest, hint_end: int, hint_term: int) -> None:
+    """An empty log holds nothing of what another directory under this number may have acknowledged."""
+    anew = state.abstains or state.trail.end == 0
     reply = AppendReply(
-        state.node_id, state.term, False, request.prev_end, hint_end, hint_term, request.round, state.abstains
+        state.node_id, state.term, False, request.prev_end, hint_end, hint_term, request.round, anew
     )
     state.send(request.sender, reply)
 
@@ -111,7 +113,8 @@ def raise_commit(state: RaftState) -> None:
     if commit > state.commit:
         state.commit = commit
         state.emit(Commit(commit))
-    if state.abstains and state.role is Role.FOLLOWER and state.trail.term_before(state.commit) == state.term:
+    may_vote_again = state.abstains and not state.held_back and state.role is Role.FOLLOWER
+    if may_vote_again and state.trail.term_before(state.commit) == state.term:
         state.abstains = False  # it has all that was committed before this leader's term, and what is since
 
 

@@ -31,6 +31,8 @@ def change_membership(state: RaftState, wanted: Membership) -> Entry:
         raise MembershipChangeError("another change is not committed yet", hint="wait until it is")
     _check_step(state, before, wanted)
     entry = state.append_own(1, EntryKind.MEMBERSHIP, membership=wanted)
+    for peer in before.voters & wanted.learners & set(state.peers):
+        del state.peers[peer]  # its directory was exchanged: what it held does not count
     for peer in sorted(set(state.others) - set(state.peers)):
         progress = state.peers[peer] = Progress(state.trail.end, state.now)
         heartbeat(state, peer, progress)  # it answers where its log ends

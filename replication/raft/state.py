@@ -52,6 +52,7 @@ class RaftState:
         commit: int,
         randomness: random.Random,
         abstains: bool = False,
+        held_back: bool = False,
     ) -> None:
         self.node_id = node_id
         self.settings = settings
@@ -68,7 +69,9 @@ class RaftState:
         self.votes: dict[NodeId, bool] = {}
         # Its log may hold less than it once acknowledged (damage, another disk): until it has what a leader has
         # committed in that one's term it gives no vote, and does not stand.
-        self.abstains = abstains
+        self.abstains = abstains or held_back
+        # What it promised is not known either: it abstains however much it holds.
+        self.held_back = held_back
         self.transferring = False  # it stands because the leader asked it to
         # Of a follower: how far its log agrees with its leader's, what that one said is committed, and the round of a
         # reply that waits for the log to be durable.

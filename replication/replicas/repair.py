@@ -3,6 +3,10 @@
 What it has promised in elections is kept (`raft-vote`), and so is who has the log (`raft-members`). Its log may hold
 less from now on than it once acknowledged, so that it must not vote, nor stand, before it has caught up with a leader:
 the note `raft-abstains` says so until then, across restarts. Nothing is repaired where there are no others.
+
+A replica in a directory that was exchanged does not even know what it promised. Its note says more: it is held back,
+and gives no vote however much it holds, until its group has counted it out as a voter once (``cluster/duties.py``):
+from then on no leader can be elected by what the lost directory promised.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from replication.replicas.member_file import FILE_NAME as MEMBER_FILE
 from replication.replicas.vote_store import FILE_NAME as VOTE_FILE
 
 NOTE: Final = "raft-abstains"
+_HELD_BACK: Final = b"held back\n"
 ASIDE: Final = ".damaged-"
 _KEPT: Final = (METADATA_FILE, VOTE_FILE, MEMBER_FILE)
 
@@ -29,6 +34,35 @@ def abstains(fs: FileSystem, directory: str) -> bool:
         return exists(fs, path)
     except OSError as error:
         raise from_os_error(error, "look at", path) from error
+
+
+def is_held_back(fs: FileSystem, directory: str) -> bool:
+    """Whether the replica there does not know what it promised. StorageError."""
+    path = f"{directory}/{NOTE}"
+    try:
+        return read_file(fs, path) == _HELD_BACK
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise from_os_error(error, "read", path) from error
+
+
+def hold_back(fs: FileSystem, directory: str) -> None:
+    """What the replica there has promised is not known, durably. StorageError, DiskFullError."""
+    _write_note(fs, directory, _HELD_BACK)
+
+
+def readmit(fs: FileSystem, directory: str) -> None:
+    """The replica may vote once it has caught up, durably. StorageError, DiskFullError."""
+    _write_note(fs, directory, b"")
+
+
+def _write_note(fs: FileSystem, directory: str, content: bytes) -> None:
+    path = f"{directory}/{NOTE}"
+    try:
+        replace_file(fs, path, content)
+    except OSError as error:
+        raise from_os_error(error, "write", path) from error
 
 
 def caught_up(fs: FileSystem, directory: str) -> None:
@@ -50,7 +84,8 @@ def set_aside(fs: FileSystem, directory: str, now_ms: int, forget_state: Callabl
     aside = _aside_of(fs, directory)
     try:
         if aside is None:
-            replace_file(fs, f"{directory}/{NOTE}", b"")
+            if not exists(fs, f"{directory}/{NOTE}"):
+                replace_file(fs, f"{directory}/{NOTE}", b"")
             forget_state()
             aside = f"{directory}{ASIDE}{now_ms}"
             fs.rename(directory, aside)

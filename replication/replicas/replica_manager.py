@@ -27,11 +27,13 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.replica_log import ReplicaLog
 from logstore.partition.topic import Topic
 from logstore.seams.clock import Clock
-from logstore.seams.fs import FileSystem
+from logstore.seams.fs import FileSystem, exists
+from replication.errors import LostReplicaError
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
 from replication.raft.types import Membership, NodeId, RaftSettings
 from replication.replicas import repair
+from replication.replicas.member_file import FILE_NAME as MEMBER_FILE
 from replication.replicas.replica import Replica
 from replication.replicas.standalone_log import open_promises
 from replication.replicas.vote_store import VoteStore
@@ -104,9 +106,16 @@ class ReplicaManager:
 
     # --- replicas ---
 
-    def adjust(self, topics: Topics, wanted: Mapping[GroupId, tuple[str, Collection[NodeId]]]) -> None:
+    def adjust(
+        self,
+        topics: Topics,
+        wanted: Mapping[GroupId, tuple[str, Collection[NodeId]]],
+        vacated: Collection[GroupId] = (),
+    ) -> None:
         """Have the replicas that are ``wanted``, by group: the topic's name, and who has the partition from its
-        beginning. What fails is logged, and tried again by a later call; other replicas go on."""
+        beginning. ``vacated``: those of which this node's was in a directory that was exchanged. What fails is logged,
+        and tried again by a later call; other replicas go on."""
+        self._readmit(vacated)
         for replica in self._node.replicas():
             if replica.group not in wanted and replica.group != METADATA_GROUP:
                 self._node.remove(replica.group)
@@ -116,10 +125,19 @@ class ReplicaManager:
                 self._begin_anew(topics.get(name), known)
             if self._node.replica(group) is None and self._may_try(group):
                 try:
-                    self._open(topics.get(name), group, voters)
+                    self._open(topics.get(name), group, voters, vacated=group in vacated)
                     self._failed.pop(group, None)
                 except LogStoreError as error:
                     self._note_failure(group, name, error)
+
+    def _readmit(self, vacated: Collection[GroupId]) -> None:
+        """Groups have counted their replicas here out since."""
+        for replica in self._node.replicas():
+            if replica.is_held_back and replica.group not in vacated:
+                try:
+                    replica.readmit()
+                except LogStoreError as error:
+                    logger.error("%s: this node's replica stays held back: %s", replica.where, error)
 
     def _may_try(self, group: GroupId) -> bool:
         failed = self._failed.get(group)
@@ -135,7 +153,7 @@ class ReplicaManager:
         """Replicas that cannot be opened, and why."""
         return {group: error for group, (error, _) in self._failed.items()}
 
-    def _open(self, topic: Topic, group: GroupId, voters: Collection[NodeId]) -> None:
+    def _open(self, topic: Topic, group: GroupId, voters: Collection[NodeId], *, vacated: bool) -> None:
         with self._opening, topic.using(counts_as_use=False):
             if self._node.replica(group) is not None:
                 return
@@ -147,6 +165,8 @@ class ReplicaManager:
                     f"{log.where} accepts nothing more",
                     hint="find out why the disk failed, then start this node",
                 )
+            if vacated:
+                self._hold_back(log.directory, voters)
             votes, members = open_promises(self._fs, log.directory, Membership(frozenset(voters)))
             replica = Replica(
                 group,
@@ -168,6 +188,14 @@ class ReplicaManager:
                 _STANDS  # the preferred leader of a new partition waits for no election time
             )
             replica.stand()
+
+    def _hold_back(self, directory: str, voters: Collection[NodeId]) -> None:
+        """Another directory under this node's number had the replica, and what it promised is not known here.
+        LostReplicaError: and no other node has one."""
+        if set(voters) - {self._node.node_id}:
+            repair.hold_back(self._fs, directory)
+        elif not exists(self._fs, f"{directory}/{MEMBER_FILE}"):
+            raise LostReplicaError(f"the only replica of {directory} was in another directory of this node")
 
     def _log(self, topic: Topic, number: int, voters: Collection[NodeId]) -> OwnedLog:
         """One that is damaged is set aside, if others have it. With the topic in use."""

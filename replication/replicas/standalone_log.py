@@ -35,8 +35,9 @@ _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, lo
 
 class StandaloneLog:
     """Opened by its constructor, recovered where it was not closed in order, and begun anew where it is damaged and
-    others have it (``repair.py``). ``membership``: who has a log that is made now. Errors: ``DamagedStoreError``,
-    ``UnsupportedStoreVersionError``, ``StorageError``, ``DiskFullError``, ``DamagedVoteError``."""
+    others have it (``repair.py``). ``membership``: who has a log that is made now; ``held_back``: whether the replica
+    of such a one is. Errors: ``DamagedStoreError``, ``UnsupportedStoreVersionError``, ``StorageError``,
+    ``DiskFullError``, ``DamagedVoteError``."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class StandaloneLog:
         membership: Membership,
         *,
         pool: FilePool | None = None,
+        held_back: bool = False,
     ) -> None:
         self._fs = fs
         self._root = root
@@ -61,7 +63,7 @@ class StandaloneLog:
         if repair.is_unfinished(fs, self.directory):
             self._set_aside()
         ensure_folder(fs, root, self.directory, topic_id)
-        self.votes, self.members = open_promises(fs, self.directory, membership)
+        self.votes, self.members = open_promises(fs, self.directory, membership, held_back=held_back)
         try:
             self.log = self._open()
         except (DamagedStoreError, CorruptBatchError) as error:
@@ -157,12 +159,16 @@ class StandaloneLog:
         self.log.close()
 
 
-def open_promises(fs: FileSystem, directory: str, membership: Membership) -> tuple[VoteStore, MemberFile]:
+def open_promises(
+    fs: FileSystem, directory: str, membership: Membership, *, held_back: bool = False
+) -> tuple[VoteStore, MemberFile]:
     """A replica's vote and members, made if the replica is new: the members come last, so that a folder without them
-    never took part. Errors as their own."""
+    never took part. ``held_back``: whether a new replica is. Errors as their own."""
     members = MemberFile.open(fs, directory)
     if members is not None:
         return VoteStore.open(fs, directory), members
+    if held_back:
+        repair.hold_back(fs, directory)
     new = not exists(fs, f"{directory}/{VOTE_FILE}")
     votes = VoteStore.create(fs, directory) if new else VoteStore.open(fs, directory)
     return votes, MemberFile.create(fs, directory, membership)

@@ -40,6 +40,7 @@ class Cluster:
         self.voters = frozenset(range(1, count + 1))
         self.network = Network(threads=True)
         self.nodes: dict[int, ClusterNode] = {}
+        self.join_timeout_s = 30.0
 
     def make(self, number: int) -> ClusterNode:
         settings = NodeSettings(
@@ -48,7 +49,7 @@ class Cluster:
             port=9000 + number,
             tick_s=0.03,
             raft=RAFT,
-            join_timeout_s=30.0,
+            join_timeout_s=self.join_timeout_s,
             **self.settings,
         )
         return ClusterNode(str(self.root / str(number)), settings, self.network.line(number))

@@ -40,6 +40,7 @@ class ClusterNode:
         self.fs.sync_dir("/")
         self.boot = 0
         self.alive = False
+        self.held_back = False  # of a replica that is made now
         self.start()
 
     def start(self) -> None:
@@ -51,7 +52,14 @@ class ClusterNode:
         )
         self.node.help = lambda append: nodes.run(lambda: append.done)
         self.files = StandaloneLog(
-            self.fs, "/store", "t", GROUP.topic_id, nodes.config, clock, nodes.membership
+            self.fs,
+            "/store",
+            "t",
+            GROUP.topic_id,
+            nodes.config,
+            clock,
+            nodes.membership,
+            held_back=self.held_back,
         )
         self.replica = Replica(
             GROUP,
