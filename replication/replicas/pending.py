@@ -1,14 +1,19 @@
-"""``ReplicatedAppend``: an append to a replicated log, decided by its commit index or by the end of its leader."""
+"""``ReplicatedAppend``: an append to a replicated log, decided by its commit index or by the end of its leader, and
+``PendingAppends``: all of a leader that are not decided yet."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
-from logstore.errors import LogStoreError
+from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.log_offsets import Appended
 from logstore.partition.partition import PendingAppend, Told
+from replication.errors import NotConfirmedError, NotLeaderError
+
+_LONGEST_APPEND_S: Final = 30.0
+"""How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
 
 
 class Awaited(Protocol):
@@ -84,3 +89,54 @@ class ReplicatedAppend:
             event = self._event = self._event or threading.Event()
         self._by.help_on(self)
         event.wait()
+
+
+class PendingAppends:
+    """Of one leader, few. Not thread-safe: its replica's lock is held."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._waiting: list[ReplicatedAppend] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, append: ReplicatedAppend) -> None:
+        self._waiting.append(append)
+
+    def settle(self, high_watermark: int) -> None:
+        """All up to there is committed. They are not in order: a repetition waits for what was appended before."""
+        if self._waiting:
+            decided = [one for one in self._waiting if one.next_offset <= high_watermark]
+            self._waiting = [one for one in self._waiting if one.next_offset > high_watermark]
+            for one in decided:
+                one.decide(None)
+
+    def end(self, leader_id: int) -> None:
+        """This replica leads no more: another leader may commit what it had appended, or cut it off."""
+        ended, self._waiting = self._waiting, []
+        for one in ended:
+            one.decide(self._lost(one, leader_id))
+
+    def _lost(self, append: ReplicatedAppend, leader_id: int) -> LogStoreError:
+        if append.known:
+            return NotLeaderError(
+                f"the leader of {self._where} changed before an append was committed", leader_id=leader_id
+            )
+        return OutcomeUnknownError(
+            f"the leader of {self._where} changed before records at offset {append.base_offset} were committed: they "
+            "may be there or not",
+            hint="read what is there; a producer with an id finds out by itself",
+        )
+
+    def give_up_late(self, now_s: float) -> None:
+        while self._waiting and now_s - self._waiting[0].since_s > _LONGEST_APPEND_S:
+            late = self._waiting.pop(0)
+            words = (
+                f"records at offset {late.base_offset} of {self._where} were not committed within "
+                f"{_LONGEST_APPEND_S:g} s: they may be yet"
+            )
+            hint = "find out why a majority of the replicas does not answer"
+            # A producer with an id may try again: the same records are found to be a repetition.
+            kind = NotConfirmedError if late.known else OutcomeUnknownError
+            late.decide(kind(words, hint=hint))

@@ -11,14 +11,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
 from logstore.errors import (
     CorruptBatchError,
     DamagedStoreError,
     LogStoreError,
-    OutcomeUnknownError,
     from_os_error,
 )
 from logstore.invariants import invariant
@@ -31,7 +31,6 @@ from logstore.types import Acks
 from replication.errors import (
     DivergedLogError,
     LeaderNotReadyError,
-    NotConfirmedError,
     NotLeaderError,
 )
 from replication.raft.core import RaftCore
@@ -54,7 +53,7 @@ from replication.replicas import repair
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
-from replication.replicas.pending import Awaited, ReplicatedAppend
+from replication.replicas.pending import Awaited, PendingAppends, ReplicatedAppend
 from replication.replicas.vote_store import VoteStore
 from replication.transport import GroupId, GroupMessage
 
@@ -64,8 +63,6 @@ _BEGIN_ANEW_S: Final = 1.0
 _REST_TICKS: Final = 20
 """Without anything to do for so long a leader and its followers rest."""
 _HEARD_S: Final = 1.0
-_LONGEST_APPEND_S: Final = 30.0
-"""How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
 
 ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
 """Called once with the position to read up to, or the error."""
@@ -121,9 +118,10 @@ class Replica:
         self._save_state = save_state
         self._closed = False
         self._again_s = 0.0  # when a failed replica begins anew
-        self._pending: list[ReplicatedAppend] = []
+        self._pending = PendingAppends(self.where)
         self._reads: dict[int, ReadAnswer] = {}
         self._read_number = 0
+        self._gathering = 0  # depth of ``together``
         self._idle_ticks = 0
         self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
@@ -192,7 +190,7 @@ class Replica:
                 self._fail(error)
                 return
             self.in_sync.note(self.core.state, now_s)
-            self._give_up_late(now_s)
+            self._pending.give_up_late(now_s)
             self._step(self.core.tick)
             self._rest_if_idle()
 
@@ -307,7 +305,7 @@ class Replica:
                     waiting += self.core.log_appended()
                 case Commit(offset):
                     self.log.advance_high_watermark(offset)
-                    self._settle()
+                    self._pending.settle(self.log.high_watermark)
                 case StoreVote(vote):
                     self._votes.store(vote)
                     waiting += self.core.vote_stored(vote)
@@ -335,48 +333,10 @@ class Replica:
 
     def _role_changed(self) -> None:
         if not self.is_leader:
-            self._end_pending()
+            self._pending.end(self.leader_id)
         self.in_sync.reset(self.core.state, self._host.now_s())
         self.log.wake_waiters()  # readers that wait here look again, and are told who leads
         self._host.role_changed(self)
-
-    def _settle(self) -> None:
-        high_watermark = self.log.high_watermark
-        pending = self._pending
-        if pending:  # few, and not in order: a repetition waits for what was appended before
-            decided = [one for one in pending if one.next_offset <= high_watermark]
-            self._pending = [one for one in pending if one.next_offset > high_watermark]
-            for one in decided:
-                one.decide(None)
-
-    def _end_pending(self) -> None:
-        """This replica leads no more: another leader may commit what it had appended, or cut it off."""
-        pending, self._pending = self._pending, []
-        for one in pending:
-            one.decide(self._lost(one))
-
-    def _lost(self, append: ReplicatedAppend) -> LogStoreError:
-        if append.known:
-            return NotLeaderError(
-                f"the leader of {self.where} changed before an append was committed", leader_id=self.leader_id
-            )
-        return OutcomeUnknownError(
-            f"the leader of {self.where} changed before records at offset {append.base_offset} were committed: they "
-            "may be there or not",
-            hint="read what is there; a producer with an id finds out by itself",
-        )
-
-    def _give_up_late(self, now_s: float) -> None:
-        while self._pending and now_s - self._pending[0].since_s > _LONGEST_APPEND_S:
-            late = self._pending.pop(0)
-            words = (
-                f"records at offset {late.base_offset} of {self.where} were not committed within "
-                f"{_LONGEST_APPEND_S:g} s: they may be yet"
-            )
-            hint = "find out why a majority of the replicas does not answer"
-            # A producer with an id may try again: the same records are found to be a repetition.
-            kind = NotConfirmedError if late.known else OutcomeUnknownError
-            late.decide(kind(words, hint=hint))
 
     # --- failure ---
 
@@ -390,7 +350,7 @@ class Replica:
         self.failure = failure
         self.wake()
         self._again_s = self._host.now_s() + _BEGIN_ANEW_S
-        self._end_pending()
+        self._pending.end(self.leader_id)
         reads, self._reads = self._reads, {}
         for answer in reads.values():
             answer(-1, NotLeaderError(f"the replica of {self.where} failed: {failure.message}"))
@@ -450,7 +410,8 @@ class Replica:
     ) -> ReplicatedAppend:
         before = self.core.state.trail.end
         invariant(
-            before == self.log.log_end_offset, f"{self.where}: Raft ends at {before}, the log elsewhere"
+            self._gathering > 0 or before == self.log.log_end_offset,
+            f"{self.where}: Raft ends at {before}, the log elsewhere",
         )
         try:
             appended = append()
@@ -472,13 +433,24 @@ class Replica:
         since_s = self._host.now_s()
         pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, since_s=since_s)
         if not done:
-            self._pending.append(pending)
+            self._pending.add(pending)
         return pending
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is appended within is one entry to Raft: one message to each follower, and one sync."""
+        with self.lock:
+            self._gathering += 1
+            try:
+                yield
+            finally:
+                self._gathering -= 1
+                self._propose()
 
     def _propose(self) -> None:
         """What came into the log behind Raft's back, as one entry."""
         count = self.log.log_end_offset - self.core.state.trail.end
-        if count:
+        if count and not self._gathering and self.failure is None:
             self._step(lambda: self.core.propose([(count, None)])[1])
 
     def help_on(self, append: Awaited) -> None:
@@ -550,7 +522,7 @@ class Replica:
             if self._closed:
                 return
             self._closed = True
-            self._end_pending()
+            self._pending.end(self.leader_id)
             reads, self._reads = self._reads, {}
             for answer in reads.values():
                 answer(-1, NotLeaderError(f"this node has given the replica of {self.where} up"))
