@@ -1,33 +1,23 @@
-"""Measurements that want a process of their own: ``python -m bench.child VERB JSON`` prints figures as JSON.
+"""Children of a bench, which measure in a process of their own.
 
-A fresh process has a limit on descriptors of its own, its own processor time, and can die without a close.
+A fresh process has a limit on descriptors of its own, its own processor time, and can die without a close. What a
+child does is in ``child_work``; a child prints figures as JSON.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
-import logstore
-from bench import machine, ours
-from bench.workload import ready_batches
-from logstore.types import Acks
-
-DESCRIPTORS = 1024
-TOPICS = 10
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # benches are run from the tree
 
 
 def call(verb: str, **arguments: Any) -> dict[str, float]:
     """Run a verb in a child and give back its figures; a child that fails is loud."""
-    command = [sys.executable, "-m", "bench.child", verb, json.dumps(arguments)]
+    command = [sys.executable, "-m", "bench.child_work", verb, json.dumps(arguments)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return {name: float(value) for name, value in json.loads(done.stdout or "{}").items()}
 
@@ -53,177 +43,5 @@ class Running:
 
 def begin(verb: str, **arguments: Any) -> Running:
     """Start a verb in a child."""
-    command = [sys.executable, "-m", "bench.child", verb, json.dumps(arguments)]
+    command = [sys.executable, "-m", "bench.child_work", verb, json.dumps(arguments)]
     return Running(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
-
-
-def _limit_descriptors() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
-
-
-def topic_name(number: int) -> str:
-    return f"topic-{number}"
-
-
-def fill_partitions(folder: str, partitions: int) -> dict[str, float]:
-    """``TOPICS`` topics that share ``partitions`` evenly, a record in each, closed cleanly. Seconds of it all."""
-    _limit_descriptors()
-    each = partitions // TOPICS
-    began = time.perf_counter()
-    with logstore.open(folder) as store, store.producer(acks=1, linger_ms=50) as producer:
-        for number in range(TOPICS):
-            store.create_topic(topic_name(number), partitions=each)
-            for partition in range(each):
-                producer.send(topic_name(number), b"x" * 100, partition=partition)
-    return {"seconds": time.perf_counter() - began}
-
-
-def open_clean(folder: str) -> dict[str, float]:
-    """Seconds to open, to know every partition's end, and to own every topic (one append in each)."""
-    _limit_descriptors()
-    clock = time.perf_counter
-    began = clock()
-    store = logstore.open(folder)
-    opened = clock()
-    names = store.list_topics()
-    with store.consumer(names) as consumer:
-        ends = consumer.end_offsets()
-    known = clock()
-    for name in names:
-        store.partition(name, 0).append([(None, b"x")], acks=1)
-    owned = clock()
-    store.close()
-    return {
-        "open": opened - began,
-        "ends": known - opened,
-        "own": owned - known,
-        "close": clock() - owned,
-        "partitions": len(ends),
-    }
-
-
-def crash_with_unsynced(folder: str, total_bytes: int) -> dict[str, float]:
-    """Append without a sync and die without a close: everything lies past the recovery point."""
-    store = logstore.open(folder)
-    store.create_topic(ours.TOPIC, config=ours.CACHED)
-    log = store.partition(ours.TOPIC, 0)
-    for batch in ready_batches(total_bytes, 1024):
-        log.append_batch(batch, acks=1)
-    os._exit(0)
-
-
-def open_unclean(folder: str) -> dict[str, float]:
-    """Seconds to open and own a topic whose writer died, and before that to load the library's code."""
-    began = time.perf_counter()
-    importlib.import_module("logstore.store")
-    loaded = time.perf_counter() - began
-    began += loaded
-    store = logstore.open(folder)
-    store.partition(ours.TOPIC, 0).append([(None, b"x")], acks=1)
-    took = time.perf_counter() - began
-    store.close()
-    return {"seconds": took, "loaded": loaded}
-
-
-def idle(folder: str, seconds: float) -> dict[str, float]:
-    """Processor time of a store that owns every topic and is asked for nothing, as a share of a core."""
-    with logstore.open(folder) as store:
-        for name in store.list_topics():
-            store.partition(name, 0).append([(None, b"x")], acks=1)
-        time.sleep(2 * seconds / 5)  # what the appends left to do is done
-        before, began = time.process_time(), time.perf_counter()
-        time.sleep(seconds)
-        return {"share": (time.process_time() - before) / (time.perf_counter() - began)}
-
-
-def follow(folder: str, count: int) -> dict[str, float]:
-    """When each of ``count`` records was seen by a consumer; says a line once it hangs on the log."""
-    from bench import following
-
-    with logstore.open(folder, mode="r") as store, store.consumer(ours.TOPIC) as consumer:
-        seen = following.follow(consumer, count, lambda: print("ready", flush=True))
-    return {str(number): at for number, at in seen.items()}
-
-
-def fill_keys(folder: str, keys: int) -> dict[str, float]:
-    """A compacted topic with that many keys of 16 bytes, one record each."""
-    from bench import compaction
-
-    with logstore.open(folder) as store:
-        compaction.fill(store, [(b"key-%012d" % number, b"x" * 20) for number in range(keys)], "none")
-    return {}
-
-
-def compact_within(folder: str, map_bytes: int) -> dict[str, float]:
-    """How far the process grew, in MiB, over a compaction with a key map of that size."""
-    with logstore.open(folder, cleaner_key_map_bytes=map_bytes) as store:
-        store.partition(ours.TOPIC, 0).append([(b"key", b"x")])  # takes the topic
-        before = machine.peak_mb()
-        store.admin.compact(ours.TOPIC, roll=True)
-        return {"grown_mb": machine.peak_mb() - before}
-
-
-def rpc_throughput(address: str, count: int, size: int, topic: str = ours.TOPIC) -> dict[str, float]:
-    """Records a second into a broker, and, in a process of its own, out of it."""
-    from bench import rpc_clients
-
-    produced = rpc_clients.produce(address, count, size, topic)
-    return {"produce": produced} | call("rpc_consume", address=address, topic=topic)
-
-
-def rpc_consume(address: str, topic: str) -> dict[str, float]:
-    from bench import rpc_clients
-
-    return {"consume": rpc_clients.consume(address, topic)}
-
-
-def rpc_embedded(folder: str, count: int, size: int) -> dict[str, float]:
-    """The same in and out of a store of this process."""
-    from bench import rpc_clients
-
-    return rpc_clients.embedded(folder, count, size)
-
-
-def rpc_singles(address: str, acks: Acks, count: int) -> dict[str, float]:
-    """p50 and p99 of produces at a broker, one at a time."""
-    from bench import rpc_clients
-
-    return rpc_clients.singles(address, acks, count)
-
-
-def rpc_idle(address: str, count: int, wait_s: float, seconds: float) -> dict[str, float]:
-    """Clients of a broker that wait, or only are connected; says a line once all are there."""
-    import asyncio
-
-    from bench import rpc_clients
-    from bench.broker import allow_descriptors
-
-    allow_descriptors()
-    asyncio.run(rpc_clients.idle(address, count, wait_s, seconds))
-    return {}
-
-
-def cluster_produce(address: str, topic: str, count: int) -> dict[str, float]:
-    """One producer's records of 1 KiB a second, acks=all."""
-    from bench import cluster_clients
-
-    return {"produce": cluster_clients.produce(address, topic, count)}
-
-
-def cluster_paced(address: str, topic: str, rate: float, seconds: float) -> dict[str, float]:
-    """Latencies of records that are sent at a steady rate, acks=all."""
-    from bench import cluster_clients
-
-    return cluster_clients.paced(address, topic, rate, seconds)
-
-
-VERBS: dict[str, Callable[..., dict[str, float]]] = {
-    verb.__name__: verb
-    for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
-    + (follow, fill_keys, compact_within, rpc_throughput, rpc_consume, rpc_embedded)
-    + (rpc_singles, rpc_idle, cluster_produce, cluster_paced)
-}
-
-if __name__ == "__main__":
-    print(json.dumps(VERBS[sys.argv[1]](**json.loads(sys.argv[2]))))

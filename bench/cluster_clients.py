@@ -1,4 +1,4 @@
-"""What clients of a cluster do, each in a process of its own (``bench.child``)."""
+"""What clients of a cluster do, each in a process of its own (``bench.child_work``)."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from bench import child
+from bench.child_work import DESCRIPTORS, TOPICS
 from bench.harness import Bench, Row, alone
 
 QUESTION = "open"
@@ -23,7 +24,7 @@ def run(bench: Bench) -> Iterator[Row]:
             f"{partitions:,} partitions, first writes",
             [filled["seconds"]],
             unit="s",
-            note=f"make {child.TOPICS} topics, send a record to each partition, close; {child.DESCRIPTORS} descriptors",
+            note=f"make {TOPICS} topics, send a record to each partition, close; {DESCRIPTORS} descriptors",
         )
         target = TARGET_SECONDS if partitions == SIZES[-1] else None
         yield alone(
@@ -32,7 +33,7 @@ def run(bench: Bench) -> Iterator[Row]:
             [figures["open"] + figures["ends"] for figures in rounds],
             unit="s",
             at_most=target,
-            note=f"open and learn every end offset; {child.DESCRIPTORS} descriptors, {child.TOPICS} topics",
+            note=f"open and learn every end offset; {DESCRIPTORS} descriptors, {TOPICS} topics",
         )
         yield alone(
             QUESTION,
@@ -40,7 +41,7 @@ def run(bench: Bench) -> Iterator[Row]:
             [figures["open"] + figures["own"] for figures in rounds],
             unit="s",
             at_most=target,
-            note=f"open and append to each topic; {child.DESCRIPTORS} descriptors, {child.TOPICS} topics",
+            note=f"open and append to each topic; {DESCRIPTORS} descriptors, {TOPICS} topics",
         )
     yield from _unclean(bench)
 

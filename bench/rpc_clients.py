@@ -1,4 +1,4 @@
-"""What the clients of a broker do, each in a process of its own (``bench.child``)."""
+"""What the clients of a broker do, each in a process of its own (``bench.child_work``)."""
 
 from __future__ import annotations
 

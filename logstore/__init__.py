@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from logstore.directory.backup import BackupReport
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
+    from logstore.native.status import native_status
     from logstore.partition.partition_log import PartitionLog
     from logstore.store import LogStore, restore
     from logstore.store import Mode as Mode
@@ -60,6 +61,7 @@ _PLACES = {
     "BackupReport": "directory.backup",
     "TopicHandle": "embedded.topic_handle",
     "TopicPartition": "types",
+    "native_status": "native.status",
     "restore": "store",
 }
 _MODULES = (
@@ -157,5 +159,6 @@ __all__ = [
     "LogStoreError",
     "RetriableError",
     "FatalError",
+    "native_status",
     "__version__",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from logstore.config import TopicConfig
@@ -131,6 +132,11 @@ class ReplicatedPartition:
             self._check_in_sync(replica, config.min_insync_replicas)
         stamped_ms = now_ms if config.timestamp_type == "LogAppendTime" else -1
         return replica.append(checked, acks, expected_offset=expected_offset, append_time_ms=stamped_ms)
+
+    def together(self) -> AbstractContextManager[None]:
+        """See ``SendsOn``: followers are sent the batches in one message, and sync once for all of them."""
+        found = self._find()
+        return nullcontext() if found is None else found.together()
 
     def _check_in_sync(self, replica: Replica, least: int) -> None:
         with replica.lock:

@@ -157,12 +157,25 @@ def _load(entry_point: EntryPoint) -> click.Command:
     return click.Command(entry_point.name, callback=unavailable, help=f"(not available: {reason})")
 
 
+def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    del option
+    if not wanted or ctx.resilient_parsing:
+        return
+    import logstore
+
+    click.echo(f"logstore, version {logstore.__version__}\n{logstore.native_status()}")
+    ctx.exit()
+
+
 @click.group(
     cls=RootGroup,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="logstore-engine", prog_name="logstore")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+    help="Show the version, which twin of the hot functions is in use, and exit.",
+)  # fmt: skip
 @target_options
 def cli() -> None:
     """A partitioned, append-only log in a directory: topics, records, groups, and the files beneath."""

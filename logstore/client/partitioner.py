@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import mmh3
 
 from logstore.errors import InvalidConfigError, UnknownPartitionError
+from logstore.native import compiled
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """A caller's own: (topic, key, value, partition count) -> partition; key and value are serialized."""
@@ -41,6 +42,7 @@ _CACHED_KEY_BYTES = 64
 murmur3_hash: Callable[..., int] = mmh3.hash
 
 
+@compiled("hashing")
 def murmur2(data: bytes) -> int:
     """MurmurHash2, 32 bits, as ``org.apache.kafka.common.utils.Utils.murmur2`` has it; unsigned here."""
     length = len(data)
@@ -59,10 +61,12 @@ def murmur2(data: bytes) -> int:
 _murmur2_of_short = lru_cache(maxsize=_CACHED_HASHES)(murmur2)
 
 
+@compiled("hashing")
 def murmur3_partition(key: bytes, partitions: int) -> int:
     return (murmur3_hash(key, 0) & POSITIVE) % partitions
 
 
+@compiled("hashing")
 def murmur2_partition(key: bytes, partitions: int) -> int:
     hashed = _murmur2_of_short(key) if len(key) <= _CACHED_KEY_BYTES else murmur2(key)
     return (hashed & POSITIVE) % partitions
@@ -79,6 +83,13 @@ _BY_KEY: dict[str, Callable[[bytes, int], int]] = {
 }
 
 
+@compiled("hashing")
+def by_key(name: str, partitions: int) -> Callable[[bytes], int]:
+    """The function key -> partition of a partitioner that goes by the key."""
+    choose = _BY_KEY[name]
+    return lambda key: choose(key, partitions)
+
+
 def key_partitioner(name: str, partitions: int, first: int = 0) -> KeyPartitioner:
     """The function key -> partition of a topic. ``first``: where round_robin begins.
 
@@ -87,13 +98,12 @@ def key_partitioner(name: str, partitions: int, first: int = 0) -> KeyPartitione
     if name == "round_robin":
         turns = count(first)
         return lambda _key: next(turns) % partitions
-    choose = _BY_KEY.get(name)
-    if choose is None:
+    if name not in _BY_KEY:
         raise InvalidConfigError(
             f"topic setting partitioner={name!r} is not known to this client",
             hint=f"use one of {', '.join((*_BY_KEY, 'round_robin'))}",
         )
-    return lambda key: choose(key, partitions)  # type: ignore[arg-type]
+    return by_key(name, partitions)  # type: ignore[return-value]
 
 
 class Bucket(NamedTuple):
@@ -107,11 +117,20 @@ def empty_buckets(partitions: int) -> list[Bucket]:
     return [Bucket([], []) for _ in range(partitions)]
 
 
-def bucket_by_murmur3(rows: Sequence[Any], sizes: Sequence[int], partitions: int) -> list[Bucket]:
-    """``rows`` (tuples whose first field is a key, never None) with their ``sizes``, by partition."""
+@compiled("hashing")
+def bucket_by_key(name: str, rows: Sequence[Any], sizes: Sequence[int], partitions: int) -> list[Bucket]:
+    """``rows`` (tuples whose first field is a key, never None) with their ``sizes``, by partition, as the
+    partitioner ``name`` says, which goes by the key."""
     buckets = empty_buckets(partitions)
     adds = [(bucket.rows.append, bucket.sizes.append) for bucket in buckets]
-    hash_of = murmur3_hash
+    if name != "murmur3":
+        choose = _BY_KEY[name]
+        for row, size in zip(rows, sizes, strict=True):
+            add_row, add_size = adds[choose(row[0], partitions)]
+            add_row(row)
+            add_size(size)
+        return buckets
+    hash_of = murmur3_hash  # a call less for each of the rows of the default partitioner
     for row, size in zip(rows, sizes, strict=True):
         add_row, add_size = adds[(hash_of(row[0], 0) & POSITIVE) % partitions]
         add_row(row)

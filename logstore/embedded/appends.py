@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import groupby
 from typing import Final, TypeAlias
 
 from logstore.api.records import ProduceItem, ProduceResult
@@ -12,7 +14,7 @@ from logstore.errors import LogStoreError, TopicLockedError
 from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
-from logstore.partition.partition import PendingAppend, wait_all
+from logstore.partition.partition import PendingAppend, SendsOn, wait_all
 from logstore.partition.partition_log import check_acks
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import Acks
@@ -133,22 +135,45 @@ class Appends:
         results: Results = []
         pending: _Pending = []
         try:
-            for number, item in enumerate(items):
-                held_up = failed.get(item[:2])
-                if held_up is None:
-                    try:
-                        append = self._append(item, acks, until_s)
-                    except LogStoreError as error:
-                        held_up = failed[item[:2]] = error
-                    else:
-                        pending.append((number, append))
-                        results.append(ProduceResult(append.base_offset, append.append_time_ms))
-                        continue
-                results.append(ProduceResult(-1, -1, held_up))
+            for _, group in groupby(items, _place_of):
+                run = list(group)
+                with self._together(run):
+                    for item in run:
+                        self._write(item, acks, until_s, failed, results, pending)
         except BaseException:
             wait_all([append for _, append in pending])
             raise
         return results, pending
+
+    def _together(self, run: Sequence[ProduceItem]) -> AbstractContextManager[None]:
+        """Around the batches of one partition that follow each other."""
+        if len(run) > 1:
+            with suppress(LogStoreError):  # the append meets the same, and its result tells
+                held = self._registry.get(run[0].topic).partition(run[0].partition)
+                if isinstance(held, SendsOn):
+                    return held.together()
+        return nullcontext()
+
+    def _write(
+        self,
+        item: ProduceItem,
+        acks: Acks,
+        until_s: float,
+        failed: _Failed,
+        results: Results,
+        pending: _Pending,
+    ) -> None:
+        held_up = failed.get(item[:2])
+        if held_up is None:
+            try:
+                append = self._append(item, acks, until_s)
+            except LogStoreError as error:
+                held_up = failed[item[:2]] = error
+            else:
+                pending.append((len(results), append))
+                results.append(ProduceResult(append.base_offset, append.append_time_ms))
+                return
+        results.append(ProduceResult(-1, -1, held_up))
 
     def _append(self, item: ProduceItem, acks: Acks, until_s: float) -> PendingAppend:
         """One batch into its partition."""
@@ -161,6 +186,10 @@ class Appends:
         else:
             batches = [CheckedBatch(memoryview(item.batch), header)]
         return held.append(batches, acks, expected_offset=expected, until_s=until_s)
+
+
+def _place_of(item: ProduceItem) -> tuple[str, int]:
+    return item[:2]
 
 
 class _Countdown:

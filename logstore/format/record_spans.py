@@ -21,6 +21,7 @@ from logstore.format.varint import (
     encode_varlong,
     read_raw,
 )
+from logstore.native import compiled
 
 _EVEN = bytes(range(0, 256, 2))
 
@@ -37,6 +38,7 @@ class KeyColumn(NamedTuple):
     shifted: bool
 
 
+@compiled("spans")
 def key_column(section: bytes, count: int) -> KeyColumn:
     """The keys in ``section``, which holds ``count`` records. ``CorruptBatchError`` if it does not."""
     if count * MIN_RECORD_BYTES > len(section):
@@ -185,6 +187,7 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
     return KeyColumn(keys, deltas, nulls, bounds, shifted)
 
 
+@compiled("spans")
 def record_bounds(section: bytes, count: int) -> tuple[Sequence[int], bool]:
     """``bounds`` and ``shifted`` of ``key_column``, for a section that it has read before without an error."""
     alike = keys_alike(section, count)

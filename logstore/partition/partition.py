@@ -13,7 +13,8 @@ snapshots there, and nothing above can tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError
@@ -145,6 +146,16 @@ class Partition(PartitionWriter, Protocol):
         """``tell`` is called once, from any thread, when readers may see more than when this was called, or never
         will: look again, then wait again. It must not wait for anything. ``poll=False``: None where only looking
         again and again would tell, since another process writes; the caller does so itself."""
+        ...
+
+
+@runtime_checkable
+class SendsOn(Protocol):
+    """A partition whose appends go on to other nodes."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What the same thread appends within goes on at its end, as one. Nothing else comes in between; what is
+        appended within must not be waited for before."""
         ...
 
 

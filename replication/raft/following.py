@@ -122,8 +122,9 @@ def on_durable(state: RaftState) -> None:
     """The own log is durable further than before."""
     raise_commit(state)
     if state.owed is not None and state.role is Role.FOLLOWER:
-        round_, state.owed = state.owed, None
-        _accept(state, round_)
+        _accept(state, state.owed)
+        if state.durable >= state.accepted_end:  # else the next sync's answer is owed, too
+            state.owed = None
 
 
 def on_snapshot_request(state: RaftState, request: SnapshotRequest) -> None:

@@ -1,5 +1,5 @@
-"""``ReplicatedAppend``: an append to a replicated log, decided by its commit index or by the end of its leader; and
-``PendingAppends``: those of one leader that are not decided yet."""
+"""``ReplicatedAppend``: an append to a replicated log, decided by its commit index or by the end of its leader, and
+``PendingAppends``: all of a leader that are not decided yet."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.log_offsets import Appended
 from logstore.partition.partition import PendingAppend, Told
 from replication.errors import NotConfirmedError, NotLeaderError
-from replication.raft.types import NodeId
 
-_LONGEST_S: Final = 30.0
+_LONGEST_APPEND_S: Final = 30.0
 """How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
 
 
@@ -93,7 +92,7 @@ class ReplicatedAppend:
 
 
 class PendingAppends:
-    """Not thread-safe: the replica's lock is held. ``where``: the partition, in words."""
+    """Of one leader, few. Not thread-safe: its replica's lock is held."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -106,21 +105,20 @@ class PendingAppends:
         self._waiting.append(append)
 
     def settle(self, high_watermark: int) -> None:
-        """What ends before ``high_watermark`` is committed."""
-        waiting = self._waiting
-        if waiting:  # few, and not in order: a repetition waits for what was appended before
-            decided = [one for one in waiting if one.next_offset <= high_watermark]
-            self._waiting = [one for one in waiting if one.next_offset > high_watermark]
+        """All up to there is committed. They are not in order: a repetition waits for what was appended before."""
+        if self._waiting:
+            decided = [one for one in self._waiting if one.next_offset <= high_watermark]
+            self._waiting = [one for one in self._waiting if one.next_offset > high_watermark]
             for one in decided:
                 one.decide(None)
 
-    def end(self, leader_id: NodeId) -> None:
-        """The replica leads no more; ``leader_id``: who may lead now."""
-        waiting, self._waiting = self._waiting, []
-        for one in waiting:
+    def end(self, leader_id: int) -> None:
+        """This replica leads no more: another leader may commit what it had appended, or cut it off."""
+        ended, self._waiting = self._waiting, []
+        for one in ended:
             one.decide(self._lost(one, leader_id))
 
-    def _lost(self, append: ReplicatedAppend, leader_id: NodeId) -> LogStoreError:
+    def _lost(self, append: ReplicatedAppend, leader_id: int) -> LogStoreError:
         if append.known:
             return NotLeaderError(
                 f"the leader of {self._where} changed before an append was committed", leader_id=leader_id
@@ -132,11 +130,11 @@ class PendingAppends:
         )
 
     def give_up_late(self, now_s: float) -> None:
-        while self._waiting and now_s - self._waiting[0].since_s > _LONGEST_S:
+        while self._waiting and now_s - self._waiting[0].since_s > _LONGEST_APPEND_S:
             late = self._waiting.pop(0)
             words = (
-                f"records at offset {late.base_offset} of {self._where} were not committed within {_LONGEST_S:g} s: "
-                "they may be yet"
+                f"records at offset {late.base_offset} of {self._where} were not committed within "
+                f"{_LONGEST_APPEND_S:g} s: they may be yet"
             )
             hint = "find out why a majority of the replicas does not answer"
             # A producer with an id may try again: the same records are found to be a repetition.

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
 from logstore.errors import (
@@ -117,9 +118,10 @@ class Replica:
         self._save_state = save_state
         self._closed = False
         self._again_s = 0.0  # when a failed replica begins anew
-        self._pending = PendingAppends(log.where)
+        self._pending = PendingAppends(self.where)
         self._reads: dict[int, ReadAnswer] = {}
         self._read_number = 0
+        self._gathering = 0  # depth of ``together``
         self._idle_ticks = 0
         self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
@@ -352,14 +354,10 @@ class Replica:
 
     def _role_changed(self) -> None:
         if not self.is_leader:
-            self._end_pending()
+            self._pending.end(self.leader_id)
         self.in_sync.reset(self.core.state, self._host.now_s())
         self.log.wake_waiters()  # readers that wait here look again, and are told who leads
         self._host.role_changed(self)
-
-    def _end_pending(self) -> None:
-        """This replica leads no more: another leader may commit what it had appended, or cut it off."""
-        self._pending.end(self.leader_id)
 
     # --- failure ---
 
@@ -373,7 +371,7 @@ class Replica:
         self.failure = failure
         self.wake()
         self._again_s = self._host.now_s() + _BEGIN_ANEW_S
-        self._end_pending()
+        self._pending.end(self.leader_id)
         reads, self._reads = self._reads, {}
         for answer in reads.values():
             answer(-1, NotLeaderError(f"the replica of {self.where} failed: {failure.message}"))
@@ -433,7 +431,8 @@ class Replica:
     ) -> ReplicatedAppend:
         before = self.core.state.trail.end
         invariant(
-            before == self.log.log_end_offset, f"{self.where}: Raft ends at {before}, the log elsewhere"
+            self._gathering > 0 or before == self.log.log_end_offset,
+            f"{self.where}: Raft ends at {before}, the log elsewhere",
         )
         try:
             appended = append()
@@ -458,10 +457,21 @@ class Replica:
             self._pending.add(pending)
         return pending
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is appended within is one entry to Raft: one message to each follower, and one sync."""
+        with self.lock:
+            self._gathering += 1
+            try:
+                yield
+            finally:
+                self._gathering -= 1
+                self._propose()
+
     def _propose(self) -> None:
         """What came into the log behind Raft's back, as one entry."""
         count = self.log.log_end_offset - self.core.state.trail.end
-        if count:
+        if count and not self._gathering and self.failure is None:
             self._step(lambda: self.core.propose([(count, None)])[1])
 
     def help_on(self, append: Awaited) -> None:
@@ -533,7 +543,7 @@ class Replica:
             if self._closed:
                 return
             self._closed = True
-            self._end_pending()
+            self._pending.end(self.leader_id)
             reads, self._reads = self._reads, {}
             for answer in reads.values():
                 answer(-1, NotLeaderError(f"this node has given the replica of {self.where} up"))

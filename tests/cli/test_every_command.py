@@ -46,11 +46,16 @@ def stocked(filled: Shell) -> Shell:
         with store.consumer("t", group="g", until_end=True) as consumer:
             consumer.poll(timeout_s=5)
             consumer.commit()
-    node = filled.store.parent / "node"
-    logstore.open(str(node)).close()
-    IdentityFile(OsFileSystem(), str(node), 1).take_up("AAAAAAAAAAAAAAAAAAAAAA")
+    stock_node(filled.store.parent)
     stock_users(filled.store.parent, filled.store)
     return filled
+
+
+def stock_node(tmp: Path) -> None:
+    """A directory that is a cluster's node."""
+    node = tmp / "node"
+    logstore.open(str(node)).close()
+    IdentityFile(OsFileSystem(), str(node), 1).take_up("AAAAAAAAAAAAAAAAAAAAAA")
 
 
 def stock_users(tmp: Path, store: Path) -> None:

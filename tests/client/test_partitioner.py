@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 from aiokafka.partitioner import murmur2 as kafka_murmur2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore.client import partitioner
 from logstore.client.partitioner import (
-    bucket_by_murmur3,
     checked_partition,
     crc32_partition,
     key_partitioner,
@@ -18,6 +20,7 @@ from logstore.client.partitioner import (
     murmur3_partition,
 )
 from logstore.errors import InvalidConfigError, UnknownPartitionError
+from tests.native.twins import python_twin
 
 
 @pytest.mark.parametrize(
@@ -81,13 +84,29 @@ def test_key_partitioners_by_name() -> None:
         key_partitioner("fnv1a", 3)
 
 
-def test_buckets_hold_what_the_single_choice_says_in_order() -> None:
+@pytest.mark.parametrize("twin", [partitioner, python_twin("logstore.client.partitioner")])
+@pytest.mark.parametrize("name", ["murmur3", "murmur2", "crc32"])
+def test_buckets_hold_what_the_single_choice_says_in_order(twin: ModuleType, name: str) -> None:
     rows = [(b"key-%d" % (number % 50), b"%d" % number) for number in range(1000)]
-    buckets = bucket_by_murmur3(rows, list(range(1000)), 7)
+    buckets = twin.bucket_by_key(name, rows, list(range(1000)), 7)
+    choose = key_partitioner(name, 7)
     for partition, bucket in enumerate(buckets):
         assert [rows[size] for size in bucket.sizes] == bucket.rows
-        assert bucket.rows == [row for row in rows if murmur3_partition(row[0], 7) == partition]
+        assert bucket.rows == [row for row in rows if choose(row[0]) == partition]
     assert sum(len(bucket.rows) for bucket in buckets) == 1000
+    with pytest.raises(ValueError, match="shorter"):
+        twin.bucket_by_key(name, rows, [1], 7)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.binary(max_size=100), st.integers(1, 1 << 31))
+def test_both_twins_choose_the_same_partition(key: bytes, partitions: int) -> None:
+    python = python_twin("logstore.client.partitioner")
+    assert murmur2(key) == python.murmur2(key)
+    assert murmur2_partition(key, partitions) == python.murmur2_partition(key, partitions)
+    assert murmur3_partition(key, partitions) == python.murmur3_partition(key, partitions)
+    for name in ("murmur3", "murmur2", "crc32"):
+        assert key_partitioner(name, partitions)(key) == python.key_partitioner(name, partitions)(key)
 
 
 @pytest.mark.parametrize("chosen", [-1, 3, "1", None, True, 1.0])

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from logstore.cli.main import cli
 from tests.cli.commands import COMMANDS, good_call
+from tests.cli.test_every_command import stock_node
 from tests.rpc.served import Served
 
 NEED_A_DIRECTORY = {
@@ -81,6 +82,7 @@ def test_every_command_works_or_says_that_it_needs_a_directory(
     elif name in NEED_A_DIRECTORY:
         assert "works on a directory: name it with --path" in stocked.run(*words, code=2).stderr
     else:
+        stock_node(tmp_path)
         stocked.run(*words)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from logstore.api.records import ProduceResult
 from logstore.client.producer.counters import Counters
-from logstore.client.producer.delivery_errors import doubt_error, timeout_error
+from logstore.client.producer.delivery_errors import doubt_error, refused_in_doubt_error, timeout_error
 from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.settings import ProducerSettings
@@ -342,7 +342,8 @@ class Accumulator:
             if batch.done:
                 continue  # given up on while it flew: the answer comes too late
             error = result.error
-            batch.doubtful = batch.doubtful or result.doubtful
+            doubtful_before = batch.doubtful
+            batch.doubtful = doubtful_before or result.doubtful
             tried_before = batch.attempts > 0 or batch.doubtful
             repeated = isinstance(error, DuplicateSequenceError) and tried_before and not held_up
             if error is None or repeated:
@@ -354,7 +355,8 @@ class Accumulator:
                 again.append(batch)
                 continue
             batch.attempts += 1
-            if isinstance(error, ONE_RECORD_ERRORS) and batch.count > 1 and batch.ready is None:
+            cuts = batch.count > 1 and batch.ready is None and not doubtful_before
+            if cuts and isinstance(error, ONE_RECORD_ERRORS):
                 if batch.base_sequence >= 0:
                     queue.renumbers, queue.next_sequence = True, self._number_of(queue, batch)
                 again += self._cut(batch, batch.count // 2)
@@ -370,7 +372,7 @@ class Accumulator:
                 if error.retriable and now_s >= batch.deadline_s:
                     batch.refusal = error
                     error = timeout_error(queue, batch, self.settings, flying=False)
-                self.fail(batch, error)
+                self.fail(batch, error, doubtful=doubtful_before)
                 done.append(batch)
                 held_up = True
         queue.held_up = held_up
@@ -432,7 +434,7 @@ class Accumulator:
         done = list(queue.closed)
         queue.closed.clear()
         for batch in done:
-            self.fail(batch, error)
+            self.fail(batch, error, doubtful=batch.doubtful)
         return done
 
     def stop_waiting(self) -> list[PendingBatch]:
@@ -470,8 +472,8 @@ class Accumulator:
         batch.callbacks = None
         return parts
 
-    def fail(self, batch: PendingBatch, error: LogStoreError) -> None:
-        """The batch is done, with ``error``."""
+    def fail(self, batch: PendingBatch, error: LogStoreError, *, doubtful: bool = False) -> None:
+        """The batch is done, with ``error``. ``doubtful``: an earlier attempt may have put its records in."""
         if batch.base_sequence >= 0:
             batch.queue.spent = True
         if self.stops_at_failure and self.stopped is None:
@@ -480,6 +482,8 @@ class Accumulator:
         self.failed.append(batch)
         self._release(batch.reserved)
         batch.reserved = 0
+        if doubtful and not isinstance(error, UNKNOWN_OUTCOMES):
+            error = refused_in_doubt_error(batch, error)
         batch.fail(error)
 
     def expire(self, now_s: float) -> list[PendingBatch]:

@@ -22,6 +22,7 @@ class TopicRoute:
         "max_message_bytes",
         "murmur3",
         "name",
+        "partitioner",
         "queues",
         "round_robin",
         "size_setting",
@@ -40,6 +41,7 @@ class TopicRoute:
         if compression is None:
             compression = "none" if metadata.compression == "producer" else metadata.compression
         self.codec = compression
+        self.partitioner = metadata.partitioner
         self.murmur3 = metadata.partitioner == "murmur3"
         self.round_robin = metadata.partitioner == "round_robin"
         self.choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)

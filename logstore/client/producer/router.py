@@ -10,7 +10,7 @@ from logstore.arguments import refuse_internal
 from logstore.client.partitioner import (
     Bucket,
     Partitioner,
-    bucket_by_murmur3,
+    bucket_by_key,
     checked_partition,
     empty_buckets,
 )
@@ -131,8 +131,8 @@ class Router:
         by_row = self._partitioner is not None or route.round_robin
         if not checked.some_keys and not by_row:
             return [PlannedChunk(None, chunk) for chunk in chunks(rows, sizes)]
-        if route.murmur3 and not checked.null_keys and not by_row:
-            buckets = bucket_by_murmur3(rows, sizes, len(route.queues))
+        if not checked.null_keys and not by_row:
+            buckets = bucket_by_key(route.partitioner, rows, sizes, len(route.queues))
         else:
             buckets = self._buckets(route, rows, sizes, cap)
         return [

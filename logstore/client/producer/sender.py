@@ -506,9 +506,7 @@ def _gate_of(batch: PendingBatch) -> threading.Lock:
 def _failed(batches: Sequence[PendingBatch], error: Exception, *, doubtful: bool) -> list[ProduceResult]:
     """The results where the whole call failed. ``doubtful``: whatever it did, it did not say."""
     if isinstance(error, LogStoreError):
-        for batch in batches:
-            batch.doubtful = doubtful
-        return [ProduceResult(-1, error=error)] * len(batches)
+        return [ProduceResult(-1, error=error, doubtful=doubtful)] * len(batches)
     # No named error: a bug below. It must not end the thread and leave deliveries waiting.
     logger.error("produce failed with an error that is not the store's", exc_info=error)
     return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import settings
@@ -155,6 +156,35 @@ def test_a_broken_stream_repeats_nothing_without_sequences() -> None:
     stored = numbers(backend)
     assert stored == sorted(set(stored))
     assert stored[-(60 - flown) :] == list(range(flown, 60))
+    producer.close()
+
+
+@pytest.mark.parametrize("tried", [0, 1])
+@pytest.mark.parametrize("unsent", [False, True])
+def test_what_is_refused_after_a_lost_answer_may_be_in_or_not(tried: int, unsent: bool) -> None:
+    """The first answer was lost, and the second attempt, or one after an attempt that never left, is refused."""
+    backend, clock = PipelinedBackend(), ManualClock()
+    producer = made(backend, clock)
+    deliveries = send(producer, 8)
+    producer._sender.step()
+    (pipeline,) = backend.pipelines
+    flown = sum(read_header(item.batch).records_count for item in pipeline.waiting[0].items)
+    pipeline.cut(tried)
+    producer._sender.step()
+    if unsent:
+        encode, producer._sender._encode = producer._sender._encode, Mock(side_effect=DiskFullError("here"))  # type: ignore[method-assign]
+        steps(producer, clock, 2)
+        producer._sender._encode = encode  # type: ignore[method-assign]
+    backend.faults += [lambda items: PartitionPoisonedError("bad disk")] * 8  # type: ignore[list-item]
+    steps(producer, clock)
+    assert flown
+    for delivery in deliveries[:flown]:
+        error = delivery.exception(0)
+        assert isinstance(error, OutcomeUnknownError)
+        assert "may be in or not" in str(error)
+    assert "bad disk" in str(deliveries[0].exception(0))
+    assert [delivery.done() for delivery in deliveries] == [True] * 8
+    assert not [delivery for delivery in deliveries[flown:] if delivery.exception(0) is None]
     producer.close()
 
 

@@ -121,6 +121,22 @@ def test_5_3_the_leaders_own_disk_counts_like_the_others() -> None:
     assert leader.core.state.commit == entry.end_offset
 
 
+def test_5_3_a_sync_that_covers_a_part_leaves_the_answer_for_the_rest_owed() -> None:
+    """Entries that come while the disk syncs earlier ones are answered by the next sync, not by a heartbeat."""
+    group = Replicas(3)
+    leader, follower = group.elect(0), group[1]
+    follower.slow = True
+    first, second = leader.propose(3, "first"), leader.propose(3, "second")
+    group.pass_on(among=(0, 1))
+    follower.disk.sync(first.end_offset)
+    follower.do(follower.core.log_durable(first.end_offset, first.term))
+    group.pass_on(among=(0, 1))
+    assert leader.core.state.commit == first.end_offset
+    follower.sync()
+    group.pass_on(among=(0, 1))
+    assert leader.core.state.commit == second.end_offset
+
+
 # Figure 7: a leader of term 8 and what its followers may look like.
 LEADER = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]
 FIGURE_7 = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from logstore.config import TopicConfig
@@ -10,7 +12,9 @@ from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
 from logstore.seams.memory_crash import KeepAll
 from replication.errors import NotConfirmedError, NotEnoughReplicasError, NotLeaderError
+from replication.raft.messages import AppendRequest
 from replication.raft.types import Membership
+from replication.transport import GroupMessage
 from tests.replication.nodes import NOW_MS, Nodes, values_of
 
 
@@ -29,6 +33,52 @@ def test_followers_hold_the_leaders_bytes() -> None:
     logs = [node.files.log for node in nodes.living]
     contents = [bytes(log.read(0, 1 << 20, log.log_end_offset).data) for log in logs]
     assert contents[0] == contents[1] == contents[2]
+
+
+def test_what_is_appended_together_goes_to_each_follower_in_one_message() -> None:
+    nodes = Nodes()
+    nodes.committed(b"first")
+    leader = nodes.leader()
+    requests: list[AppendRequest] = []
+    take = leader.node.network.send
+
+    def note(to: int, message: GroupMessage) -> None:
+        if isinstance(message.message, AppendRequest) and message.message.entries:
+            requests.append(message.message)
+        take(to, message)
+
+    with mock.patch.object(leader.node.network, "send", note):
+        with leader.partition.together():
+            pending = [nodes.append(leader, b"%d" % number) for number in range(5)]
+            assert not requests
+        nodes.run(lambda: all(one.done for one in pending))
+    assert [len(request.entries) for request in requests] == [5, 5]
+    assert [one.base_offset for one in pending] == [1, 2, 3, 4, 5]
+    assert values_of(nodes.agree()) == [b"first", *(b"%d" % number for number in range(5))]
+
+
+def test_what_is_appended_together_is_decided_apart() -> None:
+    """A batch that is refused ends neither those before it nor those behind it."""
+    nodes = Nodes()
+    leader = nodes.leader()
+    late = encode_batch([(None, b"late")], now_ms=NOW_MS)
+    with leader.partition.together():
+        kept = nodes.append(leader, b"kept")
+        with pytest.raises(LogStoreError):
+            leader.partition.append([own_batch(late)], expected_offset=17)
+        more = nodes.append(leader, b"more")
+    nodes.run(lambda: kept.done and more.done)
+    assert (kept.error, more.error) == (None, None)
+    assert values_of(nodes.agree()) == [b"kept", b"more"]
+
+
+def test_a_follower_has_nothing_to_send_on_together() -> None:
+    nodes = Nodes()
+    leader = nodes.leader()
+    follower = next(node for node in nodes.living if node is not leader)
+    with follower.partition.together(), pytest.raises(NotLeaderError):
+        nodes.append(follower, b"x")
+    assert nodes.agree() == []
 
 
 def test_a_single_voter_commits_what_it_synced() -> None:

@@ -27,7 +27,7 @@ from replication.raft.types import VoteState
 from replication.replicas import repair
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
-from replication.replicas.pending import ReplicatedAppend
+from replication.replicas.pending import PendingAppends, ReplicatedAppend
 from replication.replicas.replica import Replica
 from replication.replicas.vote_store import VoteStore
 from tests.replication.sim.schedule import SeedFailedError
@@ -147,7 +147,7 @@ def repetitions_are_acknowledged_at_once() -> Any:
 
 def appends_outlive_their_leader() -> Any:
     """What a deposed leader had appended is acknowledged by another leader's commits."""
-    return mock.patch.object(Replica, "_end_pending", return_value=None)
+    return mock.patch.object(PendingAppends, "end", return_value=None)
 
 
 def truncation_leaves_producers() -> Any:
