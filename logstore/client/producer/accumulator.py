@@ -261,9 +261,12 @@ class Accumulator:
     def take(
         self, queue: PartitionQueue, now_s: float, most_bytes: int = FLIGHT_BYTES, *, stacks: bool = False
     ) -> tuple[PendingBatch, ...]:
-        """Let the queue's batches fly: up to ``most_bytes`` of closed ones and, if ready, the open one."""
+        """Let the batches of a queue that was found ready fly: up to ``most_bytes`` of closed ones and, if ready, the
+        open one."""
         invariant(queue.stacks or not queue.flights, "one flight at a time per partition, but in a pipeline")
-        if self._is_open_ready(queue, now_s):
+        # An open batch that was ready because a caller waits for room may not be any more: closing another queue's
+        # gives back what that one had reserved, and the caller is let go.
+        if not queue.closed or self._is_open_ready(queue, now_s):
             self.close_open(queue)
         closed = queue.closed
         flying = [closed.popleft()]
