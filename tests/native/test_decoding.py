@@ -14,7 +14,6 @@ from logstore import types
 from logstore.errors import CorruptBatchError, LogStoreError
 from logstore.format import record
 from logstore.format.record import encode_rows
-from logstore.native import native_status
 from tests.format.batches import CALM, row_lists
 from tests.native.sections import sections
 from tests.native.twins import python_twin
@@ -116,10 +115,3 @@ def test_names_of_headers_that_change_from_record_to_record() -> None:
     encoded = encode_rows(rows, 7)
     found = both(encoded.records, 100, 0, 7, "t", 0, None)
     assert [list(one.headers) for one in found] == [list(row[2]) for row in rows]
-
-
-@pytest.mark.skipif(not native_status().compiled, reason="of the compiled twin")
-def test_other_buffers_than_bytes() -> None:
-    section = encode_rows([(b"k", b"v")], 7).records
-    for buffer in (bytearray(section), memoryview(section)):
-        assert record.decode_rows(buffer, 1, 0, 7, "t", 0, None) == [("t", 0, 0, 7, b"k", b"v", ())]  # type: ignore[arg-type]

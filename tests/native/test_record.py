@@ -227,13 +227,12 @@ def test_a_circle_through_a_record_is_collected(made: Any, place: int) -> None:
     assert seen() is None
 
 
-@pytest.mark.skipif(not native_status().compiled, reason="a named tuple is followed")
 def test_records_as_read_cost_the_garbage_collector_nothing() -> None:
     rows: list[Any] = [(b"k", b"v", [("h", b"1")]), (None, b"v"), (b"k", None, [])]
     found = decode_batches(encode_batch(rows, now_ms=7), "t", 0)
-    gc.collect()
-    assert not any(map(gc.is_tracked, found))
-    assert not any(gc.is_tracked(record.headers) for record in found)
+    if native_status().compiled:
+        assert not any(map(gc.is_tracked, found))
+        assert not any(gc.is_tracked(record.headers) for record in found)
 
 
 def test_more_records_than_are_kept_for_new_ones() -> None:
