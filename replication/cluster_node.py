@@ -170,7 +170,12 @@ class ClusterNode:
 
     def _open_store(self) -> None:
         self.store = LogStore(
-            self._data, fs=self._given_fs, clock=self._clock, replication=self, **self._store_settings
+            self._data,
+            fs=self._given_fs,
+            clock=self._clock,
+            replication=self,
+            random_bytes=self._randomness.randbytes,
+            **self._store_settings,
         )
         self._undo.append(self.store.close)
         self._undo.insert(0, lock_node(self._context))

@@ -27,6 +27,7 @@ from logstore.format.batch import (
     records_section,
 )
 from logstore.format.record import decode_rows, encode_rows
+from logstore.format.varint import encode_raw
 from logstore.types import Buffer
 
 _KEY = struct.Struct(">hh")
@@ -100,16 +101,7 @@ def encode_leader_change(leader_id: int, voters: Sequence[int]) -> bytes:
     voters and those of them that granted their vote (compact arrays of ``id i32`` and no tagged field), no tagged
     field. Who granted is not kept: that array is empty."""
     ids = b"".join(_VOTER.pack(voter, 0) for voter in voters)
-    return _LEADER.pack(_LEADER_VERSION, leader_id) + _unsigned_varint(len(voters) + 1) + ids + b"\x01\x00"
-
-
-def _unsigned_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return _LEADER.pack(_LEADER_VERSION, leader_id) + encode_raw(len(voters) + 1) + ids + b"\x01\x00"
 
 
 def encode_control_batch(

@@ -1,6 +1,6 @@
 """Partitions of keys by their hash, one by one and in bulk: the compiled twin of client/partitioner.py."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsStringAndSize
 from libc.stdint cimport uint8_t
 
 from logstore.native.hashing cimport POSITIVE, murmur2_of, murmur3_of
@@ -19,26 +19,32 @@ cdef object _crc32 = zlib.crc32
 cdef dict _KINDS = {"murmur3": MURMUR3, "murmur2": MURMUR2, "crc32": CRC32}
 
 
-cdef inline unsigned long long hashed_of(bytes key, int kind) except? 0xFFFFFFFFFFFFFFFF:
-    """What is taken modulo the number of partitions."""
-    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(key)
+# Keys are typed as objects: an argument declared as bytes refuses the subclasses of bytes.
+cdef inline unsigned long long hashed_of(object key, int kind) except? 0xFFFFFFFFFFFFFFFF:
+    """What is taken modulo the number of partitions. TypeError where ``key`` is not bytes."""
+    cdef char* data
+    cdef Py_ssize_t size
+    PyBytes_AsStringAndSize(key, &data, &size)
     if kind == MURMUR3:
-        return murmur3_of(data, PyBytes_GET_SIZE(key), 0) & POSITIVE
+        return murmur3_of(<const uint8_t*>data, size, 0) & POSITIVE
     if kind == MURMUR2:
-        return murmur2_of(data, PyBytes_GET_SIZE(key)) & POSITIVE
+        return murmur2_of(<const uint8_t*>data, size) & POSITIVE
     return _crc32(key)
 
 
-def murmur2(bytes data not None):
+def murmur2(data):
     """MurmurHash2, 32 bits, as ``org.apache.kafka.common.utils.Utils.murmur2`` has it; unsigned here."""
-    return murmur2_of(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    cdef char* start
+    cdef Py_ssize_t size
+    PyBytes_AsStringAndSize(data, &start, &size)
+    return murmur2_of(<const uint8_t*>start, size)
 
 
-def murmur3_partition(bytes key not None, unsigned int partitions):
+def murmur3_partition(key, unsigned int partitions):
     return hashed_of(key, MURMUR3) % partitions
 
 
-def murmur2_partition(bytes key not None, unsigned int partitions):
+def murmur2_partition(key, unsigned int partitions):
     return hashed_of(key, MURMUR2) % partitions
 
 
@@ -52,7 +58,7 @@ cdef class KeyChooser:
         self.kind = _KINDS[name]
         self.partitions = partitions
 
-    def __call__(self, bytes key not None):
+    def __call__(self, key):
         return hashed_of(key, self.kind) % self.partitions
 
 
@@ -71,7 +77,7 @@ def bucket_by_key(str name, rows, sizes, Py_ssize_t partitions):
     cdef list kept_sizes = [bucket.sizes for bucket in buckets]
     cdef unsigned long long place
     for row, size in zip(rows, sizes, strict=True):
-        place = hashed_of(<bytes?>(<tuple?>row)[0], kind) % <unsigned long long>partitions
+        place = hashed_of((<tuple?>row)[0], kind) % <unsigned long long>partitions
         (<list>kept[place]).append(row)
         (<list>kept_sizes[place]).append(size)
     return buckets
