@@ -83,6 +83,7 @@ class _Column(NamedTuple):
     sizes: Sequence[int]
 
 
+@compiled("encoding")
 def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     """The records section of ``rows`` (tuples of 2, 3 or 4: key, value[, headers[, timestamp_ms]]).
 
