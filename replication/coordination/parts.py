@@ -25,8 +25,9 @@ from replication.transport import PeerNetwork
 
 class ClusterParts:
     """``CoordinationParts``. Thread-safe. ``led``: an internal topic's only partition; ``leader_of``: of any partition,
-    as this node knows it, -1: not; ``catch_up``: has this node know what the controller knows (``ClusterMetadata``);
-    ``note_opened``: the housekeeper has work; ``pause``: lets others work for so many seconds at the most."""
+    as this node knows it, -1: not; ``rack_of``: a broker's rack, "": not said; ``catch_up``: has this node know what
+    the controller knows (``ClusterMetadata``); ``note_opened``: the housekeeper has work; ``pause``: lets others work
+    for so many seconds at the most."""
 
     def __init__(
         self,
@@ -37,11 +38,13 @@ class ClusterParts:
         *,
         led: Callable[[str], LedPartition],
         leader_of: Callable[[TopicPartition], NodeId],
+        rack_of: Callable[[NodeId], str],
         catch_up: Callable[[], None],
         note_opened: Callable[[], None],
         pause: Callable[[float], None] | None = None,
     ) -> None:
         self._registry = registry
+        self.rack_of = rack_of
         self._note_opened = note_opened
 
         def known() -> None:
