@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logstore.api.records import FetchRequest, FetchResult
-from logstore.format.record import decode_batches
+from logstore.format.batch import decode_batches
 from logstore.log.replica_log import ReplicaLog
 from replication.cluster_node import ClusterNode
 from replication.errors import NotLeaderError
@@ -65,7 +65,7 @@ def test_a_follower_shows_what_is_committed_and_refuses_others(tmp_path: Path) -
         assert found.high_watermark == leader.store.partition("t", 0).high_watermark
         assert isinstance(fetch(follower, "").error, NotLeaderError)
         end = found.next_offset
-        at_end = fetch(follower, str(follower.node_id), end, 0)
+        at_end = fetch(follower, str(follower.node_id), end)
         assert (at_end.error, at_end.batches, at_end.next_offset) == (None, b"", end)
 
 
