@@ -2,8 +2,8 @@
 
 Key: ``version i16, type i16``; a type unknown here is skipped by readers, as Kafka's do. The value of a
 transaction marker (type 0 abort, 1 commit; KIP-98): ``version i16, coordinatorEpoch i32``. Type 2 is a
-leader change (KIP-595), type 6 the voters of a replicated log (KIP-853). A control batch holds one record and uses up
-one offset.
+leader change (KIP-595), types 3 and 4 begin and end a snapshot of a log's state (KIP-630), type 6 the voters of a
+replicated log (KIP-853). A control batch holds one record and uses up one offset.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class ControlType(IntEnum):
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
     VOTERS = 6
 
 
