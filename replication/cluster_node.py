@@ -339,7 +339,7 @@ class ClusterNode:
             self._network,
             led=self._internal,
             leader_of=lambda place: self.leader_of(*place)[0],
-            rack_of=self._rack_of,
+            rack_of=lambda node: next((one.rack for one in self.brokers() if one.node_id == node), ""),
             catch_up=self._catch_up,
             note_opened=context.note_owned,
         )
@@ -492,10 +492,6 @@ class ClusterNode:
             BrokerInfo(one.node_id, one.host, one.port, one.rack, self._is_alive(one.node_id))
             for one in sorted(brokers.values())
         ]
-
-    def _rack_of(self, node: NodeId) -> str:
-        broker = self.metadata.follower.image.brokers.get(node)
-        return "" if broker is None else broker.rack
 
     def _is_alive(self, node: NodeId) -> bool:
         now_s = self._clock.monotonic_s()
