@@ -19,8 +19,10 @@ cdef object _crc32 = zlib.crc32
 cdef dict _KINDS = {"murmur3": MURMUR3, "murmur2": MURMUR2, "crc32": CRC32}
 
 
-cdef inline unsigned long long hashed_of(bytes key, int kind) except? 0xFFFFFFFFFFFFFFFF:
-    """What is taken modulo the number of partitions."""
+cdef inline unsigned long long hashed_of(object key, int kind) except? 0xFFFFFFFFFFFFFFFF:
+    """What is taken modulo the number of partitions. A key may be of a class derived from bytes."""
+    if not isinstance(key, bytes):
+        raise TypeError(f"a key is bytes, not {type(key).__name__}")
     cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(key)
     if kind == MURMUR3:
         return murmur3_of(data, PyBytes_GET_SIZE(key), 0) & POSITIVE
@@ -29,16 +31,18 @@ cdef inline unsigned long long hashed_of(bytes key, int kind) except? 0xFFFFFFFF
     return _crc32(key)
 
 
-def murmur2(bytes data not None):
+def murmur2(data):
     """MurmurHash2, 32 bits, as ``org.apache.kafka.common.utils.Utils.murmur2`` has it; unsigned here."""
+    if not isinstance(data, bytes):
+        raise TypeError(f"a key is bytes, not {type(data).__name__}")
     return murmur2_of(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
-def murmur3_partition(bytes key not None, unsigned int partitions):
+def murmur3_partition(key, unsigned int partitions):
     return hashed_of(key, MURMUR3) % partitions
 
 
-def murmur2_partition(bytes key not None, unsigned int partitions):
+def murmur2_partition(key, unsigned int partitions):
     return hashed_of(key, MURMUR2) % partitions
 
 
@@ -52,7 +56,7 @@ cdef class KeyChooser:
         self.kind = _KINDS[name]
         self.partitions = partitions
 
-    def __call__(self, bytes key not None):
+    def __call__(self, key):
         return hashed_of(key, self.kind) % self.partitions
 
 
@@ -71,7 +75,7 @@ def bucket_by_key(str name, rows, sizes, Py_ssize_t partitions):
     cdef list kept_sizes = [bucket.sizes for bucket in buckets]
     cdef unsigned long long place
     for row, size in zip(rows, sizes, strict=True):
-        place = hashed_of(<bytes?>(<tuple?>row)[0], kind) % <unsigned long long>partitions
+        place = hashed_of((<tuple?>row)[0], kind) % <unsigned long long>partitions
         (<list>kept[place]).append(row)
         (<list>kept_sizes[place]).append(size)
     return buckets
