@@ -1,5 +1,5 @@
-"""A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/``'s ``send_path.py``,
-``open_batch.py`` and of ``Delivery``.
+"""A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/``'s ``send_path.py`` and
+``send_lock.py``, of ``Delivery``, and of the classes that they touch without a step of Python.
 
 What is guarded by what: ``rows``, ``size``, ``room``, ``open``, ``queues`` and ``sticky`` by the accumulator's lock, a
 ``SendLock``, which ``SendPath`` takes once a record. ``done`` is written with it held, after the rest of the outcome,

@@ -18,9 +18,9 @@ from typing import Any
 from logstore.api.records import ProduceResult
 from logstore.client.producer.counters import Counters
 from logstore.client.producer.delivery_errors import doubt_error, refused_in_doubt_error, timeout_error
-from logstore.client.producer.open_batch import send_lock
 from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
 from logstore.client.producer.route import TopicRoute
+from logstore.client.producer.send_lock import send_lock
 from logstore.client.producer.settings import ProducerSettings
 from logstore.errors import (
     DeliveryTimeoutError,

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from logstore.client.producer.open_batch import OpenBatch, OpenQueue
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE, BatchHeader
 from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
+from logstore.native import compiled
 from logstore.types import Buffer
 
 
@@ -50,6 +50,24 @@ class Driver(Protocol):
     def attach(self, batch: PendingBatch, index: int, callback: Callable[[], object]) -> bool:
         """Have ``callback`` called when the row's batch is done. False: it is done already."""
         ...
+
+
+@compiled("sending")
+class OpenBatch:
+    """What the quick path of ``send`` and deliveries touch of a batch: compiled, without a step of Python.
+
+    ``rows``, ``size`` and ``room`` are guarded by the accumulator's lock. ``room``: up to this size the quick path
+    adds rows, which reckons ``RECORD_OVERHEAD`` a row. ``done`` is written once, with that lock held, after every other
+    field of the outcome, and read without it; ``parts``: a refused batch cut in two."""
+
+    __slots__ = ("done", "parts", "room", "rows", "size")
+
+    def __init__(self, size: int) -> None:
+        self.rows: list[Any] = []
+        self.size = size
+        self.room = 0
+        self.done = False
+        self.parts: tuple[PendingBatch, PendingBatch] | None = None
 
 
 class PendingBatch(OpenBatch):
@@ -183,6 +201,17 @@ class Route(Protocol):
     codec: str
 
     def move_on(self, queue: PartitionQueue) -> None: ...
+
+
+@compiled("sending")
+class OpenQueue:
+    """What the quick path touches of a partition's queue. ``open``: the batch that takes rows, guarded by the
+    accumulator's lock."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open: PendingBatch | None = None
 
 
 class PartitionQueue(OpenQueue):

@@ -16,11 +16,11 @@ from logstore.client.partitioner import Partitioner
 from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.delivery import Delivery, DeliveryGroup, Piece
 from logstore.client.producer.lifetime import unwatch, watch
-from logstore.client.producer.open_batch import send_lock
 from logstore.client.producer.outcomes import raisable
 from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import PlannedChunk, Router, closed_error
+from logstore.client.producer.send_lock import send_lock
 from logstore.client.producer.send_path import SendPath
 from logstore.client.producer.sender import Sender
 from logstore.client.producer.sequences import Sequences

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from logstore.client.producer import delivery, send_path
 from logstore.client.producer.delivery import Delivery
-from logstore.client.producer.open_batch import send_lock
 from logstore.client.producer.producer import Producer
+from logstore.client.producer.send_lock import send_lock
 from logstore.errors import DiskFullError, LogStoreError
 from logstore.seams.clock import ManualClock
 from logstore.types import Record
