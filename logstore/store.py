@@ -84,7 +84,7 @@ class LogStore(StoreClient):
     ``reserve_bytes``: room that is kept on the disk for deleting and retaining once it is full; 0 keeps none. None:
     128 KiB, none in memory.
 
-    ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``: the seams, for simulators and tests; with
+    ``fs``, ``clock``, ``locks``, ``live``, ``heartbeats``, ``random_bytes``: the seams, for simulators and tests; with
     ``threads=False`` nothing runs in the background, and ``step()`` does what is due. ``replication``: a cluster's.
 
     Errors: ``StoreNotFoundError`` (mode "r"), ``ForeignDirectoryError``, ``DamagedStoreError``,
@@ -116,6 +116,7 @@ class LogStore(StoreClient):
         heartbeats: HeartbeatBoard | None = None,
         threads: bool = True,
         replication: ClusterReplication | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.mode = _checked_mode(mode)
         path, *others = _directories(path, mode)
@@ -156,13 +157,12 @@ class LogStore(StoreClient):
             offsets_retention_s=arguments.seconds(offsets_retention_s, "offsets_retention_s"),
             prepared_max_age_s=arguments.seconds(prepared_max_age_s, "prepared_max_age_s"),
             make_partition=None if replication is None else replication.partition,
-            replicated=replication is not None,
             leadership=replication,
+            random_bytes=random_bytes,
         )
         parts.context, parts.housekeeper = self._context, self._housekeeper
         self._registry = parts.registry = self._open_registry(live, replication)
-        upkeep = self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
-        self._retention_task, self._cleaning = parts.retention, parts.cleaning = upkeep
+        self._make_upkeep(cleaner_duty, cleaner_key_map_bytes)
         self._backend = parts.make_backend(replication)
         self._maintenance = parts.maintenance = self._make_maintenance(maintenance_s)
         super().__init__(self._backend, self._context, self._clock)
@@ -197,20 +197,20 @@ class LogStore(StoreClient):
             retention_check_s=retention_check_s,
         )
 
-    def _make_upkeep(self, duty: float, key_map_bytes: int) -> tuple[RetentionTask, CleaningManager]:
+    def _make_upkeep(self, duty: float, key_map_bytes: int) -> None:
         """What takes segments away, and what writes them anew: files that either retires wait in one place."""
         retirement = Retirement(self._context.pool)
         topics, guard = self._registry.cleaned, ClockGuard(self._context)
-        cleaning = CleaningManager(
+        self._cleaning = self._parts.cleaning = CleaningManager(
             self._context, retirement, topics, guard, duty=duty, key_map_bytes=key_map_bytes
         )
-        return RetentionTask(self._context, retirement, guard), cleaning
+        self._parts.retention = RetentionTask(self._context, retirement, guard)
 
     def _make_maintenance(self, before_close_s: float) -> Maintenance:
         return Maintenance(
             self._context,
             self._registry,
-            self._retention_task,
+            self._parts.retention,
             self._cleaning.kit,
             self._backend.transactions.reaper.step,
             self._backend.groups.expiry,
@@ -281,13 +281,13 @@ class LogStore(StoreClient):
             catalogue = file.load()
             if self._broker is None and live is None:
                 context.live = LiveFile(f"{self.root}/.live", self._clock.boot_id(), writable=False)
-            return TopicRegistry(context, file, catalogue)
+            return TopicRegistry(context, file, catalogue, context.random_bytes)
         context.locks.acquire(CATALOGUE_SLOT, context.lock_timeout_s, "the catalogue topics.json")
         try:
             if classify_directory(self.fs, self.root) is DirectoryKind.STORE:
                 catalogue = file.load()
             else:
-                catalogue = file.create(encode_uuid(os.urandom(16)))
+                catalogue = file.create(encode_uuid(context.random_bytes(16)))
             if live is None:
                 context.live = LiveFile(
                     f"{self.root}/.live", self._clock.boot_id(), writable=True, access=self.fs.access
@@ -297,7 +297,7 @@ class LogStore(StoreClient):
             deletion.sweep_temporaries(self.fs, self.root, catalogue.topics)
         finally:
             context.locks.release(CATALOGUE_SLOT)
-        return TopicRegistry(context, file, catalogue)
+        return TopicRegistry(context, file, catalogue, context.random_bytes)
 
     # --- clients ---
 
@@ -393,7 +393,7 @@ class LogStore(StoreClient):
             "logstore_poisoned_partitions": sum(log.poisoned and log.dirty for log in logs),
             "logstore_tail_cache_bytes": self._context.tails.used_bytes,
             "logstore_recovered_partitions": len(self._context.recovered),
-            "logstore_clock_jump_ms": self._retention_task.clock_jump_ms,
+            "logstore_clock_jump_ms": self._parts.retention.clock_jump_ms,
             "logstore_group_commits_total": self._context.committer.groups,
             "logstore_syncs_total": sum(log.syncs for log in logs),
             **self._cleaning.cleaner.metrics(),

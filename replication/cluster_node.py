@@ -39,6 +39,7 @@ from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import Candidates
 from replication.cluster.metadata import ClusterMetadata
 from replication.cluster.replicated_catalogue import ReplicatedCatalogue
+from replication.cluster.snapshots import LEAST_BYTES, MetadataSnapshots
 from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
@@ -58,7 +59,7 @@ from replication.transport import METADATA_GROUP, METADATA_TOPIC, CallHandler, G
 
 logger = logging.getLogger(__name__)
 
-_METADATA_CONFIG: Final = {"segment.bytes": str(16 << 20), "cleanup.policy": "compact"}
+_METADATA_CONFIG: Final = {"segment.bytes": str(2 << 20), "cleanup.policy": "compact"}
 _ADJUST_S: Final = 1.0
 _STAND_S: Final = 0.05
 _GATHER_S: Final = 2.0
@@ -77,7 +78,8 @@ class ClusterNetwork(PeerNetwork, Protocol):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeSettings:
     """Of one node. ``voters``: nodes that have the metadata, the same on all of them; ``host``, ``port``: where clients
-    reach this one; times are seconds. ``lag_s``: Kafka's ``replica.lag.time.max.ms``."""
+    reach this one; times are seconds. ``lag_s``: Kafka's ``replica.lag.time.max.ms``; ``snapshot_bytes``: of the
+    metadata's log before a snapshot is taken."""
 
     node_id: NodeId
     voters: frozenset[NodeId]
@@ -87,6 +89,7 @@ class NodeSettings:
     tick_s: float = 0.05
     lag_s: float = 10.0
     join_timeout_s: float = 60.0
+    snapshot_bytes: int = LEAST_BYTES
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     raft: RaftSettings = field(default_factory=lambda: RaftSettings(election_ticks=20, silent_on_empty=True))
 
@@ -167,7 +170,12 @@ class ClusterNode:
 
     def _open_store(self) -> None:
         self.store = LogStore(
-            self._data, fs=self._given_fs, clock=self._clock, replication=self, **self._store_settings
+            self._data,
+            fs=self._given_fs,
+            clock=self._clock,
+            replication=self,
+            random_bytes=self._randomness.randbytes,
+            **self._store_settings,
         )
         self._undo.append(self.store.close)
         self._undo.insert(0, lock_node(self._context))
@@ -186,6 +194,7 @@ class ClusterNode:
             self._clock,
             membership,
             held_back=settings.voters != {self.node_id},
+            keeps_state=True,
         )
         self._undo.append(files.close)
         replica = Replica(
@@ -201,6 +210,7 @@ class ClusterNode:
             open_votes=partial(VoteStore.open, fs, files.directory),
             save_state=files.save_state,
             lag_s=settings.lag_s,
+            states=files.states,
         )
         self.node.add(replica)
         self._beginning = Beginning(
@@ -214,6 +224,14 @@ class ClusterNode:
         held = self.metadata_partition(config, files)
         follower = self._follower = MetadataFollower(held, self._clock)
         self._undo.append(follower.close)
+        snapshots = MetadataSnapshots(
+            follower,
+            partial(self.node.replica, METADATA_GROUP),
+            files,
+            self._clock,
+            least_bytes=settings.snapshot_bytes,
+        )
+        follower.subscribe(snapshots.follow)
         self.metadata = ClusterMetadata(
             self.node_id,
             self._context,

@@ -20,6 +20,7 @@ from logstore.types import Acks
 from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
 from replication.replicas.pending import ReplicatedAppend
 from replication.replicas.replica import ReadAnswer, Replica
+from replication.replicas.state_snapshots import KeptState
 
 _READY_S: Final = 1.0
 """How long a read waits for a leader that was just elected."""
@@ -227,6 +228,10 @@ class ReplicatedPartition:
             )
         if not replica.core.state.knows_committed:
             raise LeaderNotReadyError(f"the leader of {self.where} waits for a majority of the replicas")
+
+    def state_before(self, applied: int) -> KeptState | None:
+        """See ``Replica.state_before``. NotLeaderError: this node has no replica."""
+        return self.replica().state_before(applied)
 
     def when_more(self, tell: Callable[[], None], *, poll: bool = True) -> Cancel:
         del poll

@@ -13,6 +13,8 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from logstore.errors import CorruptBatchError
+from logstore.format.varint import VARLONG_MAX_BYTES, encode_raw, read_raw
 from rpc.errors import MalformedRequestError
 
 RECORDS_FIELD: Final = 15
@@ -26,7 +28,7 @@ def join(head: Message, buffers: Iterable[bytes | bytearray | memoryview], size:
     field."""
     if size == 0:
         return head.SerializeToString()
-    return b"".join((head.SerializeToString(), _TAG, _varint(size), *buffers))
+    return b"".join((head.SerializeToString(), _TAG, encode_raw(size), *buffers))
 
 
 def split(data: bytes, kind: type[Parsed]) -> tuple[Parsed, memoryview]:
@@ -39,10 +41,10 @@ def split(data: bytes, kind: type[Parsed]) -> tuple[Parsed, memoryview]:
     try:
         while position < end:
             begin = position
-            tag, position = _read_varint(data, position)
+            tag, position = read_raw(data, position, VARLONG_MAX_BYTES)
             wire = tag & 7
             if wire == _BYTES:
-                size, position = _read_varint(data, position)
+                size, position = read_raw(data, position, VARLONG_MAX_BYTES)
                 body, position = position, position + size
                 if tag >> 3 == RECORDS_FIELD:
                     if position > end:
@@ -51,13 +53,15 @@ def split(data: bytes, kind: type[Parsed]) -> tuple[Parsed, memoryview]:
                     rest.append(view[kept:begin])
                     kept = position
             elif wire == _VARINT:
-                _, position = _read_varint(data, position)
+                _, position = read_raw(data, position, VARLONG_MAX_BYTES)
             elif wire in (_FIXED64, _FIXED32):
                 position += 8 if wire == _FIXED64 else 4
             else:
                 raise MalformedRequestError(f"a {kind.DESCRIPTOR.name} has a field of wire type {wire}")
     except IndexError as error:
         raise MalformedRequestError(f"a {kind.DESCRIPTOR.name} ends within a number") from error
+    except CorruptBatchError as error:
+        raise MalformedRequestError(f"a {kind.DESCRIPTOR.name} is none: {error.message}") from error
     if position != end:
         raise MalformedRequestError(f"a {kind.DESCRIPTOR.name} of {end} bytes says that it has {position}")
     rest.append(view[kept:])
@@ -70,26 +74,3 @@ def parse(data: bytes, kind: type[Parsed]) -> Parsed:
         return kind.FromString(data)
     except DecodeError as error:
         raise MalformedRequestError(f"{len(data)} bytes are no {kind.DESCRIPTOR.name}") from error
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The number at ``position``, and where it ends. IndexError past the end; MalformedRequestError."""
-    number = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, position
-        shift += 7
-        if shift > 63:
-            raise MalformedRequestError("a number in a message has more than ten bytes")

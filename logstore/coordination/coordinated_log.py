@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from logstore.errors import LogStoreError
+from logstore.format.payloads import Payload
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.log_offsets import LogOffsets
 from logstore.log.producers.producer_state import Marker, ProducerEntry
@@ -30,6 +31,16 @@ class HeldLog(Protocol):
     def append_marker(self, marker: Marker, *, once: bool = False, open_since: int = -1) -> PendingAppend: ...
 
     def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]: ...
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A ``CoordinatedLog`` of whose front snapshots of the state are left."""
+
+    def state_before(self, applied: int) -> tuple[int, Sequence[Payload]] | None:
+        """Where ``applied`` is before the log's start: an offset further on, and the records that stand for all before
+        it. None: the log has the records from ``applied`` on. Errors as ``read``."""
+        ...
 
 
 class CoordinatedLog(Protocol):

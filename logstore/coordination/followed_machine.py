@@ -32,6 +32,12 @@ class FollowedMachine(Generic[Machine]):
         machine: object = self.machine
         self._replay_many = machine.replay_many if isinstance(machine, ReplaysMany) else None
 
+    def load(self, next_offset: int, changes: Sequence[Payload]) -> None:
+        """Begin anew with the records that stand for all before ``next_offset``. Errors: the machine's."""
+        self.start_over()
+        self._replay_run(changes)
+        self.applied = next_offset
+
     # --- from the log ---
 
     def follow(self, chunk: Chunk) -> None:

@@ -57,7 +57,7 @@ class _News:
 class GroupManager:
     """Thread-safe. ``topic(create)``: `__consumer_offsets`, None while there is none; ``partition_counts``: of all
     topics; ``ends``: of the partitions for which offsets are committed; ``on_member``: a member joined (the task
-    has work); ``client``: what a member's description says of this process."""
+    has work); ``client``: what a member's description says of this process; ``random_bytes``: of member ids."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class GroupManager:
         on_member: Callable[[], None],
         liveness: MemberLiveness,
         client: Callable[[], str],
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._store = store
         self._topic = topic
@@ -77,6 +78,7 @@ class GroupManager:
         self.clock = store.clock
         self.liveness = liveness
         self._client = client
+        self._random_bytes = random_bytes
         self._guard = threading.Lock()  # around members, and around refreshing: an older view never wins
         self._members: dict[str, GroupMember] = {}
         self._news = _News()
@@ -90,7 +92,7 @@ class GroupManager:
         topic = self._need_topic()
         topic.subscribe(self._news)
         self.expire_dead({group})
-        member_id = os.urandom(16).hex()
+        member_id = self._random_bytes(16).hex()
         client, liveness = self._client(), self.liveness.begin(member_id)
         try:
             topic.decide(

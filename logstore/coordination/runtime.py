@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from logstore.coordination.commit_queue import CommitQueue, Request
-from logstore.coordination.coordinated_log import CoordinatedLog, HeldLog
+from logstore.coordination.coordinated_log import CoordinatedLog, HeldLog, KeepsState
 from logstore.coordination.followed_machine import FollowedMachine
 from logstore.coordination.store_view import StoreView
 from logstore.errors import (
@@ -54,6 +54,7 @@ class CoordinatorRuntime(Generic[Machine]):
     def __init__(self, context: StoreView, log: CoordinatedLog, make_machine: Callable[[], Machine]) -> None:
         self._context = context
         self._log = log
+        self._states = log if isinstance(log, KeepsState) else None
         self._era = log.era
         self._followed: FollowedMachine[Machine] = FollowedMachine(make_machine)
         self._mutex = Lock()  # around the machine; taken last
@@ -330,6 +331,10 @@ class CoordinatorRuntime(Generic[Machine]):
         while followed.applied < end and most > 0:
             most -= 1
             try:
+                kept = None if self._states is None else self._states.state_before(followed.applied)
+                if kept is not None:
+                    followed.load(*kept)
+                    continue
                 chunk = self._log.read(followed.applied, _READ_BYTES, end)
                 if chunk is None:
                     return

@@ -58,6 +58,7 @@ class EmbeddedGroups:
             self._task.note_member,
             parts.liveness,
             lambda: _described(this_process(context.clock)),
+            context.random_bytes,
         )
         self.expiry = self._make_expiry(context)
 

@@ -2,8 +2,8 @@
 
 Key: ``version i16, type i16``; a type unknown here is skipped by readers, as Kafka's do. The value of a
 transaction marker (type 0 abort, 1 commit; KIP-98): ``version i16, coordinatorEpoch i32``. Type 2 is a
-leader change (KIP-595), type 6 the voters of a replicated log (KIP-853). A control batch holds one record and uses up
-one offset.
+leader change (KIP-595), types 3 and 4 begin and end a snapshot of a log's state (KIP-630), type 6 the voters of a
+replicated log (KIP-853). A control batch holds one record and uses up one offset.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from logstore.format.batch import (
     records_section,
 )
 from logstore.format.record import decode_rows, encode_rows
+from logstore.format.varint import encode_raw
 from logstore.types import Buffer
 
 _KEY = struct.Struct(">hh")
@@ -44,6 +45,8 @@ class ControlType(IntEnum):
     ABORT = 0
     COMMIT = 1
     LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
     VOTERS = 6
 
 
@@ -98,16 +101,7 @@ def encode_leader_change(leader_id: int, voters: Sequence[int]) -> bytes:
     voters and those of them that granted their vote (compact arrays of ``id i32`` and no tagged field), no tagged
     field. Who granted is not kept: that array is empty."""
     ids = b"".join(_VOTER.pack(voter, 0) for voter in voters)
-    return _LEADER.pack(_LEADER_VERSION, leader_id) + _unsigned_varint(len(voters) + 1) + ids + b"\x01\x00"
-
-
-def _unsigned_varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return _LEADER.pack(_LEADER_VERSION, leader_id) + encode_raw(len(voters) + 1) + ids + b"\x01\x00"
 
 
 def encode_control_batch(

@@ -1,4 +1,5 @@
-"""Zigzag variable-length integers, as records use them (Kafka's ByteUtils, Protocol Buffers' sint32/64).
+"""Variable-length integers: zigzag ones, as records use them (Kafka's ByteUtils, Protocol Buffers' sint32/64), and the
+plain ones beneath (``encode_raw``, ``read_raw``) of the heads of messages.
 
 A value is zigzagged (0, -1, 1, -2 -> 0, 1, 2, 3) and written in groups of seven bits, lowest first; the
 top bit of a byte says that another follows. A varint holds 32 bits in at most 5 bytes, a varlong 64 in at
@@ -29,7 +30,9 @@ VARINTS += [bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(ONE
 VARINTS.append(b"\x01")
 
 
-def _encode_raw(raw: int) -> bytes:
+def encode_raw(raw: int) -> bytes:
+    """The bytes of an integer that is not negative, without zigzag: a varint of Kafka's flexible messages and of
+    Protocol Buffers."""
     if raw < 1 << 21:
         if raw < 1 << 14:
             return bytes((raw & 0x7F | 0x80, raw >> 7)) if raw > 0x7F else bytes((raw,))
@@ -48,14 +51,14 @@ def encode_varint(value: int) -> bytes:
     """The bytes of an int32, which the caller has checked to be one (a length, a delta)."""
     if -1 <= value < TWO_BYTE_END:
         return VARINTS[value]
-    return _encode_raw((value << 1 ^ value >> 31) & 0xFFFFFFFF)
+    return encode_raw((value << 1 ^ value >> 31) & 0xFFFFFFFF)
 
 
 def encode_varlong(value: int) -> bytes:
     """The bytes of an int64."""
     if -1 <= value < TWO_BYTE_END:
         return VARINTS[value]
-    return _encode_raw((value << 1 ^ value >> 63) & 0xFFFFFFFFFFFFFFFF)
+    return encode_raw((value << 1 ^ value >> 63) & 0xFFFFFFFFFFFFFFFF)
 
 
 def size_of_varint(value: int) -> int:
@@ -65,7 +68,8 @@ def size_of_varint(value: int) -> int:
 
 
 def read_raw(buffer: bytes | memoryview, position: int, max_bytes: int) -> tuple[int, int]:
-    """The integer before zigzag is undone, and the position after it. ``IndexError`` past the end."""
+    """The integer before zigzag is undone, and the position after it. ``IndexError`` past the end,
+    ``CorruptBatchError``: it has more bits than 32 or, where ``max_bytes`` is not that of a varint, 64."""
     raw = buffer[position]
     if raw < 0x80:
         return raw, position + 1
@@ -87,7 +91,7 @@ def read_raw(buffer: bytes | memoryview, position: int, max_bytes: int) -> tuple
                 break
             return raw, place + 1
         shift += 7
-    raise CorruptBatchError(f"the integer at byte {position} of the records section has too many bits")
+    raise CorruptBatchError(f"the integer at byte {position} has too many bits")
 
 
 def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:

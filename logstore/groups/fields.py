@@ -12,7 +12,8 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from logstore.errors import InvalidRecordError
+from logstore.errors import CorruptBatchError, InvalidRecordError
+from logstore.format.varint import VARINT_MAX_BYTES, encode_raw, read_raw
 
 _I8: Final = struct.Struct(">b")
 _I16: Final = struct.Struct(">h")
@@ -67,16 +68,11 @@ class FieldReader:
         return self._data[start : self._at]
 
     def unsigned_varint(self) -> int:
-        start, value = self._at, 0
-        for shift in range(0, 35, 7):
-            if self._at >= len(self._data):
-                break
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise self.malformed(f"the number at byte {start} does not end")
+        try:
+            value, self._at = read_raw(self._data, self._at, VARINT_MAX_BYTES)
+        except (IndexError, CorruptBatchError):
+            raise self.malformed(f"the number at byte {self._at} does not end") from None
+        return value
 
     def tags(self) -> dict[int, bytes]:
         """Tagged fields, by tag."""
@@ -133,17 +129,6 @@ class FieldReader:
 # --- pieces of a message ----------------------------------------------------------------------------
 
 
-def unsigned_varint(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def string(text: str) -> bytes:
     data = text.encode()
     return _I16.pack(len(data)) + data
@@ -151,7 +136,7 @@ def string(text: str) -> bytes:
 
 def compact_string(text: str) -> bytes:
     data = text.encode()
-    return unsigned_varint(len(data) + 1) + data
+    return encode_raw(len(data) + 1) + data
 
 
 def nullable_string(text: str | None) -> bytes:
@@ -160,12 +145,12 @@ def nullable_string(text: str | None) -> bytes:
 
 def i32s(numbers: list[int] | tuple[int, ...]) -> bytes:
     """A compact array of numbers."""
-    return unsigned_varint(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers)
+    return encode_raw(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
 def tags(fields: Mapping[int, bytes]) -> bytes:
     """Tagged fields, in the order of their tags as Kafka demands."""
-    pieces = [unsigned_varint(len(fields))]
+    pieces = [encode_raw(len(fields))]
     for tag in sorted(fields):
-        pieces += (unsigned_varint(tag), unsigned_varint(len(fields[tag])), fields[tag])
+        pieces += (encode_raw(tag), encode_raw(len(fields[tag])), fields[tag])
     return b"".join(pieces)

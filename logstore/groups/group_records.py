@@ -35,6 +35,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logstore.errors import UnsupportedStoreVersionError
+from logstore.format.varint import encode_raw
 from logstore.groups import fields
 from logstore.groups.fields import NO_TAGS, NULL, FieldReader
 from logstore.types import TopicPartition
@@ -143,14 +144,14 @@ def encode_group(value: GroupValue) -> bytes:
 
 
 def encode_topics(topics: Mapping[str, TopicFacts]) -> bytes:
-    pieces = [_VERSION, fields.unsigned_varint(len(topics) + 1)]
+    pieces = [_VERSION, encode_raw(len(topics) + 1)]
     for name in sorted(topics):
         facts = topics[name]
         pieces += (
             topic_id(name),
             fields.compact_string(name),
             _I32.pack(facts.partitions),
-            fields.unsigned_varint(1),
+            encode_raw(1),
             fields.tags({OUR_TAG: _I32.pack(facts.initial)}),
         )
     pieces.append(NO_TAGS)
@@ -166,7 +167,7 @@ def encode_member(member: Member) -> bytes:
             NULL,
             fields.compact_string(member.client),
             fields.compact_string(""),
-            fields.unsigned_varint(len(member.topics) + 1),
+            encode_raw(len(member.topics) + 1),
             *map(fields.compact_string, sorted(member.topics)),
             fields.nullable_string(member.pattern),
             _I32.pack(member.max_poll_interval_ms),
@@ -200,7 +201,7 @@ def _places(places: Mapping[TopicPartition, int], *, epochs: bool) -> bytes:
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         by_topic.setdefault(topic, []).append(partition)
-    pieces = [fields.unsigned_varint(len(by_topic) + 1)]
+    pieces = [encode_raw(len(by_topic) + 1)]
     for topic, numbers in by_topic.items():
         tagged = {OUR_TAG: topic.encode()}
         if epochs:

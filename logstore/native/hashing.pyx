@@ -1,6 +1,6 @@
 """Partitions of keys by their hash, one by one and in bulk: the compiled twin of client/partitioner.py."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AsStringAndSize
 from libc.stdint cimport uint8_t
 
 from logstore.native.hashing cimport POSITIVE, murmur2_of, murmur3_of
@@ -19,23 +19,25 @@ cdef object _crc32 = zlib.crc32
 cdef dict _KINDS = {"murmur3": MURMUR3, "murmur2": MURMUR2, "crc32": CRC32}
 
 
+# Keys are typed as objects: an argument declared as bytes refuses the subclasses of bytes.
 cdef inline unsigned long long hashed_of(object key, int kind) except? 0xFFFFFFFFFFFFFFFF:
-    """What is taken modulo the number of partitions. A key may be of a class derived from bytes."""
-    if not isinstance(key, bytes):
-        raise TypeError(f"a key is bytes, not {type(key).__name__}")
-    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(key)
+    """What is taken modulo the number of partitions. TypeError where ``key`` is not bytes."""
+    cdef char* data
+    cdef Py_ssize_t size
+    PyBytes_AsStringAndSize(key, &data, &size)
     if kind == MURMUR3:
-        return murmur3_of(data, PyBytes_GET_SIZE(key), 0) & POSITIVE
+        return murmur3_of(<const uint8_t*>data, size, 0) & POSITIVE
     if kind == MURMUR2:
-        return murmur2_of(data, PyBytes_GET_SIZE(key)) & POSITIVE
+        return murmur2_of(<const uint8_t*>data, size) & POSITIVE
     return _crc32(key)
 
 
 def murmur2(data):
     """MurmurHash2, 32 bits, as ``org.apache.kafka.common.utils.Utils.murmur2`` has it; unsigned here."""
-    if not isinstance(data, bytes):
-        raise TypeError(f"a key is bytes, not {type(data).__name__}")
-    return murmur2_of(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+    cdef char* start
+    cdef Py_ssize_t size
+    PyBytes_AsStringAndSize(data, &start, &size)
+    return murmur2_of(<const uint8_t*>start, size)
 
 
 def murmur3_partition(key, unsigned int partitions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,12 +55,12 @@ class StoreContext:
     reserve: Reserve
     make_partition: Callable[[Any, int], Partition] | None = None  # of a topic; None: ``LocalPartition``
     leadership: Leadership | None = None  # of a cluster's node
-    replicated: bool = False  # partitions are a cluster's, and internal topics this process's like all
     broker: BrokerDirectory | None = None  # set when the root is a Kafka broker's directory
     threads: bool = True  # whether background work has threads of its own
     heartbeats: HeartbeatBoard | None = None  # of group members; None: a file, or memory, as the locks are
     offsets_retention_s: float = 7 * 86_400.0  # of groups without members; Kafka's offsets.retention.minutes
     prepared_max_age_s: float = 86_400.0  # that a prepared transaction waits for its coordinator
+    random_bytes: Callable[[int], bytes] = os.urandom  # of ids of topics and members
     recovered: list[RecoveredPartition] = field(default_factory=list)
     closed: bool = False
     forked: bool = False
@@ -82,6 +83,11 @@ class StoreContext:
             self.commit([(log, log.log_end_offset) for log in logs])
         except LogStoreError as error:  # its log is poisoned, and tells its own writers
             logger.warning("a log could not be synced to make room for open files: %s", error)
+
+    @property
+    def replicated(self) -> bool:
+        """Whether partitions are a cluster's, and internal topics this process's like all."""
+        return self.leadership is not None
 
     @property
     def lock_timeout_s(self) -> float:

@@ -29,6 +29,7 @@ from typing import Final
 
 from logstore.api.transactions import PreparedTransaction
 from logstore.errors import UnsupportedStoreVersionError
+from logstore.format.varint import encode_raw
 from logstore.groups.fields import (
     NO_TAGS,
     NULL,
@@ -37,7 +38,6 @@ from logstore.groups.fields import (
     i32s,
     string,
     tags,
-    unsigned_varint,
 )
 from logstore.transactions.transaction import TransactionState, TransactionStatus
 from logstore.types import TopicPartition
@@ -81,7 +81,7 @@ def encode_value(state: TransactionState) -> bytes:
 
 
 def _compact_topics(by_topic: list[tuple[str, list[TopicPartition]]], *, null: bool) -> list[bytes]:
-    parts = [NULL if null and not by_topic else unsigned_varint(len(by_topic) + 1)]
+    parts = [NULL if null and not by_topic else encode_raw(len(by_topic) + 1)]
     for name, places in by_topic:
         parts += (compact_string(name), i32s([place.partition for place in places]), NO_TAGS)
     return parts
@@ -94,7 +94,7 @@ def _own_tags(state: TransactionState) -> dict[int, bytes]:
     if state.prepared_ms >= 0:
         found[PREPARED_TAG] = _I64.pack(state.prepared_ms)
     if state.decides is not None:
-        parts = [unsigned_varint(len(state.decides) + 1)]
+        parts = [encode_raw(len(state.decides) + 1)]
         for name, producer_id, epoch in state.decides:
             parts += (compact_string(name), _WRITER.pack(producer_id, epoch), NO_TAGS)
         found[DECIDES_TAG] = b"".join(parts)

@@ -56,7 +56,7 @@ class CleaningLedger:
     _horizons: dict[Place, tuple[int, int]] = field(default_factory=dict)  # cleaner point, horizon
     _troubles: dict[Place, Trouble] = field(default_factory=dict)
     _ended_early: dict[Place, int] = field(default_factory=dict)  # in a row
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=lambda: threading.Lock())
 
     def finished(self, place: Place, result: CleanResult, *, finished_ms: int, took_s: float) -> int:
         """A cleaning came to its end: earlier trouble is over. Gives the time of the next for a horizon's sake."""

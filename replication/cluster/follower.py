@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from logstore.coordination.followed_machine import FollowedMachine
 from logstore.errors import LogStoreError, from_os_error
+from logstore.machine import Change
 from logstore.partition.partition import Cancel
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
 from replication.cluster.image import ClusterImage
 from replication.cluster.machine import ClusterMachine
-from replication.coordination.led_partition import LedPartition
+from replication.cluster.metadata_log import MetadataPartition
 from replication.errors import LeaderNotReadyError, NotLeaderError
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class MetadataFollower:
 
     def __init__(
         self,
-        partition: LedPartition,
+        partition: MetadataPartition,
         clock: Clock,
         *,
         threads: bool = True,
@@ -73,6 +74,9 @@ class MetadataFollower:
                 reader = self._partition.reader()
                 end = reader.bounds().high_watermark
                 followed = self._followed
+                kept = self._partition.state_before(followed.applied)
+                if kept is not None:
+                    followed.load(*kept)
                 while followed.applied < end:
                     chunk = reader.read(followed.applied, _READ_BYTES, end)
                     if chunk is None:
@@ -92,6 +96,11 @@ class MetadataFollower:
             with self._more:
                 self._more.notify_all()
             self._thread.wake()
+
+    def state(self) -> tuple[int, Sequence[Change]]:
+        """The offset up to which this node has followed, and records that make its image of an empty one."""
+        with self._lock:
+            return self._followed.applied, self._followed.machine.snapshot()
 
     def _begin_anew(self) -> None:
         self._followed.start_over()

@@ -29,8 +29,7 @@ from replication.cluster.changes import (
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.image import BrokerRegistration
 from replication.cluster.machine import Candidates, ClusterMachine
-from replication.coordination.led_partition import LedPartition
-from replication.coordination.replicated_log import ReplicatedCoordinatorLog
+from replication.cluster.metadata_log import MetadataLog, MetadataPartition
 from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
 from replication.raft.types import NO_NODE, NodeId
 from replication.transport import PeerNetwork
@@ -58,7 +57,7 @@ class ClusterMetadata:
         self,
         node_id: NodeId,
         store: StoreView,
-        partition: LedPartition,
+        partition: MetadataPartition,
         follower: MetadataFollower,
         network: PeerNetwork,
         *,
@@ -76,7 +75,7 @@ class ClusterMetadata:
         self._candidates = candidates
         self._random_bytes = random_bytes
         self._pause = pause or _wait
-        self._runtime = CoordinatorRuntime(store, ReplicatedCoordinatorLog(partition), ClusterMachine)
+        self._runtime = CoordinatorRuntime(store, MetadataLog(partition), ClusterMachine)
 
     def serve(self) -> None:
         """Answer other nodes' calls. Before the network is started."""

@@ -25,6 +25,7 @@ from replication.raft.messages import (
     AppendReply,
     AppendRequest,
     Message,
+    SnapshotReply,
     SnapshotRequest,
     TimeoutNow,
     VoteReply,
@@ -114,6 +115,8 @@ class RaftCore:
                 leading.on_append_reply(state, message)
             case SnapshotRequest():
                 following.on_snapshot_request(state, message)
+            case SnapshotReply():
+                leading.on_snapshot_reply(state, message)
             case TimeoutNow():
                 election.on_timeout_now(state, message)
         return self._effects()

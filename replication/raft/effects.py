@@ -43,10 +43,12 @@ class Send(NamedTuple):
 
 
 class SendSnapshot(NamedTuple):
-    """Make a snapshot of the log's start and send it as a ``SnapshotRequest`` of this term."""
+    """Make a snapshot of the log's start and send it as a ``SnapshotRequest`` of this term; a large one in pieces, from
+    byte ``at`` on."""
 
     to: NodeId
     term: int
+    at: int = 0
 
 
 class Commit(NamedTuple):

@@ -45,6 +45,7 @@ def become_follower(state: RaftState, term: int, leader_id: NodeId) -> None:
         state.store_vote(VoteState(term))
     if before[1:] != (term, leader_id) or state.role is not Role.FOLLOWER:
         state.accepted_end, state.owed, state.leader_commit = state.commit, None, 0
+        state.incoming = None
     state.role, state.leader_id = Role.FOLLOWER, leader_id
     state.votes.clear()
     state.peers.clear()

@@ -8,9 +8,9 @@ from logstore.invariants import invariant
 from replication.errors import DivergedLogError
 from replication.raft.effects import Append, Commit, InstallSnapshot, Truncate
 from replication.raft.election import become_follower, wait_anew
-from replication.raft.messages import AppendReply, AppendRequest, Message, SnapshotRequest
-from replication.raft.state import RaftState
-from replication.raft.types import Entry, NodeId, Role
+from replication.raft.messages import AppendReply, AppendRequest, Message, SnapshotReply, SnapshotRequest
+from replication.raft.state import IncomingSnapshot, RaftState
+from replication.raft.types import Entry, NodeId, Role, Snapshot
 
 
 def hear(state: RaftState, leader_id: NodeId) -> None:
@@ -131,13 +131,34 @@ def on_snapshot_request(state: RaftState, request: SnapshotRequest) -> None:
     if request.term < state.term:
         return
     hear(state, request.sender)
-    snapshot = request.snapshot
-    if snapshot.end_offset <= state.commit:
+    if request.snapshot.end_offset <= state.commit:
         _accept(state, 0)  # an old one: all of it is here
         return
+    snapshot = _gathered(state, request) if request.total else request.snapshot
+    if snapshot is None:
+        return
+    state.incoming = None
     state.trail.reset(snapshot.end_offset, snapshot.epochs, snapshot.membership)
     state.emit(InstallSnapshot(snapshot))
     state.durable = 0
     state.accepted_end = snapshot.end_offset
     state.leader_commit = max(state.leader_commit, snapshot.end_offset)
     state.owed = 0
+
+
+def _gathered(state: RaftState, request: SnapshotRequest) -> Snapshot | None:
+    """The snapshot, once its last piece is here; None: its sender is told how much is."""
+    snapshot, kept = request.snapshot, state.incoming
+    if kept is None or kept[:3] != (request.term, snapshot.end_offset, request.total):
+        kept = state.incoming = IncomingSnapshot(
+            request.term, snapshot.end_offset, request.total, bytearray()
+        )
+    data = kept.data
+    fits = len(data) + len(snapshot.data) <= min(request.total, state.settings.snapshot_bytes)
+    if request.at == len(data) and fits:
+        data += snapshot.data
+        if len(data) == request.total:
+            return snapshot._replace(data=bytes(data))
+    reply = SnapshotReply(state.node_id, state.term, snapshot.end_offset, len(data))
+    state.send(request.sender, reply)
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from replication.errors import LeaderNotReadyError, NotLeaderError
 from replication.raft.effects import Commit, ReadFailed, ReadReady, SendSnapshot
 from replication.raft.election import become_follower
-from replication.raft.messages import AppendReply, AppendRequest, TimeoutNow
+from replication.raft.messages import AppendReply, AppendRequest, SnapshotReply, TimeoutNow
 from replication.raft.progress import Mode, Progress
 from replication.raft.quorum import has_majority, quorum_end
 from replication.raft.state import RaftState, WaitingRead
@@ -120,6 +120,17 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
         send_entries(state, reply.sender, progress)
         hand_over(state)
         confirm_reads(state)
+
+
+def on_snapshot_reply(state: RaftState, reply: SnapshotReply) -> None:
+    """The next piece goes, unless that was sent before: what is lost on its way goes again with the whole."""
+    progress = state.peers.get(reply.sender)
+    if state.role is not Role.LEADER or reply.term != state.term or progress is None:
+        return
+    progress.active = True
+    if progress.mode is Mode.SNAPSHOT and reply.received != progress.sent_piece:
+        progress.note_piece(reply.received, state.now)
+        state.emit(SendSnapshot(reply.sender, state.term, reply.received))
 
 
 def _is_news(progress: Progress, reply: AppendReply) -> bool:

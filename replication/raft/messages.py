@@ -61,11 +61,23 @@ class AppendReply(NamedTuple):
 
 
 class SnapshotRequest(NamedTuple):
-    """For a follower that lacks records that the leader's log has no more."""
+    """For a follower that lacks records that the leader's log has no more. ``total`` above 0: the snapshot's data are a
+    piece, from byte ``at`` of so many on; the follower asks for the next (``SnapshotReply``)."""
 
     sender: NodeId
     term: int
     snapshot: Snapshot
+    at: int = 0
+    total: int = 0
+
+
+class SnapshotReply(NamedTuple):
+    """The follower has the first ``received`` bytes of the snapshot of all before ``end_offset``."""
+
+    sender: NodeId
+    term: int
+    end_offset: int
+    received: int
 
 
 class TimeoutNow(NamedTuple):
@@ -83,4 +95,13 @@ class NodeBeat(NamedTuple):
     term: int = 0
 
 
-Message = VoteRequest | VoteReply | AppendRequest | AppendReply | SnapshotRequest | TimeoutNow | NodeBeat
+Message = (
+    VoteRequest
+    | VoteReply
+    | AppendRequest
+    | AppendReply
+    | SnapshotRequest
+    | SnapshotReply
+    | TimeoutNow
+    | NodeBeat
+)

@@ -18,7 +18,8 @@ class Mode(Enum):
 class Progress:
     """``match``: position up to which the peer is durable and agrees; ``next``: what is sent next; ``inflight``: ends
     of messages with entries that are not answered; ``answers``: how many came. Ticks are the leader's: of the last word
-    to the peer, and of the last time that the peer came further."""
+    to the peer, and of the last time that the peer came further. ``sent_piece``: byte of the snapshot from which the
+    piece goes that was sent last."""
 
     __slots__ = (
         "active",
@@ -29,6 +30,7 @@ class Progress:
         "mode",
         "next",
         "round",
+        "sent_piece",
         "sent_tick",
     )
 
@@ -39,6 +41,7 @@ class Progress:
         self.inflight: deque[int] = deque()
         self.active = True  # heard of since the leader last looked
         self.round = self.answers = 0
+        self.sent_piece = 0
         self.sent_tick = self.further_tick = tick
 
     def can_send(self, most: int) -> bool:
@@ -84,6 +87,11 @@ class Progress:
         self.mode = Mode.SNAPSHOT
         self.inflight.clear()
         self.sent_tick = self.further_tick = tick
+        self.sent_piece = 0
+
+    def note_piece(self, at: int, tick: int) -> None:
+        """The peer has the snapshot's bytes up to there, which go on from there."""
+        self.sent_piece, self.sent_tick, self.further_tick = at, tick, tick
 
     def note_installed(self) -> None:
         """The peer's log begins anew at ``match``."""

@@ -37,6 +37,15 @@ class WaitingRead(NamedTuple):
     round: int
 
 
+class IncomingSnapshot(NamedTuple):
+    """The pieces of a snapshot that have come, of ``total`` bytes, from the leader of ``term``."""
+
+    term: int
+    end_offset: int
+    total: int
+    data: bytearray
+
+
 class RaftState:
     """``vote`` is what was asked to be stored; ``stored_vote`` what is durable: until they agree, messages are held.
     ``durable``: position up to which the own log is durable; ``commit``: up to where it is committed and durable here.
@@ -78,6 +87,7 @@ class RaftState:
         self.accepted_end = commit
         self.leader_commit = 0
         self.owed: int | None = None
+        self.incoming: IncomingSnapshot | None = None
         # Of a leader.
         self.led_from_empty = False  # its log was empty when it was elected
         self.peers: dict[NodeId, Progress] = {}

@@ -89,6 +89,10 @@ class RaftSettings:
     """Messages with entries to one peer that are not answered yet."""
     promote_lag: int = 1_000
     """Offsets that a learner may lag behind the leader's log end to be made a voter."""
+    snapshot_piece_bytes: int = 1 << 20
+    """Of a snapshot's data in one message; the next piece is asked for by its receiver."""
+    snapshot_bytes: int = 1 << 30
+    """Of a whole snapshot's data: a larger one is not taken."""
     read_requests: int = 10_000
     """Linearizable reads that may wait at a leader."""
     silent_on_empty: bool = False

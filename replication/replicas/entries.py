@@ -13,6 +13,7 @@ from typing import Final
 from logstore.errors import CorruptBatchError
 from logstore.format.batch import BatchHeader, read_header
 from logstore.format.control import ControlType, decode_control_batch, encode_control_batch
+from logstore.format.varint import VARINT_MAX_BYTES, encode_raw, read_raw
 from logstore.types import Buffer
 from replication.raft.types import Entry, EntryKind, Membership
 
@@ -62,12 +63,12 @@ def membership_batch(membership: Membership, timestamp_ms: int) -> bytes:
 def encode_membership(membership: Membership) -> bytes:
     """``version i16``, voters (compact array), tagged field 0: learners (compact array of i32)."""
     voters = b"".join(_VOTER.pack(node, bytes(16), 1, 0, 0, 0, 0) for node in sorted(membership.voters))
-    fields = _VERSION.pack(0) + _unsigned(len(membership.voters) + 1) + voters
+    fields = _VERSION.pack(0) + encode_raw(len(membership.voters) + 1) + voters
     if not membership.learners:
         return fields + b"\x00"
     ids = b"".join(map(_ID.pack, sorted(membership.learners)))
-    learners = _unsigned(len(membership.learners) + 1) + ids
-    return fields + b"\x01" + _unsigned(_LEARNERS_TAG) + _unsigned(len(learners)) + learners
+    learners = encode_raw(len(membership.learners) + 1) + ids
+    return fields + b"\x01" + encode_raw(_LEARNERS_TAG) + encode_raw(len(learners)) + learners
 
 
 def decode_membership(value: bytes) -> Membership:
@@ -82,19 +83,19 @@ def _decode(value: bytes) -> Membership:
     (version,) = _VERSION.unpack_from(value)
     if version != 0:
         raise CorruptBatchError(f"a record of voters has version {version}, this code reads version 0")
-    count, at = _read_unsigned(value, _VERSION.size)
+    count, at = _unsigned(value, _VERSION.size)
     if (count - 1) * _VOTER.size > len(value):
         raise CorruptBatchError(f"a record of {len(value)} bytes cannot name {count - 1} voters")
     voters, learners = set(), set()
     for _ in range(count - 1):
         voters.add(_VOTER.unpack_from(value, at)[0])
         at += _VOTER.size
-    tags, at = _read_unsigned(value, at)
+    tags, at = _unsigned(value, at)
     for _ in range(min(tags, 16)):
-        tag, at = _read_unsigned(value, at)
-        size, at = _read_unsigned(value, at)
+        tag, at = _unsigned(value, at)
+        size, at = _unsigned(value, at)
         if tag == _LEARNERS_TAG:
-            found, ids = _read_unsigned(value, at)
+            found, ids = _unsigned(value, at)
             if (found - 1) * _ID.size > size:
                 raise CorruptBatchError(f"{size} bytes cannot name {found - 1} learners")
             learners = {_ID.unpack_from(value, ids + number * _ID.size)[0] for number in range(found - 1)}
@@ -104,23 +105,6 @@ def _decode(value: bytes) -> Membership:
     return Membership(frozenset(voters), frozenset(learners)).checked()
 
 
-def _unsigned(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _read_unsigned(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise ValueError("a length of more than five bytes")
+def _unsigned(value: bytes, at: int) -> tuple[int, int]:
+    """A length or a tag, and the position after it."""
+    return read_raw(value, at, VARINT_MAX_BYTES)

@@ -10,21 +10,28 @@ from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.cleaning.compaction import Cover
 from logstore.log.producers.producer_snapshot import decode_snapshot
+from logstore.log.producers.producer_state import ProducerEntry
 from logstore.log.replica_log import ReplicaLog
 from replication.errors import DamagedMessageError
+from replication.raft.messages import SnapshotRequest
+from replication.raft.state import RaftState
 from replication.raft.trail import Trail
 from replication.raft.types import Entry, EntryKind, Membership, NodeId, Snapshot
 from replication.replicas.entries import encode_membership, entries_of, entry_of
 from replication.replicas.member_file import MemberFile, MemberRow
+from replication.replicas.state_snapshots import SnapshotId, StateSnapshots, decode_state
 
 
 class LogAdapter:
     """A ``LogView``. Not thread-safe: its replica's lock is held. Errors of its methods: those of the log
-    (``StorageError``, ``DiskFullError``, ``PartitionPoisonedError``, ``CorruptBatchError``) and ``OSError``."""
+    (``StorageError``, ``DiskFullError``, ``PartitionPoisonedError``, ``CorruptBatchError``) and ``OSError``.
+    ``states``: of a log whose front goes once a snapshot of its state stands for it."""
 
-    def __init__(self, log: ReplicaLog, members: MemberFile) -> None:
+    def __init__(self, log: ReplicaLog, members: MemberFile, states: StateSnapshots | None = None) -> None:
         self.log = log
+        self.states = states
         self._members = members
+        self._made: Snapshot | None = None  # the last one, whose pieces may be on their way
 
     # --- what there is ---
 
@@ -58,12 +65,43 @@ class LogAdapter:
         return tuple(found)
 
     def snapshot(self, trail: Trail) -> Snapshot | None:
-        """Of all that is before the log; None: nothing is."""
+        """Of all that is before the log, or of the state that is newer; None: nothing is."""
+        if self.states is not None:
+            return self._state_snapshot(self.states, trail)
         made = self.log.snapshot()
         membership = trail.membership_at(made.start_offset)
         if made.start_offset == 0 or membership is None:
             return None
         return Snapshot(made.start_offset, made.epochs, membership, made.producers)
+
+    def _state_snapshot(self, states: StateSnapshots, trail: Trail) -> Snapshot | None:
+        """DamagedStoreError: there is none any more that stands for what the log lacks."""
+        found = states.newest_content()
+        if found is None or found[0].end_offset < trail.start:
+            if trail.start == 0:
+                return None
+            raise DamagedStoreError(
+                f"{self.log.where} has no whole snapshot of what is before offset {trail.start}",
+                path=self.log.directory,
+            )
+        (end, _), data = found
+        membership = trail.membership_at(end)
+        if membership is None:
+            return None
+        return Snapshot(end, tuple(entry for entry in trail.epochs if entry[1] < end), membership, data)
+
+    def snapshot_request(self, state: RaftState, at: int) -> SnapshotRequest | None:
+        """The snapshot to be sent, a large one from byte ``at`` on; None: there is none."""
+        made = self._made
+        if at == 0 or made is None or made.end_offset < state.trail.start:
+            made = self._made = self.snapshot(state.trail)
+        if made is None:
+            return None
+        total, piece = len(made.data), state.settings.snapshot_piece_bytes
+        if total <= piece:
+            return SnapshotRequest(state.node_id, state.term, made)
+        data = made.data[at : at + piece]
+        return SnapshotRequest(state.node_id, state.term, made._replace(data=data), at, total)
 
     # --- effects ---
 
@@ -91,11 +129,26 @@ class LogAdapter:
         self._members.truncate(offset)
 
     def install(self, snapshot: Snapshot) -> None:
-        """Durable when it returns. ``CorruptBatchError``: the snapshot's producers are none."""
-        producers = decode_snapshot(bytes(snapshot.data), self.log.where)
+        """Durable when it returns. ``DamagedMessageError``: the snapshot changed on its way, nothing is installed. The
+        state comes first: a crash in between leaves the old log, which it does not stand for."""
+        producers = self._checked_snapshot(bytes(snapshot.data))
+        if self.states is not None:
+            term = snapshot.epochs[-1][0] if snapshot.epochs else 0
+            self.states.save(SnapshotId(snapshot.end_offset, term), bytes(snapshot.data))
         self._members.note(MemberRow(snapshot.end_offset, -1, snapshot.membership))
         self.log.install_snapshot(snapshot.end_offset, producers, snapshot.epochs)
         self._members.reset(snapshot.end_offset, snapshot.membership)
+        self._made = None
+
+    def _checked_snapshot(self, data: bytes) -> list[ProducerEntry]:
+        """Its producers, which a state's log does not have."""
+        try:
+            if self.states is None:
+                return list(decode_snapshot(data, self.log.where))
+            decode_state(data, self.log.where)
+        except CorruptBatchError as error:
+            raise DamagedMessageError(f"a snapshot changed on its way: {error.message}") from error
+        return []
 
 
 def _holds(trail: Trail, row: MemberRow) -> bool:

@@ -13,7 +13,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from logstore.errors import (
     CorruptBatchError,
@@ -47,13 +47,15 @@ from replication.raft.effects import (
     StoreVote,
     Truncate,
 )
-from replication.raft.messages import AppendReply, AppendRequest, SnapshotRequest
+from replication.raft.messages import AppendReply, AppendRequest
 from replication.raft.types import Membership, NodeId, RaftSettings, Role
 from replication.replicas import repair
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
 from replication.replicas.pending import Awaited, PendingAppends, ReplicatedAppend
+from replication.replicas.replica_host import ReplicaHost
+from replication.replicas.state_snapshots import KeptState, StateSnapshots
 from replication.replicas.vote_store import VoteStore
 from replication.transport import GroupId, GroupMessage
 
@@ -68,23 +70,10 @@ ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
 """Called once with the position to read up to, or the error."""
 
 
-class ReplicaHost(Protocol):
-    """The node that a replica lives on. Called with the replica's lock held: must not wait."""
-
-    def send(self, to: NodeId, message: GroupMessage) -> None: ...
-    def wants_sync(self, replica: Replica) -> None: ...
-    def rests(self, replica: Replica) -> None: ...
-    def wakes(self, replica: Replica) -> None: ...
-    def role_changed(self, replica: Replica) -> None: ...
-    def help_on(self, append: Awaited) -> None: ...
-    def now_s(self) -> float:
-        """Of the monotonic clock."""
-        ...
-
-
 class Replica:
     """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
-    bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync."""
+    bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync;
+    ``states``: of a log whose front goes once a snapshot of its state stands for it."""
 
     def __init__(
         self,
@@ -94,13 +83,14 @@ class Replica:
         votes: VoteStore,
         members: MemberFile,
         settings: RaftSettings,
-        host: ReplicaHost,
+        host: ReplicaHost[Replica],
         randomness: random.Random,
         *,
         fs: FileSystem,
         open_votes: Callable[[], VoteStore],
         save_state: Callable[[], None],
         lag_s: float,
+        states: StateSnapshots | None = None,
     ) -> None:
         self.group = group
         self.where = log.where
@@ -111,7 +101,8 @@ class Replica:
         self._fs = fs
         self._votes = votes
         self._open_votes = open_votes
-        self._adapter = LogAdapter(log, members)
+        self._states = states
+        self._adapter = LogAdapter(log, members, states)
         self._settings = settings
         self._host = host
         self._randomness = randomness
@@ -271,8 +262,9 @@ class Replica:
     def _follow_start(self, message: GroupMessage) -> None:
         """Records that the leader's administrator deleted go here, too, as far as they are committed here."""
         state = self.core.state
-        if state.leader_id != message.message.sender or message.message.term != state.term:
-            return
+        is_leaders = state.leader_id == message.message.sender and message.message.term == state.term
+        if self._states is not None or not is_leaders:
+            return  # a log of a state goes by its own snapshots
         if self.log.raise_start(message.log_start):
             try:
                 self._save_state()
@@ -338,19 +330,32 @@ class Replica:
                     self._adapter.install(snapshot)
                     end = snapshot.end_offset
                     waiting += self.core.log_durable(end, self.core.state.trail.term_before(end))
-                case SendSnapshot(to, term):
-                    self._send_snapshot(to, term)
+                case SendSnapshot(to, term, at):
+                    self._send_snapshot(to, term, at)
                 case ReadReady(read_id, offset):
                     self._reads.pop(read_id)(offset, None)
                 case ReadFailed(read_id, error):
                     self._reads.pop(read_id)(-1, error)
 
-    def _send_snapshot(self, to: NodeId, term: int) -> None:
+    def _send_snapshot(self, to: NodeId, term: int, at: int) -> None:
         state = self.core.state
-        snapshot = self._adapter.snapshot(state.trail) if state.term == term else None
-        if snapshot is not None:
-            request = SnapshotRequest(self.node_id, term, snapshot)
+        request = self._adapter.snapshot_request(state, at) if state.term == term else None
+        if request is not None:
             self._host.send(to, GroupMessage(self.group, request))
+
+    def state_before(self, applied: int) -> KeptState | None:
+        """What stands for records from ``applied`` on that the log has no more; None: it has them. StorageError;
+        DamagedStoreError: it is damaged."""
+        if self._states is None or applied >= self.log.log_start_offset:
+            return None
+        with self.lock:
+            found = self._states.newest_state()
+            if found is None or found.end_offset < self.log.log_start_offset:
+                raise DamagedStoreError(
+                    f"{self.where} has no whole snapshot of what is before offset {self.log.log_start_offset}",
+                    path=self.log.directory,
+                )
+            return found
 
     def _role_changed(self) -> None:
         if not self.is_leader:

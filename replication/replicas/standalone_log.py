@@ -13,6 +13,7 @@ from logstore.directory import topic_state
 from logstore.directory.partition_folder import ensure_folder
 from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.errors import CorruptBatchError, DamagedStoreError, LogStoreError, from_os_error
+from logstore.log.cleaning.retirement import Retirement
 from logstore.log.commit_policy import by_commit_index
 from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import LoadRules, load
@@ -25,6 +26,7 @@ from logstore.seams.fs import FileSystem, exists
 from replication.raft.types import Membership
 from replication.replicas import repair
 from replication.replicas.member_file import MemberFile
+from replication.replicas.state_snapshots import StateSnapshots
 from replication.replicas.vote_store import FILE_NAME as VOTE_FILE
 from replication.replicas.vote_store import VoteStore
 
@@ -36,8 +38,9 @@ _NEW = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, lo
 class StandaloneLog:
     """Opened by its constructor, recovered where it was not closed in order, and begun anew where it is damaged and
     others have it (``repair.py``). ``membership``: who has a log that is made now; ``held_back``: whether the replica
-    of such a one is. Errors: ``DamagedStoreError``, ``UnsupportedStoreVersionError``, ``StorageError``,
-    ``DiskFullError``, ``DamagedVoteError``."""
+    of such a one is; ``keeps_state``: snapshots of the state that it is replayed to may stand for its front. Errors:
+    ``DamagedStoreError``, ``UnsupportedStoreVersionError``, ``StorageError``, ``DiskFullError``,
+    ``DamagedVoteError``."""
 
     def __init__(
         self,
@@ -51,7 +54,10 @@ class StandaloneLog:
         *,
         pool: FilePool | None = None,
         held_back: bool = False,
+        keeps_state: bool = False,
     ) -> None:
+        self.states: StateSnapshots | None = None
+        self._keeps_state = keeps_state
         self._fs = fs
         self._root = root
         self._name = name
@@ -60,6 +66,7 @@ class StandaloneLog:
         self._config = config
         self.directory = f"{root}/{name}-0"
         self._pool = pool or FilePool(fs)
+        self._retirement = Retirement(self._pool)
         if repair.is_unfinished(fs, self.directory):
             self._set_aside()
         ensure_folder(fs, root, self.directory, topic_id)
@@ -124,12 +131,54 @@ class StandaloneLog:
         )
         try:
             log.check_whole()
+            if self._keeps_state:
+                self.states = self._open_states(log)
         except BaseException as error:
             log.close()
             if isinstance(error, OSError):
                 raise from_os_error(error, "read", self.directory) from error
             raise
         return log
+
+    def _open_states(self, log: ReplicaLog) -> StateSnapshots:
+        """A snapshot that is not of this log was left by an installation that a crash cut short. DamagedStoreError:
+        there is none that stands for what the log lacks."""
+        states = StateSnapshots(self._fs, self.directory)
+        start, end = log.log_start_offset, log.log_end_offset
+        states.forget(
+            [
+                one
+                for one in states.kept
+                if not start <= one.end_offset <= end or log.epochs.epoch_at(one.end_offset - 1) != one.term
+            ]
+        )
+        if states.newest is not None:
+            log.advance_high_watermark(states.newest.end_offset)  # else there would be no such snapshot
+        elif start > 0:
+            raise DamagedStoreError(
+                f"{self._name} has no whole snapshot of what is before offset {start}", path=self.directory
+            )
+        return states
+
+    def cut_front(self) -> None:
+        """Records go for which two snapshots stand, so that the older may take the place of a newer one that is
+        damaged. With the replica's lock held. StorageError, DiskFullError: what is not removed is left to a later
+        call."""
+        states = self.states
+        if states is None or len(states.kept) < 2:
+            return
+        log = self.log
+        if log.raise_start(states.kept[-2].end_offset):
+            self.save_state()
+        try:
+            gone = log.drop_front(len(log.segments.segments))
+            self._retirement.retire(self.directory, gone, 0.0)
+            for segment in gone:
+                segment.retired = True
+            self._retirement.sweep(0.0)
+            states.forget([one for one in states.kept if one.end_offset < log.log_start_offset])
+        except OSError as error:
+            raise from_os_error(error, "remove the front of", self.directory) from error
 
     def save_state(self, *, clean: bool = False) -> None:
         """StorageError, DiskFullError."""

@@ -18,6 +18,7 @@ from replication.raft.messages import (
     AppendRequest,
     Message,
     NodeBeat,
+    SnapshotReply,
     SnapshotRequest,
     TimeoutNow,
     VoteReply,
@@ -36,11 +37,13 @@ _VOTE_REQUEST: Final = struct.Struct(">iq")
 _APPEND_REQUEST: Final = struct.Struct(">qiqq")
 _APPEND_REPLY: Final = struct.Struct(">qqiq")
 _SNAPSHOT: Final = struct.Struct(">qIII")
+_PIECE: Final = struct.Struct(">QQ")
+_SNAPSHOT_REPLY: Final = struct.Struct(">qq")
 _EPOCH: Final = struct.Struct(">iq")
 _NODE: Final = struct.Struct(">i")
 _NODE_BEAT: Final = struct.Struct(">q")
 
-_REQUEST_VOTE, _REPLY_VOTE, _APPEND, _REPLY_APPEND, _INSTALL, _STAND, _BEAT = range(1, 8)
+_REQUEST_VOTE, _REPLY_VOTE, _APPEND, _REPLY_APPEND, _INSTALL, _STAND, _BEAT, _REPLY_INSTALL = range(1, 9)
 _FIRST, _SECOND = 1, 2  # bits of the flags
 _REMEMBERED: Final = 100_000
 
@@ -174,7 +177,10 @@ def _parts(message: Message) -> tuple[int, int, list[Buffer]]:
         if isinstance(message, VoteReply):
             return _REPLY_VOTE, _FIRST * message.granted | _SECOND * message.pre, []
         if isinstance(message, SnapshotRequest):
-            return _INSTALL, _FIRST * (message.snapshot.data is not None), _snapshot_parts(message.snapshot)
+            flags = _FIRST * (message.snapshot.data is not None) | _SECOND * (message.total > 0)
+            return _INSTALL, flags, _snapshot_parts(message)
+        if isinstance(message, SnapshotReply):
+            return _REPLY_INSTALL, 0, [_SNAPSHOT_REPLY.pack(message.end_offset, message.received)]
         if isinstance(message, NodeBeat):
             return _BEAT, 0, [_NODE_BEAT.pack(message.incarnation)]
         return _STAND, 0, []
@@ -182,13 +188,16 @@ def _parts(message: Message) -> tuple[int, int, list[Buffer]]:
         raise MalformedRequestError(f"no frame can hold a {type(message).__name__}: {error}") from error
 
 
-def _snapshot_parts(snapshot: Snapshot) -> list[Buffer]:
+def _snapshot_parts(request: SnapshotRequest) -> list[Buffer]:
+    snapshot = request.snapshot
     voters, learners = sorted(snapshot.membership.voters), sorted(snapshot.membership.learners)
     fields = bytearray(_SNAPSHOT.pack(snapshot.end_offset, len(snapshot.epochs), len(voters), len(learners)))
     for epoch in snapshot.epochs:
         fields += _EPOCH.pack(*epoch)
     for node in (*voters, *learners):
         fields += _NODE.pack(node)
+    if request.total:
+        fields += _PIECE.pack(request.at, request.total)
     return [bytes(fields)] if snapshot.data is None else [bytes(fields), snapshot.data]
 
 
@@ -236,11 +245,23 @@ def _snapshot_request(sender: NodeId, term: int, flags: int, fields: memoryview)
     membership = Membership(frozenset(nodes[:voters]), frozenset(nodes[voters:])).checked()
     if nodes != sorted(membership.voters) + sorted(membership.learners):
         raise MalformedRequestError("the nodes of a snapshot do not rise")
+    at = total = 0
+    if flags & _SECOND:
+        at, total = _PIECE.unpack_from(fields, data_at)
+        data_at += _PIECE.size
     data = bytes(fields[data_at:]) if flags & _FIRST else None
     if data is None and data_at != len(fields):
         raise MalformedRequestError("a snapshot without data has some")
+    if flags & _SECOND and (data is None or at + len(data) > total):
+        raise MalformedRequestError(f"a piece of a snapshot from byte {at} on is no piece of {total} bytes")
     epoch_rows = tuple(_EPOCH.iter_unpack(fields[_SNAPSHOT.size : nodes_at]))
-    return SnapshotRequest(sender, term, Snapshot(end_offset, epoch_rows, membership, data))
+    return SnapshotRequest(sender, term, Snapshot(end_offset, epoch_rows, membership, data), at, total)
+
+
+def _snapshot_reply(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
+    del flags
+    _exactly(fields, _SNAPSHOT_REPLY.size)
+    return SnapshotReply(sender, term, *_SNAPSHOT_REPLY.unpack(fields))
 
 
 def _timeout_now(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
@@ -261,7 +282,8 @@ _DECODERS: Final[dict[tuple[int, int], Callable[[NodeId, int, int, memoryview], 
     **{(_REPLY_VOTE, flags): _vote_reply for flags in range(4)},
     **{(_APPEND, flags): _append_request for flags in range(2)},
     **{(_REPLY_APPEND, flags): _append_reply for flags in range(4)},
-    **{(_INSTALL, flags): _snapshot_request for flags in range(2)},
+    **{(_INSTALL, flags): _snapshot_request for flags in range(4)},
+    (_REPLY_INSTALL, 0): _snapshot_reply,
     (_STAND, 0): _timeout_now,
     (_BEAT, 0): _node_beat,
 }

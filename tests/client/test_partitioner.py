@@ -114,6 +114,21 @@ def test_both_twins_choose_the_same_partition(key: bytes, partitions: int) -> No
         assert choose(key) == choose(OfBytes(key)) == python.key_partitioner(name, partitions)(OfBytes(key))
 
 
+class Text(bytes):
+    """A subclass, such as numpy's."""
+
+
+@pytest.mark.parametrize("twin", [partitioner, python_twin("logstore.client.partitioner")])
+@pytest.mark.parametrize("name", ["murmur3", "murmur2", "crc32"])
+def test_a_key_of_a_subclass_of_bytes_is_hashed_as_bytes(twin: ModuleType, name: str) -> None:
+    for text in (b"", b"k", b"N14228", b"x" * 300):
+        plain = twin.key_partitioner(name, 1000)(text)
+        assert twin.key_partitioner(name, 1000)(Text(text)) == plain
+        buckets = twin.bucket_by_key(name, [(Text(text), b"v")], [1], 1000)
+        assert buckets[plain].rows == [(Text(text), b"v")]
+    assert twin.murmur2(Text(b"foobar")) == twin.murmur2(b"foobar")
+
+
 @pytest.mark.parametrize("chosen", [-1, 3, "1", None, True, 1.0])
 def test_a_partition_that_is_none_is_refused(chosen: object) -> None:
     with pytest.raises(UnknownPartitionError, match="partitions 0 to 2"):

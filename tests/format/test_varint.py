@@ -97,3 +97,13 @@ def test_varlong_with_too_many_bits(encoded: str) -> None:
 def test_longer_encodings_than_needed_are_read_as_kafka_reads_them() -> None:
     assert varint.read_varint(b"\x82\x00", 0) == (1, 2)
     assert varint.read_varint(b"\x82\x80\x80\x00", 0) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [(0, "00"), (127, "7f"), (128, "8001"), (16384, "808001"), ((1 << 32) - 1, "ffffffff0f")],
+)
+def test_plain_integers(value: int, encoded: str) -> None:
+    assert varint.encode_raw(value).hex() == encoded
+    assert varint.read_raw(bytes.fromhex(encoded), 0, varint.VARINT_MAX_BYTES) == (value, len(encoded) // 2)
+    assert varint.read_raw(memoryview(bytes.fromhex(encoded)), 0, varint.VARLONG_MAX_BYTES)[0] == value

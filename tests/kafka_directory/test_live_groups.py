@@ -11,6 +11,7 @@ import logstore
 from logstore.directory.catalogue import decode_uuid
 from logstore.errors import InvalidRecordError, UnsupportedStoreVersionError
 from logstore.format.batch import encode_batch
+from logstore.format.varint import encode_raw
 from logstore.groups import fields
 from logstore.groups import group_records as records
 from logstore.kafka_directory.live_groups import LiveGroups
@@ -22,12 +23,12 @@ PLAIN, CODECS = IDS
 
 
 def places(topic_id: bytes, *numbers: int) -> bytes:
-    return fields.unsigned_varint(2) + topic_id + fields.i32s(numbers) + fields.NO_TAGS
+    return encode_raw(2) + topic_id + fields.i32s(numbers) + fields.NO_TAGS
 
 
 def member(client: str = "consumer-1", assignor: str | None = "uniform") -> bytes:
     """As a broker of 4.x writes it: without our tagged field."""
-    topics = fields.unsigned_varint(2) + fields.compact_string("plain")
+    topics = encode_raw(2) + fields.compact_string("plain")
     return b"".join(
         (
             b"\0\0",
@@ -115,7 +116,7 @@ def classic(version: int) -> bytes:
         return struct.pack(">h", -1) if value is None else fields.string(value)
 
     def raw(value: bytes) -> bytes:
-        return (fields.unsigned_varint(len(value) + 1) if compact else struct.pack(">i", len(value))) + value
+        return (encode_raw(len(value) + 1) if compact else struct.pack(">i", len(value))) + value
 
     subscription = struct.pack(">hi", 1, 2) + fields.string("plain") + fields.string("codecs") + b"\xff" * 8
     assignment = struct.pack(">hi", 1, 2)
@@ -124,7 +125,7 @@ def classic(version: int) -> bytes:
     end = fields.NO_TAGS if compact else b""
     body = struct.pack(">h", version) + text("consumer") + struct.pack(">i", 9) + text("range") + text("m-1")
     body += struct.pack(">q", 1) if version >= 2 else b""
-    body += fields.unsigned_varint(2) if compact else struct.pack(">i", 1)
+    body += encode_raw(2) if compact else struct.pack(">i", 1)
     body += text("m-1") + (text("static-1") if version >= 3 else b"") + text("app") + text("/10.0.0.8")
     body += struct.pack(">i", 300_000) if version >= 1 else b""
     return body + struct.pack(">i", 45_000) + raw(subscription) + raw(assignment) + end + end

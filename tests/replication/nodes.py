@@ -60,6 +60,7 @@ class ClusterNode:
             clock,
             nodes.membership,
             held_back=self.held_back,
+            keeps_state=nodes.keeps_state,
         )
         self.replica = Replica(
             GROUP,
@@ -74,6 +75,7 @@ class ClusterNode:
             open_votes=partial(VoteStore.open, self.fs, self.files.directory),
             save_state=self.files.save_state,
             lag_s=2.0,
+            states=self.files.states,
         )
         self.node.add(self.replica)
         self.node.start()
@@ -146,7 +148,9 @@ class Nodes:
         learners: int = 0,
         settings: RaftSettings = SETTINGS,
         config: TopicConfig | None = None,
+        keeps_state: bool = False,
     ) -> None:
+        self.keeps_state = keeps_state
         self.dice = random.Random(seed)
         self.settings = settings
         self.config = config or TopicConfig()

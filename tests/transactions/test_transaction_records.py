@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from logstore.api.transactions import PreparedTransaction
 from logstore.errors import InvalidRecordError, LogStoreError, UnsupportedStoreVersionError
-from logstore.groups.fields import compact_string, i32s, tags, unsigned_varint
+from logstore.format.varint import encode_raw
+from logstore.groups.fields import compact_string, i32s, tags
 from logstore.transactions.coordinator import TransactionCoordinator
 from logstore.transactions.transaction import TransactionState, TransactionStatus
 from logstore.transactions.transaction_records import decode_key, decode_value, encode_key, encode_value
@@ -55,7 +56,7 @@ def flexible(state: TransactionState, extra: bytes = b"\0", topic_extra: bytes =
     head = struct.pack(">hqhib", 1, state.producer_id, state.epoch, state.timeout_ms, state.status)
     topics = sorted({place.topic for place in state.places})
     null = state.status is TransactionStatus.EMPTY and not topics
-    parts = [head, unsigned_varint(0 if null else len(topics) + 1)]
+    parts = [head, encode_raw(0 if null else len(topics) + 1)]
     for topic in topics:
         numbers = [place.partition for place in state.places if place.topic == topic]
         parts += (compact_string(topic), i32s(numbers), topic_extra)

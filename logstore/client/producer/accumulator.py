@@ -261,9 +261,10 @@ class Accumulator:
     def take(
         self, queue: PartitionQueue, now_s: float, most_bytes: int = FLIGHT_BYTES, *, stacks: bool = False
     ) -> tuple[PendingBatch, ...]:
-        """Let the queue's batches fly: up to ``most_bytes`` of closed ones and, if ready, the open one."""
+        """Let a ready queue's batches fly: up to ``most_bytes`` of closed ones and, if ready, the open one."""
         invariant(queue.stacks or not queue.flights, "one flight at a time per partition, but in a pipeline")
-        if self._is_open_ready(queue, now_s):
+        # One found ready for the sake of a waiter for room may not be so now: closing another one gave room back.
+        if not queue.closed or self._is_open_ready(queue, now_s):
             self.close_open(queue)
         closed = queue.closed
         flying = [closed.popleft()]
@@ -273,8 +274,7 @@ class Accumulator:
         while closed and not alone and total + closed[0].size <= most_bytes:
             total += closed[0].size
             flying.append(closed.popleft())
-        flight = tuple(flying)
-        queue.flights.append(flight)
+        queue.flights.append(flight := tuple(flying))
         queue.stacks = stacks and not alone
         return flight
 

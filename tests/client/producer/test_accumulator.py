@@ -279,6 +279,17 @@ def test_who_waits_for_room_is_let_go_when_bytes_come_back() -> None:
     assert not accumulator.room_waiters
 
 
+def test_what_was_ready_for_a_waiter_for_room_flies_though_the_first_batch_lets_it_go() -> None:
+    """Closing an open batch gives back what it had reserved; the others were found ready before that."""
+    accumulator, route = made(linger_s=60.0, buffer_bytes=1 << 20), route_of(3)
+    for queue in route.queues:
+        assert put(accumulator, queue, b"x") is not None
+    accumulator.join_room_queue()
+    taken = accumulator.take_ready(0.0)
+    assert not accumulator.room_waiters
+    assert [batch.queue for batch in taken] == list(route.queues)
+
+
 def test_the_quick_path_has_no_room_in_batches_with_timestamps_or_closed() -> None:
     accumulator, route = made(), route_of(2)
     timed, plain = route.queues

@@ -22,12 +22,13 @@ from logstore.format.batch import encode_batch
 from logstore.log.append_validation import own_batch
 from logstore.seams.memory_crash import RandomChooser
 from logstore.seams.memory_fs import MemoryFileSystem
-from replication.raft.types import Membership, Role
+from replication.raft.types import Membership, RaftSettings, Role
 from replication.replicas.pending import ReplicatedAppend
 from tests.replication.nodes import NOW_MS, ClusterNode, Nodes
 from tests.replication.sim.chaos_network import ChaosNetwork
 from tests.replication.sim.checks import BrokenPropertyError
 
+PIECES = RaftSettings(silent_on_empty=True, snapshot_piece_bytes=100)
 STEP_S = 0.005
 TICKS_EVERY = 10
 
@@ -60,7 +61,7 @@ class SimulatedCluster(Nodes):
 
     def __init__(self, seed: int, count: int, config: TopicConfig) -> None:
         self.events: Counter[str] = Counter()
-        super().__init__(count, seed=seed, config=config, learners=1)
+        super().__init__(count, seed=seed, config=config, learners=1, settings=PIECES)
         self.callers = [Caller(number, number != 3) for number in range(4)]
         self.callers.append(Caller(4, True, most=3))  # of whom all replicas know long after
         self.acked: dict[int, bytes] = {}

@@ -16,6 +16,7 @@ from replication.raft.messages import (
     AppendRequest,
     Message,
     NodeBeat,
+    SnapshotReply,
     SnapshotRequest,
     TimeoutNow,
     VoteReply,
@@ -68,6 +69,12 @@ snapshots = st.builds(
     memberships,
     st.none() | st.binary(max_size=300),
 )
+
+
+def piece(sender: int, term: int, snapshot: Snapshot, data: bytes, at: int) -> SnapshotRequest:
+    return SnapshotRequest(sender, term, snapshot._replace(data=data), at, at + len(data) + 1)
+
+
 sender = st.just(SENDER)
 messages = st.one_of(
     st.builds(VoteRequest, sender, terms, terms, offsets, flags, flags),
@@ -83,7 +90,9 @@ messages = st.one_of(
         offsets,
     ),
     st.builds(AppendReply, sender, terms, flags, offsets, offsets, terms, offsets, flags),
-    st.builds(SnapshotRequest, sender, terms, snapshots),
+    st.builds(SnapshotRequest, sender, terms, snapshots, st.just(0), st.just(0)),
+    st.builds(piece, sender, terms, snapshots, st.binary(max_size=300), offsets),
+    st.builds(SnapshotReply, sender, terms, offsets, offsets),
     st.builds(TimeoutNow, sender, terms),
     st.builds(NodeBeat, sender, st.integers(0, 2**62), terms),
 )
@@ -200,7 +209,7 @@ def test_what_no_field_can_hold_is_refused(group: GroupId, message: Message, tol
 def test_kinds_and_flags_of_a_later_version_are_refused() -> None:
     frame = bytearray(frame_of(GroupMessage(METADATA_GROUP, TimeoutNow(SENDER, 1))))
     kind_at = len(frame) - 34
-    for at, value in ((kind_at, 8), (kind_at + 1, 1)):
+    for at, value in ((kind_at, 9), (kind_at + 1, 1)):
         changed = bytearray(frame)
         changed[at] = value
         with pytest.raises(MalformedRequestError, match="a message of kind"):

@@ -1,0 +1,66 @@
+"""Seeds of the whole cluster: ``python -m tests.sim.cluster --seed N [--seeds M] [--nodes 3|5] [--shrink]``."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+
+from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.world import STATES
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--nodes", type=int, choices=(3, 5))
+    parser.add_argument("--trace", help="a file for the trace of the last seed")
+    parser.add_argument("--go-on", action="store_true", help="with the next seed after one that fails")
+    given = parser.parse_args(words)
+    logging.disable(logging.CRITICAL)
+    counts: Counter[str] = Counter()
+    hits: Counter[tuple[str, str]] = Counter()
+    failed = looks = turns = 0
+    began_s = time.monotonic()
+    for seed in range(given.seed, given.seed + given.seeds):
+        lines: list[str] | None = [] if given.trace else None
+        outcome = run_seed(seed, nodes=given.nodes, lines=lines)
+        counts += outcome.counts
+        hits += outcome.hits
+        looks, turns = looks + outcome.looks, turns + outcome.turns
+        if given.trace and lines is not None:
+            with open(given.trace, "w", encoding="utf-8") as file:
+                file.writelines(lines)
+        if outcome.broken:
+            failed += 1
+            sys.stdout.write(f"seed {seed} ({outcome.nodes} nodes): {outcome.broken}\n")
+            if not given.go_on:
+                break
+        elif given.seeds == 1:
+            sys.stdout.write(
+                f"seed {seed} ({outcome.nodes} nodes): no property broken, trace {outcome.trace}\n"
+            )
+    took_s = time.monotonic() - began_s
+    sys.stdout.write(
+        f"seeds {given.seed} to {seed}: {failed} failed; {looks:,} looks at replicas, {turns:,} turns, {took_s:.0f} s\n"
+    )
+    for name, count in sorted(counts.items()):
+        sys.stdout.write(f"  {name}: {count:,}\n")
+    sys.stdout.write("\n".join(coverage(hits)) + "\n")
+    return 1 if failed else 0
+
+
+def coverage(hits: Counter[tuple[str, str]]) -> list[str]:
+    """The table of faults and what the node that they hit was doing."""
+    lines = [f"| fault | {' | '.join(STATES)} |", f"|---|{'---:|' * len(STATES)}"]
+    for fault in sorted({fault for fault, _ in hits}):
+        cells = " | ".join(f"{hits[fault, state]:,}" for state in STATES)
+        lines.append(f"| {fault} | {cells} |")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""``SimulatedNetwork``: delay, loss, doubling, reordering, cuts and one-way cuts between the nodes of a simulation.
+
+Messages of Raft may be lost, doubled and late, in any order. Calls are answered unless their way is cut; a call whose
+answer is lost has been made all the same.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from logstore.errors import LogStoreError
+from replication.errors import PeerUnavailableError
+from replication.raft.types import NodeId
+from replication.transport import CallHandler, Deliver, GroupMessage
+from tests.sim.cluster.scheduler import Host, Scheduler
+from tests.sim.cluster.threads import Event
+
+_NOTICED_S: Final = 2.0
+"""After so long a broken connection is noticed."""
+
+
+class SimulatedNetwork:
+    """``loss``, ``doubles``: shares of the messages; ``slow``: share of those that are twenty times as late."""
+
+    def __init__(self, scheduler: Scheduler, dice: random.Random) -> None:
+        self.scheduler = scheduler
+        self.dice = dice
+        self.loss = self.doubles = 0.0
+        self.slow = 0.02
+        self.longest_s = 0.004
+        self.lines: dict[NodeId, SimulatedLine] = {}
+        self.cuts: dict[tuple[NodeId, NodeId], None] = {}
+        self.counts: Counter[str] = Counter()
+
+    def line(self, node: NodeId, host: Host) -> SimulatedLine:
+        made = self.lines[node] = SimulatedLine(self, node, host)
+        return made
+
+    def cut(self, sender: NodeId, to: NodeId) -> None:
+        self.cuts[sender, to] = None
+
+    def heal(self) -> None:
+        self.cuts.clear()
+
+    def reaches(self, sender: NodeId, to: NodeId) -> SimulatedLine | None:
+        line = self.lines.get(to)
+        if line is None or line.closed or (sender, to) in self.cuts:
+            return None
+        return line
+
+    def delay_s(self) -> float:
+        dice = self.dice
+        return dice.random() * self.longest_s * (20 if dice.random() < self.slow else 1)
+
+    def post(self, sender: NodeId, to: NodeId, message: GroupMessage) -> None:
+        dice = self.dice
+        if dice.random() < self.loss:
+            self.counts["lost"] += 1
+            return
+        doubled = dice.random() < self.doubles
+        self.counts["doubled"] += doubled
+        for _ in range(2 if doubled else 1):
+            self.scheduler.at(
+                self.scheduler.now_s + self.delay_s(), lambda: self._arrive(sender, to, message)
+            )
+
+    def _arrive(self, sender: NodeId, to: NodeId, message: GroupMessage) -> None:
+        line = self.reaches(sender, to)
+        if line is None:
+            self.counts["cut off"] += 1
+        else:
+            line.take(sender, message)
+
+
+class SimulatedLine:
+    """A ``ClusterNetwork`` of one life of a node."""
+
+    def __init__(self, network: SimulatedNetwork, node: NodeId, host: Host) -> None:
+        self._network = network
+        self._scheduler = network.scheduler
+        self._node = node
+        self._host = host
+        self._deliver: Deliver | None = None
+        self._handlers: dict[str, CallHandler] = {}
+        self._waiting: deque[tuple[NodeId, GroupMessage]] = deque()
+        self._more = Event(self._scheduler)
+        self.cluster_id = ""
+        self.closed = False
+
+    def take_cluster_id(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+
+    def start(self, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._scheduler.spawn("deliver", self._run, self._host)
+
+    def _run(self) -> None:
+        while not self.closed:
+            if not self._waiting:
+                self._more.clear()
+                self._more.wait()
+                continue
+            sender, message = self._waiting.popleft()
+            if self._deliver is not None:
+                self._deliver(sender, [message])
+
+    def send(self, to: NodeId, message: GroupMessage) -> None:
+        if not self.closed and self._network.reaches(self._node, to) is not None:
+            self._network.post(self._node, to, message)
+
+    def take(self, sender: NodeId, message: GroupMessage) -> None:
+        if self._deliver is not None:
+            self._waiting.append((sender, message))
+            self._more.set()
+
+    def serve(self, operation: str, handler: CallHandler) -> None:
+        self._handlers[operation] = handler
+
+    def call(self, to: NodeId, operation: str, request: bytes, timeout_s: float) -> bytes:
+        """One after the other on its way there and back; the handler's task is one of the other node's."""
+        scheduler, network = self._scheduler, self._network
+        answered = Event(scheduler)
+        answer: list[Any] = []
+
+        def told(found: bytes | LogStoreError) -> None:
+            if not self.closed and network.reaches(to, self._node) is not None:
+                answer.append(found)
+                answered.set()
+
+        def arrive() -> None:
+            line = network.reaches(self._node, to)
+            if line is not None and line._deliver is not None:
+                line.answer(self._node, operation, request, told)
+
+        network.counts["calls"] += 1
+        scheduler.at(scheduler.now_s + network.delay_s(), arrive)
+        deadline_s = scheduler.now_s + timeout_s
+        while not answered.wait(max(min(_NOTICED_S, deadline_s - scheduler.now_s), 0.0)):
+            reached = network.reaches(self._node, to) and network.reaches(to, self._node)
+            if scheduler.now_s >= deadline_s or not reached:
+                network.counts["calls without an answer"] += 1
+                raise PeerUnavailableError(f"node {to} does not answer node {self._node}")
+        found = answer[0]
+        if isinstance(found, bytes):
+            return found
+        raise copy.copy(found)
+
+    def answer(
+        self,
+        caller: NodeId,
+        operation: str,
+        request: bytes,
+        tell: Callable[[bytes | LogStoreError], None],
+    ) -> None:
+        handler = self._handlers.get(operation)
+
+        def work() -> None:
+            found: bytes | LogStoreError
+            try:
+                if handler is None:
+                    raise PeerUnavailableError(f"node {self._node} does not know the call {operation!r}")
+                found = handler(caller, request)
+            except LogStoreError as error:
+                found = error
+            self._scheduler.at(
+                self._scheduler.now_s + self._network.delay_s(), lambda: None if self.closed else tell(found)
+            )
+
+        self._scheduler.spawn(operation, work, self._host)
+
+    def close(self) -> None:
+        self.closed = True
+        self._waiting.clear()
+        self._more.set()

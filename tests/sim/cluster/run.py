@@ -1,0 +1,207 @@
+"""``run_seed``: a cluster, its clients and its faults as one seed has them; then peace, in which all must agree.
+
+The schedule of a run is a list of faults, drawn before it begins, so that a shorter list of the same seed is a run,
+too: that is how a failing one is made smaller (``shrink.py``).
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import replication.cluster_node  # noqa: F401 - all of production is there before its modules are looked at
+from logstore.errors import TopicExistsError
+from logstore.types import TopicPartition
+from tests.history.checker import check
+from tests.history.events import End, History, Place
+from tests.replication.sim.checks import BrokenPropertyError
+from tests.sim.cluster.checks import Checks, watching
+from tests.sim.cluster.clients import Client, IdempotentProducer, Reader, Transactor
+from tests.sim.cluster.faults import Fault, drawn, heal, strike
+from tests.sim.cluster.scheduler import KilledError, Scheduler, StuckError
+from tests.sim.cluster.threads import exchanged
+from tests.sim.cluster.world import World
+
+_BEGIN_S: Final = 120.0
+_PEACE_S: Final = 120.0
+"""Within so long after the last fault everything works again."""
+TOPICS: Final = {"plain": 2, "moved": 1}
+
+
+@dataclass
+class Outcome:
+    """Of one run. ``broken``: "" where all was kept."""
+
+    seed: int
+    nodes: int
+    faults: list[Fault]
+    trace: str = ""
+    broken: str = ""
+    turns: int = 0
+    looks: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def run_seed(
+    seed: int,
+    *,
+    nodes: int | None = None,
+    faults: list[Fault] | None = None,
+    lines: list[str] | None = None,
+    plant: Callable[[], object] | None = None,
+) -> Outcome:
+    """Never raises for what is broken: the outcome says it. ``faults``: in the place of those that the seed draws;
+    ``lines``: gets the trace; ``plant``: a context in which production has a bug."""
+    dice = random.Random(f"{seed}:schedule")
+    count = nodes or dice.choice((3, 3, 5))
+    schedule = drawn(dice, count)
+    outcome = Outcome(seed, count, schedule if faults is None else faults)
+    scheduler = Scheduler(seed, preempts=dice.choice((0.0, 0.01, 0.05)))
+    scheduler.lines = lines
+    checks = Checks()
+    gc.collect()
+    gc.disable()  # what is collected when would be in the trace
+    try:
+        with ExitStack() as stack:
+            if plant is not None:
+                stack.enter_context(plant())  # type: ignore[arg-type]
+            stack.enter_context(exchanged(scheduler))
+            stack.enter_context(watching(checks, scheduler.fail))
+            world = World(seed, count, scheduler)
+            run = Run(world, dice)
+            try:
+                run.all(outcome.faults)
+            except (BrokenPropertyError, StuckError) as error:
+                outcome.broken = f"{type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001 - whatever production raises where it should not
+                outcome.broken = f"{type(error).__name__}: {error}"
+            except KilledError:
+                outcome.broken = "the simulation's own task was killed"
+            finally:
+                outcome.turns = scheduler.switches
+                outcome.trace = scheduler.trace()
+                scheduler.end(world.hosts)
+            outcome.looks = checks.looks
+            outcome.counts = world.counts + world.network.counts
+            outcome.hits = world.hits
+    finally:
+        gc.enable()
+    return outcome
+
+
+class Run:
+    """One of them, in the simulation's own task."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self.world = world
+        self.scheduler = world.scheduler
+        self.dice = dice
+        self.clients: list[Client] = []
+
+    def all(self, faults: list[Fault]) -> None:
+        self._begin()
+        self._with_clients()
+        for fault in faults:
+            self.scheduler.let_pass(fault.after_s)
+            strike(self.world, fault)
+        heal(self.world)
+        self._peace()
+        self._check_history()
+
+    def _begin(self) -> None:
+        for machine in self.world.machines.values():
+            machine.start()
+        self.wait("the cluster begins", lambda: len(self.world.ready()) == len(self.world.machines), _BEGIN_S)
+        setup = Client(self.world, "setup", {})
+        for name, partitions in TOPICS.items():
+
+            def make(node: object, name: str = name, partitions: int = partitions) -> None:
+                config = {"segment.bytes": "4096", "min.insync.replicas": "1"}
+                node.engine.create_topic(name, partitions, config, 3)  # type: ignore[attr-defined]
+
+            try:
+                setup.ask("create_topic", make)
+            except TopicExistsError:
+                pass  # the answer before it was lost
+
+    def _with_clients(self) -> None:
+        world = self.world
+        self.clients = [
+            IdempotentProducer(world, "p1", dict(TOPICS)),
+            IdempotentProducer(world, "p2", dict(TOPICS)),
+            Transactor(world, "t1", dict(TOPICS)),
+            Reader(world, "r1", dict(TOPICS)),
+        ]
+        for client in self.clients:
+            self.scheduler.spawn(client.name, client.run, world.scheduler.world)
+
+    def wait(self, what: str, condition: Callable[[], bool], most_s: float) -> None:
+        deadline_s = self.scheduler.now_s + most_s
+        while not condition():
+            if self.scheduler.now_s > deadline_s:
+                raise BrokenPropertyError(f"not within {most_s:g} s: {what} (liveness)")
+            self.scheduler.let_pass(0.2)
+
+    def _peace(self) -> None:
+        world = self.world
+        self.wait("all nodes run", lambda: len(world.ready()) == len(world.machines), _PEACE_S)
+        self.scheduler.let_pass(2.0)
+        world.quiet = True
+        self.wait(
+            "clients are answered: " + ", ".join(one.name for one in self.clients if not one.idle),
+            lambda: all(one.idle for one in self.clients),
+            _PEACE_S,
+        )
+        self.wait("replicas agree", self._agree, _PEACE_S)
+
+    def _agree(self) -> bool:
+        """All replicas of each group show the same, all of it."""
+        ends: dict[object, set[tuple[int, int]]] = {}
+        for machine in self.world.ready():
+            assert machine.node is not None
+            for replica in machine.node.node.replicas():
+                if replica.failure is not None:
+                    return False
+                log = replica.log
+                ends.setdefault(replica.group, set()).add((log.high_watermark, log.log_end_offset))
+        return all(len(found) == 1 and len(set(next(iter(found)))) == 1 for found in ends.values())
+
+    def _check_history(self) -> None:
+        end = Reader(self.world, "end", dict(TOPICS))
+        end.begin()
+        records = tuple(
+            ((topic, number), tuple(self._read_all(end, (topic, number))))
+            for topic, count in TOPICS.items()
+            for number in range(count)
+        )
+        groups = tuple(
+            (client.group, tuple(self._committed(end, client.group)))
+            for client in self.clients
+            if isinstance(client, Reader | Transactor)
+        )
+        history = History({one.name: one.events for one in self.clients}, End(records, groups))
+        found = check(history)
+        if found:
+            raise BrokenPropertyError(f"{len(found)} in the history, the first: {found[0]}")
+
+    def _read_all(self, end: Reader, place: Place) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        limit = end.ask(
+            "end", lambda node: node.engine.list_offsets([TopicPartition(*place)], "latest", "read_committed")
+        )
+        stop = limit[TopicPartition(*place)].offset or 0
+        while end._positions.get(place, 0) < stop:
+            records, following = end.read(place)
+            found += records
+            end._positions[place] = following
+        return found
+
+    def _committed(self, end: Reader, group: str) -> list[tuple[Place, int]]:
+        found = end.ask("committed", lambda node: node.engine.committed_offsets(group))
+        return sorted(((place.topic, place.partition), at.offset) for place, at in found.items())
