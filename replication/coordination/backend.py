@@ -6,23 +6,31 @@ say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.api.groups import JoinRequest
-from logstore.api.records import ListedOffset, OffsetSpec
+from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.records import FetchRequest, FetchResult, ListedOffset, OffsetSpec
+from logstore.api.transactions import TransactionSummary
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.embedded.backend import EmbeddedBackend
+from logstore.embedded.coordination_parts import CoordinationParts
+from logstore.embedded.groups import EmbeddedGroups
+from logstore.embedded.hanging_transactions import ProducerOwner
+from logstore.embedded.transaction_services import TransactionServices
 from logstore.errors import LogStoreError
-from logstore.log.log_offsets import LogOffsets
+from logstore.groups.offset_values import SeenEnds
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
+from logstore.partition.log_access import LogAccess
 from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
-from logstore.types import Isolation, PartitionDescription, TopicPartition
+from logstore.types import Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from logstore.upkeep.cleaning_manager import CleaningManager
+from replication.coordination.groups import ClusterGroups
 from replication.coordination.parts import ClusterParts
-from replication.errors import NotLeaderError
+from replication.coordination.transactions import ClusterTransactions, RoutedOffsets
+from replication.errors import NotLeaderError, PeerUnavailableError
 from replication.partition import ReplicatedPartition, confirm_leaders
 from replication.raft.types import NO_NODE
 
@@ -32,6 +40,9 @@ _CALL_S = 5.0
 class ClusterBackend(EmbeddedBackend):
     """Thread-safe."""
 
+    groups: ClusterGroups  # type: ignore[assignment]  # the same methods, of all partitions instead of the only one
+    transactions: ClusterTransactions  # type: ignore[assignment]  # as ``groups``
+
     def __init__(
         self,
         context: StoreContext,
@@ -40,8 +51,53 @@ class ClusterBackend(EmbeddedBackend):
         cleaning: CleaningManager,
         parts: ClusterParts,
     ) -> None:
-        super().__init__(context, registry, partition, cleaning, parts)
         self.parts = parts
+        super().__init__(context, registry, partition, cleaning, parts.shard(0))
+
+    def _coordinate(self, parts: CoordinationParts) -> None:
+        del parts  # of one partition
+        self.groups = ClusterGroups(
+            self.parts, lambda shard: EmbeddedGroups(self._context, self._registry, self._partition, shard)
+        )
+        offsets = RoutedOffsets(self.parts, self.groups)
+        self.transactions = ClusterTransactions(
+            self._context,
+            self._registry,
+            self.parts,
+            offsets,
+            lambda shard: TransactionServices(
+                self._context, self._registry, self._producer_ids, offsets, shard
+            ),
+        )
+        self.parts.mark_offsets = self.groups.mark
+        self.parts.calls.serve()
+        self.parts.coordinator_calls.serve(lambda: self)
+
+    # --- as the coordinators of this node, for others ---
+
+    def groups_of(self, number: int) -> list[GroupSummary]:
+        return self.groups.listed(number)
+
+    def transactions_of(self, number: int) -> list[TransactionSummary]:
+        return self.transactions.shard(number).admin.summaries()
+
+    def owners_of(self, number: int, producer_ids: Sequence[int]) -> dict[int, ProducerOwner]:
+        return self.transactions.shard(number).admin.owners(producer_ids)
+
+    def commit_pending(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        writer: TransactionalWriter,
+        member: MemberIdentity | None,
+        seen: SeenEnds,
+    ) -> None:
+        self.groups.commit_pending(group, offsets, writer, member, seen)
+
+    def note_leaders(self) -> None:
+        """The leaders of partitions have changed: what this node coordinates now is loaded and looked after soon."""
+        self.transactions.reaper.soon()
+        self.parts.note_opened()
 
     # --- topics ---
 
@@ -56,25 +112,64 @@ class ClusterBackend(EmbeddedBackend):
         self._settle(name)
 
     def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
-        """By its leader, else as this node's replica has it, else the offsets that its leader tells."""
+        """As its leader has it; while none can be asked as this node's replica does, if there is one."""
         try:
             return super().describe_partition(topic, partition)
         except NotLeaderError as error:
-            held = self._registry.get(topic).partition(partition)
-            if isinstance(held, ReplicatedPartition):
-                try:
-                    return description_of(held.replica().log, partition)
-                except NotLeaderError:
-                    return self._told_by(error.leader_id, TopicPartition(topic, partition), error)
-            raise
+            place = TopicPartition(topic, partition)
+            try:
+                if error.leader_id == NO_NODE:
+                    raise
+                return self.parts.calls.describe(error.leader_id, place, _CALL_S)
+            except (NotLeaderError, PeerUnavailableError):
+                held = self._registry.get(topic).partition(partition)
+                if not isinstance(held, ReplicatedPartition) or not held.is_held:
+                    raise
+                return description_of(held.replica().log, partition)
 
-    def _told_by(self, node: int, place: TopicPartition, why: LogStoreError) -> PartitionDescription:
-        if node == NO_NODE:
-            raise why
-        (found,) = self.parts.calls.ends(node, [place], _CALL_S)
-        if not isinstance(found, LogOffsets):
-            raise found
-        return PartitionDescription(partition=place.partition, **found._asdict(), segments=0, size_bytes=0)
+    # --- readers in racks ---
+
+    def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
+        found = (
+            None if request.reverse or not request.rack else self._fetch_near(request, isolation, max_bytes)
+        )
+        return super()._fetch_one(request, isolation, max_bytes) if found is None else found
+
+    def _fetch_near(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult | None:
+        """A replica in the reader's rack by its number, or what this one has where it follows; None: the reader gets
+        what all readers get. With whatever a follower cannot tell the reader goes back to the leader: the follower may
+        lack what the position was reached by."""
+        nothing = FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)
+        try:
+            held = self._registry.get(request.topic).partition(request.partition)
+            if not isinstance(held, ReplicatedPartition):
+                return None
+            if held.is_leader:
+                node = held.near_replica(request.rack, request.offset, self.parts.rack_of)
+                return None if node is None else nothing._replace(preferred_replica=node)
+            followed = held.followed()
+            bounds = followed.reader().bounds()
+            if bounds.high_watermark < request.offset <= bounds.log_end_offset:
+                return nothing  # it has not heard of the commit yet
+            log = PartitionLog(LogAccess(self._context), followed)
+            fetched = log.fetch(request.offset, max_bytes, isolation, request.leader_epoch)
+        except NotLeaderError as error:
+            return nothing._replace(error=error)
+        except LogStoreError as error:
+            told = f"the follower of {request.topic}-{request.partition} cannot tell: {error.message}"
+            return nothing._replace(error=NotLeaderError(told))
+        known = fetched.bounds
+        return FetchResult(
+            request.topic,
+            request.partition,
+            fetched.data,
+            fetched.next_offset,
+            known.log_start_offset,
+            known.high_watermark,
+            known.last_stable_offset,
+        )
+
+    # --- offsets ---
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
@@ -87,6 +182,18 @@ class ClusterBackend(EmbeddedBackend):
 
     # --- what comes from a former coordinator ---
 
+    def init_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> CoordinatedLease:
+        return self.transactions.open(
+            transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+        )
+
     def resume_transactions(
         self,
         transactional_id: str,
@@ -97,7 +204,7 @@ class ClusterBackend(EmbeddedBackend):
     ) -> CoordinatedLease:
         """See ``TransactionManager.resume``."""
         writer = TransactionalWriter(producer_id, epoch)
-        return self.transactions.manager.resume(transactional_id, timeout_ms, writer, coordinator=coordinator)
+        return self.transactions.resume(transactional_id, timeout_ms, writer, coordinator)
 
     def resume_member(self, group: str, member_id: str, request: JoinRequest) -> GroupMember:
         """See ``GroupManager.resume``."""
@@ -108,4 +215,4 @@ class ClusterBackend(EmbeddedBackend):
         self.parts.coordinators.retire()
         moved = NotLeaderError("this broker stops: its coordinators move to another one")
         self.groups.drop(moved)
-        self.transactions.manager.drop(moved)
+        self.transactions.drop(moved)
