@@ -45,6 +45,9 @@ class SomeAdministration:
         self.asked: list[object] = []
         self.topic_id = ""
 
+    def add(self, node: NodeId, host: str, port: int) -> None:
+        self.asked.append(("add", node, host, port))
+
     def drain(self, node: NodeId, draining: bool = True) -> None:
         self.asked.append(("drain", node, draining))
 
@@ -157,7 +160,8 @@ def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) 
     for words in (
         ("drain", "3"),
         ("drain", "3", "--undo"),
-        ("remove", "3"),
+        ("add", "4=h:9004"),
+        ("remove", "7"),
         ("move", "led", "--to", "2,3"),
         ("move", "led", "-p", "0", "--cancel"),
     ):
@@ -165,7 +169,8 @@ def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) 
     assert ADMINISTRATION.asked == [
         ("drain", 3, True),
         ("drain", 3, False),
-        ("remove", 3),
+        ("add", 4, "h", 9004),
+        ("remove", 7),
         {("led", 0): (2, 3)},
         {("led", 0): None},
     ]
