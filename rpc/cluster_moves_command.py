@@ -124,15 +124,18 @@ def _votes(store: RemoteStore, node: int) -> bool:
 
 @click.command()
 @click.argument("node", type=click.IntRange(min=0))
+@click.option(
+    "--drain", "drain_first", is_flag=True, help="Have it give up its replicas before, and wait for that."
+)
 @target_options
 @click.pass_obj
-def remove(target: Target, /, node: int) -> None:
-    """Drain the broker NODE, which may take long, and forget it once it has nothing any more.
+def remove(target: Target, /, node: int, drain_first: bool) -> None:
+    """Forget the broker NODE, which has no replicas any more: its vote on the metadata, and its address.
 
     What runs of it afterwards is refused by the others; it may be added again.
     """
     with brokers_of(target) as store:
-        if _held_by(store, node):
+        if drain_first:
             store.cluster_administration.drain(node)
             _await(target, lambda: _held_by(store, node), f"replicas on broker {node}")
         store.cluster_administration.remove(node)

@@ -161,7 +161,7 @@ def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) 
         ("drain", "3"),
         ("drain", "3", "--undo"),
         ("add", "4=h:9004"),
-        ("remove", "7"),
+        ("remove", "3"),
         ("move", "led", "--to", "2,3"),
         ("move", "led", "-p", "0", "--cancel"),
     ):
@@ -170,7 +170,7 @@ def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) 
         ("drain", 3, True),
         ("drain", 3, False),
         ("add", 4, "h", 9004),
-        ("remove", 7),
+        ("remove", 3),
         {("led", 0): (2, 3)},
         {("led", 0): None},
     ]
