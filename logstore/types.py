@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, final
+
+from logstore.native import compiled
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # of the type checker's own: Python has defaults from 3.13 on
@@ -31,10 +33,15 @@ Row: TypeAlias = (
 )
 
 
+@final
+@compiled("records")
 class Record(NamedTuple, Generic[K, V]):
     """One record as read. ``timestamp_ms``: ms since 1970 UTC; ``headers``: tuple of (name, bytes | None).
 
     Keys and values are ``bytes | None`` unless the consumer has deserializers; a value of None is a tombstone.
+
+    It is a sequence of its seven fields and compares as a tuple of them. Whether it *is* a tuple is left open: here
+    it is one, the compiled twin is not. ``tuple(record)`` makes one.
     """
 
     topic: str
@@ -44,6 +51,10 @@ class Record(NamedTuple, Generic[K, V]):
     key: K | None
     value: V | None
     headers: tuple[Header, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """By a call of the class, in every protocol: so a pickle of one twin is read by the other."""
+        return Record, tuple(self)
 
 
 class TopicPartition(NamedTuple):

@@ -28,6 +28,7 @@ from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
 from logstore.seams.step_thread import StepThread
 from logstore.store import LogStore
+from logstore.types import TopicPartition
 from logstore.upkeep.cleaning_manager import CleaningManager
 from replication.cluster.beginning import Beginning
 from replication.cluster.controller import Controller
@@ -44,8 +45,7 @@ from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
-from replication.coordination.seat import OFFSETS_TOPIC, STATE_TOPIC, state_goes_to
-from replication.errors import LeaderNotReadyError, NotLeaderError
+from replication.errors import LeaderNotReadyError
 from replication.everywhere import Everywhere, wait_until
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
@@ -332,8 +332,8 @@ class ClusterNode:
             leader_of=lambda place: self.leader_of(*place)[0],
             catch_up=self._catch_up,
             note_opened=context.note_owned,
+            partitions=self.settings.coordinators,
         )
-        parts.serve()
         self.engine = ClusterBackend(context, registry, partition, cleaning, parts)
         return self.engine
 
@@ -342,9 +342,9 @@ class ClusterNode:
             raise LeaderNotReadyError("this node has not joined its cluster yet")
         self.metadata.catch_up(self._context.lock_timeout_s)
 
-    def _internal(self, topic: str) -> ReplicatedPartition:
-        """The only partition of a coordinator's topic."""
-        return self._manager.partition(self._registry.get(topic), 0)
+    def _internal(self, place: TopicPartition) -> ReplicatedPartition:
+        """A partition of a coordinators' topic."""
+        return self._manager.partition(self._registry.get(place.topic), place.partition)
 
     def leaders(self, entry: TopicEntry) -> tuple[tuple[NodeId, ...], tuple[int, ...]]:
         """(leader, term) of each partition, for clients."""
@@ -372,7 +372,6 @@ class ClusterNode:
                 image = self.metadata.follower.image
                 vacated = {GroupId(*place) for place, nodes in image.vacated.items() if self.node_id in nodes}
                 self._manager.adjust(self._registry, _wanted(image, self.node_id), vacated)
-                self._seat_coordinators()
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)
         self._peers.look()
@@ -380,24 +379,9 @@ class ClusterNode:
             self._moved.notify_all()
         return _STAND_S if self._manager.stand_again() else _ADJUST_S
 
-    def _seat_coordinators(self) -> None:
-        """Both coordinators run on the node that leads the offsets of groups."""
-        offsets, state = (self._internal_replica(topic) for topic in (OFFSETS_TOPIC, STATE_TOPIC))
-        voters = frozenset() if state is None else state.membership.voters
-        to = state_goes_to(offsets, state, voters)
-        if state is not None and to != NO_NODE:
-            try:
-                state.transfer(to)
-            except (NotLeaderError, LeaderNotReadyError) as error:
-                logger.debug("%s moves in a moment: %s", state.where, error)
-
-    def _internal_replica(self, topic: str) -> Replica | None:
-        entry = self._registry.catalogue.topics.get(topic)
-        return None if entry is None else self.node.replica(GroupId(entry.topic_id, 0))
-
     def _note_change(self, replica: Replica) -> None:
-        if replica.where.startswith("__"):
-            self._adjuster.wake()  # it may be a coordinator's
+        if replica.where.startswith("__") and replica.group != METADATA_GROUP:
+            self.engine.note_leaders()  # it may be a coordinator's
         self._leaders_moved += 1
         if self._moved.acquire(blocking=False):  # else its waiter looks again soon enough
             self._moved.notify_all()

@@ -28,6 +28,8 @@ class NodeSettings:
     lag_s: float = 10.0
     """Kafka's ``replica.lag.time.max.ms``."""
     join_timeout_s: float = 60.0
+    coordinators: int = 12
+    """Partitions of the topics of groups and of transactions, where these are made here."""
     snapshot_bytes: int = LEAST_BYTES
     """Of the metadata's log before a snapshot is taken."""
     controller: ControllerSettings = field(default_factory=ControllerSettings)

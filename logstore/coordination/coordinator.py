@@ -73,6 +73,12 @@ class Coordinator(Protocol[MachineT_co]):
         ``TransactionStateError``: that is not open (any more); and the errors of ``end_transaction``."""
         ...
 
+    @property
+    def era(self) -> int:
+        """Another number once another process may have run the coordinator in between: what this one remembers beside
+        the machine's state counts no more."""
+        ...
+
     def lost(self) -> LogStoreError | None:
         """Why this process does not run the coordinator now, in words for its clients; None: it may. Cheap."""
         ...

@@ -303,9 +303,20 @@ class CoordinatorRuntime(Generic[Machine]):
             self._followed.start_over()
         return end
 
+    def unload(self) -> None:
+        """Forget what was replayed, where this process does not run the coordinator any more."""
+        with self._mutex:
+            if self._followed.applied and self._log.lost() is not None:
+                self._followed.start_over()
+
     def changed(self) -> bool:
         """Whether there is anything that was not replayed yet: cheap, for callers that poll."""
         return self._log.has_more(self._followed.applied)
+
+    @property
+    def era(self) -> int:
+        """See ``Coordinator``."""
+        return self._log.era
 
     def lost(self) -> LogStoreError | None:
         """See ``Coordinator``."""

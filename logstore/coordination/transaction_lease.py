@@ -10,13 +10,10 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
-from typing import Protocol
 
 from logstore.api.groups import MemberIdentity
 from logstore.api.transactions import PreparedTransaction
-from logstore.coordination.coordinator import Coordinator
-from logstore.coordination.transaction_markers import OFFSETS_PLACE
+from logstore.coordination.transaction_operations import TransactionOperations
 from logstore.coordination.transaction_runtime import IdLock
 from logstore.errors import (
     LogStoreError,
@@ -30,7 +27,6 @@ from logstore.machine import TransactionalWriter
 from logstore.transactions.coordinator import (
     EndedTransaction,
     InitReply,
-    TransactionCoordinator,
     TransactionState,
     TransactionStatus,
 )
@@ -39,73 +35,25 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class TransactionOperations(Protocol):
-    """What a lease asks for: see ``TransactionManager``."""
-
-    def now_ms(self) -> int: ...
-
-    def coordinator(self) -> Coordinator[TransactionCoordinator]: ...
-
-    def guard(self, transactional_id: str) -> AbstractContextManager[None]: ...
-
-    def forget(self, lease: CoordinatedLease) -> None: ...
-
-    def initialise(
-        self,
-        transactional_id: str,
-        timeout_ms: int,
-        continuing: tuple[int, int] | None = None,
-        *,
-        coordinator: str | None = None,
-        keep_prepared: bool = False,
-    ) -> InitReply: ...
-
-    def is_spent(self, epoch: int) -> bool: ...
-
-    def add_partitions(
-        self,
-        transactional_id: str,
-        writer: TransactionalWriter,
-        places: Collection[TopicPartition],
-        marked: EndedTransaction | None,
-    ) -> None: ...
-
-    def send_offsets(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-    ) -> None: ...
-
-    def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None: ...
-
-    def tell(self, marked: Collection[tuple[EndedTransaction, Collection[TopicPartition]]]) -> None: ...
-
-    def has_participants(self, transactional_id: str) -> bool: ...
-
-    def state_of(self, transactional_id: str) -> TransactionState | None: ...
-
-    def outcome_of(self, transactional_id: str, producer_id: int, epoch: int) -> bool | None: ...
-
-    def moved_on(self, lease: CoordinatedLease) -> LogStoreError | None: ...
-
-
 class CoordinatedLease:
     """A ``TransactionLease``. Thread-safe: every change is made under the id's guard. ``places``: of the transaction
     under way, as far as the coordinator knows them; ``id_lock``: None once it was handed over or released;
-    ``coordinator``: the id that decides what this one prepares; ``prepared``: what waits for that."""
+    ``coordinator``: the id that decides what this one prepares; ``prepared``: what waits for that; ``era``: of the
+    coordinator, as it was opened."""
 
     def __init__(
         self,
-        manager: TransactionOperations,
+        manager: TransactionOperations[CoordinatedLease],
         transactional_id: str,
         timeout_ms: int,
         id_lock: IdLock,
         reply: InitReply,
         coordinator: str | None = None,
+        *,
+        era: int = 0,
     ) -> None:
         self._manager = manager
+        self.era = era
         self._guard = manager.guard(transactional_id)
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
@@ -179,7 +127,9 @@ class CoordinatedLease:
         with self._guard:
             self._check_under_way()
             self._check_current(writer)
-            wanted = {*places, OFFSETS_PLACE} if offsets else set(places)
+            wanted = set(places)
+            if offsets and (only := self._manager.only_offsets_place) is not None:
+                wanted.add(only)  # else ``send_offsets`` adds the group's
             if not wanted <= self.places:
                 self._add(wanted)
 
@@ -209,8 +159,9 @@ class CoordinatedLease:
         with self._guard:
             self._check_under_way()
             self._check_current(writer)
-            if OFFSETS_PLACE not in self.places:
-                self._add((OFFSETS_PLACE,))
+            place = self._manager.offsets_place(group)
+            if place not in self.places:
+                self._add((place,))
             self._manager.send_offsets(
                 group, offsets, TransactionalWriter(self.producer_id, self.epoch), member
             )
@@ -408,6 +359,9 @@ class CoordinatedLease:
     def release(self) -> None:
         with self._guard:
             if self.id_lock is None:
+                return
+            if self._manager.era != self.era:
+                self.let_go()  # it may have gone on elsewhere, and is not this one's to end
                 return
             open_here = self.begun and self.prepared is None  # what is prepared is its coordinator's
             if open_here and not self._fenced and self._ended_by is None:

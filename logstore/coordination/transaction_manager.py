@@ -15,15 +15,15 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
 from logstore.coordination.coordinator import Coordinator, Coordinators
-from logstore.coordination.offset_ends import OffsetEnds
 from logstore.coordination.store_view import StoreView
 from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.coordination.transaction_markers import MarkerWriter
 from logstore.coordination.transaction_runtime import IdLock, TransactionRuntime
+from logstore.coordination.transactional_offsets import TransactionalOffsets
 from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
@@ -31,7 +31,6 @@ from logstore.errors import (
     TransactionAbortedError,
     UnknownTransactionError,
 )
-from logstore.groups.coordinator import GroupCoordinator
 from logstore.machine import Change, Decision, TransactionalWriter
 from logstore.transactions.coordinator import (
     LAST_EPOCH,
@@ -47,7 +46,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_CONFIG = {"segment.bytes": str(16 << 20)}
+STATE_CONFIG = {"segment.bytes": str(16 << 20)}
 _AT_ONCE = 100  # participants whose markers share syncs
 _SETTLED_BYTES = 256 << 10  # of their records in one batch, which has to stay below the topic's limit
 _LOOK_AGAIN_S = 0.05  # at partitions of a crashed owner that another process has to mark
@@ -83,23 +82,20 @@ class _Guard:
 
 
 class TransactionManager:
-    """Thread-safe. ``offsets(create)``: the shared topic of committed offsets; ``ends``: of the
-    partitions for which offsets are committed."""
+    """Thread-safe. ``offsets``: where groups commit in transactions."""
 
     def __init__(
         self,
         store: StoreView,
         runtime: TransactionRuntime,
-        offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
-        ends: OffsetEnds,
+        offsets: TransactionalOffsets,
         coordinators: Coordinators,
     ) -> None:
         self.store = store
         self.runtime = runtime
         self._offsets = offsets
-        self._ends = ends
         self._coordinators = coordinators
-        self.markers = MarkerWriter(store, runtime, lambda: offsets(True))
+        self.markers = MarkerWriter(store, runtime, offsets.coordinator)
         self._lock = threading.Lock()
         self._shared: Coordinator[TransactionCoordinator] | None = None
         self._guards: weakref.WeakValueDictionary[str, _Guard] = weakref.WeakValueDictionary()
@@ -116,7 +112,7 @@ class TransactionManager:
         if shared is not None:
             return shared
         self.store.check_writable()
-        return self._attach(self._coordinators.needed(TOPIC, _CONFIG, TransactionCoordinator))
+        return self._attach(self._coordinators.needed(TOPIC, STATE_CONFIG, TransactionCoordinator))
 
     def existing(self) -> Coordinator[TransactionCoordinator] | None:
         """None while no transaction was ever begun in this store."""
@@ -124,6 +120,12 @@ class TransactionManager:
             return self._shared
         found = self._coordinators.existing(TOPIC, TransactionCoordinator)
         return None if found is None else self._attach(found)
+
+    @property
+    def era(self) -> int:
+        """See ``Coordinator``."""
+        shared = self.existing()
+        return 0 if shared is None else shared.era
 
     def _attach(self, found: Coordinator[TransactionCoordinator]) -> Coordinator[TransactionCoordinator]:
         with self._lock:
@@ -175,7 +177,7 @@ class TransactionManager:
         deadline_s = store.clock.monotonic_s() + store.lock_timeout_s
         guard = self.guard(transactional_id)
         with guard:
-            id_lock = self._lock_of(transactional_id)
+            id_lock, era = self._lock_of(transactional_id), self.era
             try:
                 reply = self.initialise(
                     transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
@@ -185,7 +187,7 @@ class TransactionManager:
             except BaseException:
                 id_lock.release()
                 raise
-            lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply, coordinator)
+            lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply, coordinator, era=era)
             with self._lock:
                 self._leases[transactional_id] = lease
         self.runtime.note_opened()
@@ -205,18 +207,22 @@ class TransactionManager:
         store.check_writable()
         validate_transactional_id(transactional_id)
         with self.guard(transactional_id):
-            state = self.state_of(transactional_id)
+            era, state = self.era, self.state_of(transactional_id)
             if state is None:
                 raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
             known = self.lease(transactional_id)
-            if known is not None and known.is_under(writer):
+            if known is not None and known.era != era:
+                known.let_go()  # it may have gone on elsewhere in between
+            elif known is not None and known.is_under(writer):
                 return known
             check_resumed(state, writer)
             id_lock = self._lock_of(transactional_id)
             try:
                 id_lock.take(store.lock_timeout_s)
                 reply = InitReply(*writer, None)
-                lease = CoordinatedLease(self, transactional_id, timeout_ms, id_lock, reply, coordinator)
+                lease = CoordinatedLease(
+                    self, transactional_id, timeout_ms, id_lock, reply, coordinator, era=era
+                )
                 lease.take_up(state)
             except BaseException:
                 id_lock.release()
@@ -226,10 +232,12 @@ class TransactionManager:
         self.runtime.note_opened()
         return lease
 
-    def drop(self, error: LogStoreError) -> None:
-        """Another process runs the coordinator: no id is open here any more, what is under way goes on there."""
+    def drop(self, error: LogStoreError, *, before: int | None = None) -> None:
+        """Another process runs the coordinator, or has run it before this era: no id that was open then is open here
+        any more, what is under way goes on there."""
         for lease in self.leases():
-            lease.lose(error)
+            if lease.era != before:
+                lease.lose(error)
 
     def _lock_of(self, transactional_id: str) -> IdLock:
         """Held already if it was open in this process until now. Else not yet: another process may have to mark
@@ -279,6 +287,15 @@ class TransactionManager:
 
     # --- one transaction ---
 
+    @property
+    def only_offsets_place(self) -> TopicPartition | None:
+        """See ``TransactionalOffsets``."""
+        return self._offsets.only_place
+
+    def offsets_place(self, group: str) -> TopicPartition:
+        """See ``TransactionalOffsets``."""
+        return self._offsets.place(group)
+
     def send_offsets(
         self,
         group: str,
@@ -286,24 +303,7 @@ class TransactionManager:
         writer: TransactionalWriter,
         member: MemberIdentity | None,
     ) -> None:
-        shared = self._offsets(True)
-        if shared is None:
-            raise UnknownTransactionError("this store keeps no committed offsets")
-        seen = self._ends.of(offsets)
-        member_id, epoch = (None, None) if member is None else member
-        now_ms = self.now_ms()
-        shared.decide(
-            lambda machine: machine.decide_transactional_commit(
-                group,
-                offsets,
-                writer,
-                now_ms,
-                seen.ends,
-                self._ends.still(seen),
-                member_id=member_id,
-                epoch=epoch,
-            )
-        )
+        self._offsets.commit(group, offsets, writer, member)
 
     def finish(self, ended: EndedTransaction, *, wait: bool, told: bool = True) -> None:
         """Write what markers are due, and tell the coordinator. The guard is held, and so is the id's lock, unless

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.store_view import StoreView
 from logstore.coordination.transaction_runtime import TransactionRuntime
+from logstore.coordination.transactional_offsets import OFFSETS_PLACE
 from logstore.errors import (
     FatalError,
     LogStoreError,
@@ -34,18 +35,17 @@ logger = logging.getLogger(__name__)
 Written: TypeAlias = tuple[list[TopicPartition], LogStoreError | None]
 """The places where the outcome is durable now, and why it is not at others (None: nothing went wrong)."""
 
-OFFSETS_PLACE = TopicPartition("__consumer_offsets", 0)
-
 
 class MarkerWriter:
     """``offsets``: the shared topic of committed offsets, made if it is not there: its log must know the marker's
-    epoch before a slow owner of the transaction writes there. Thread-safe."""
+    epoch before a slow owner of the transaction writes there; None: its partitions are marked like all others.
+    Thread-safe."""
 
     def __init__(
         self,
         store: StoreView,
         runtime: TransactionRuntime,
-        offsets: Callable[[], Coordinator[GroupCoordinator] | None],
+        offsets: Callable[[], Coordinator[GroupCoordinator] | None] | None,
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -62,20 +62,21 @@ class MarkerWriter:
         ``wait``: for topics that other processes own, up to the store's lock timeout; else those are left to them.
         A topic or partition that was deleted needs no marker.
         """
+        coordinator = self._offsets
         with_offsets = [ended for ended in ends if OFFSETS_PLACE in ended.places]
-        if not with_offsets:
+        if coordinator is None or not with_offsets:
             return self._write_topics(ends, wait)
         refusals: list[LogStoreError | None] = []
         if len(with_offsets) == sum(len(ended.places) for ended in ends) or not self._store.threads:
             written = self._write_topics(ends, wait)
-            refusals = [self._end_offsets(ended) for ended in with_offsets]
+            refusals = [_end_offsets(coordinator, ended) for ended in with_offsets]
         else:
             # Both at a time: each waits for a sync of its own.
             left_s = self._store.lock_timeout_s  # of this thread
 
             def end_offsets() -> None:
                 with self._store.wait_limit.within(left_s):
-                    refusals.extend([self._end_offsets(ended) for ended in with_offsets])
+                    refusals.extend([_end_offsets(coordinator, ended) for ended in with_offsets])
 
             beside = threading.Thread(target=end_offsets, name="logstore-markers")
             beside.start()
@@ -91,7 +92,7 @@ class MarkerWriter:
         ]
 
     def _write_topics(self, ends: Sequence[EndedTransaction], wait: bool) -> list[Written]:
-        """All but what goes to the log of offsets."""
+        """All but what a coordinator of this process writes to the log of offsets."""
         now_ms = self._store.clock.wall_ms()
         done: list[list[TopicPartition]] = [[] for _ in ends]
         failures: list[LogStoreError | None] = [None for _ in ends]
@@ -101,7 +102,7 @@ class MarkerWriter:
             (place, number)
             for number, ended in enumerate(ends)
             for place in ended.places
-            if place != OFFSETS_PLACE
+            if self._offsets is None or place != OFFSETS_PLACE
         )
         try:
             for place, number in places:
@@ -137,17 +138,20 @@ class MarkerWriter:
             self._runtime.look_for_changes()  # another process may have added it to what we own
             return held.append_marker(marker, once=True, wait=wait)
 
-    def _end_offsets(self, ended: EndedTransaction) -> LogStoreError | None:
-        """Why the outcome is not durable in the log of offsets; None: it is."""
-        try:
-            offsets = self._offsets()
-            if offsets is not None:
-                offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
-        except ProducerFencedError:
-            return None  # a newer epoch was there: it began after this one had its markers
-        except LogStoreError as error:
-            return error
-        return None
+
+def _end_offsets(
+    coordinator: Callable[[], Coordinator[GroupCoordinator] | None], ended: EndedTransaction
+) -> LogStoreError | None:
+    """Why the outcome is not durable in the log of offsets; None: it is."""
+    try:
+        offsets = coordinator()
+        if offsets is not None:
+            offsets.end_transaction(ended.producer_id, ended.marker_epoch, commit=ended.commit)
+    except ProducerFencedError:
+        return None  # a newer epoch was there: it began after this one had its markers
+    except LogStoreError as error:
+        return error
+    return None
 
 
 def _joined(written: Written, refusal: LogStoreError | None) -> Written:

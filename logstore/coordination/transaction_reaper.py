@@ -7,6 +7,8 @@
   owner's is left alone, whatever its state; topics that another process owns are left to that process.
 - Where another process runs the coordinator, nothing is done, and no id is open any more.
 - One that is prepared waits for its coordinator, whether or not its owner lives; not for longer than a bound.
+- Where coordinators move, a free lock says nothing of the owner, which may be on its way from a former one: what is not
+  decided then waits for its timeout.
 """
 
 from __future__ import annotations
@@ -39,10 +41,18 @@ may pass, and an abort any earlier would cost the job. It is safe all the same: 
 
 class TransactionReaper:
     """``step`` does what is due; seconds until the next look, None if transactions are not used here.
-    ``prepared_max_age_ms``: how long a prepared transaction waits for its coordinator."""
+    ``prepared_max_age_ms``: how long a prepared transaction waits for its coordinator; ``owners_return``: an owner that
+    has not come here yet may still come, within its transaction's timeout."""
 
-    def __init__(self, manager: TransactionManager, prepared_max_age_ms: int = PREPARED_MAX_AGE_MS) -> None:
+    def __init__(
+        self,
+        manager: TransactionManager,
+        prepared_max_age_ms: int = PREPARED_MAX_AGE_MS,
+        *,
+        owners_return: bool = False,
+    ) -> None:
         self._manager = manager
+        self._owners_return = owners_return
         self._prepared_max_age_ms = prepared_max_age_ms
         self._next_s = 0.0
         self._next_forget_s = 0.0
@@ -104,6 +114,10 @@ class TransactionReaper:
             raise failures[0]
         return wait_s
 
+    def soon(self) -> None:
+        """The next step looks, whenever the last one did."""
+        self._next_s = 0.0
+
     def holds(self, topic: str) -> bool:
         return self._manager.holds(topic)
 
@@ -158,9 +172,18 @@ class TransactionReaper:
 
     def _resolve(self, transactional_id: str) -> None:
         """If its owner is gone."""
+        if self._owners_return and self._may_return(transactional_id):
+            return
         self._with_lock(
             transactional_id, lambda found: self._manager.resolve(found, self._prepared_max_age_ms)
         )
+
+    def _may_return(self, transactional_id: str) -> bool:
+        manager = self._manager
+        state = manager.state_of(transactional_id)
+        if state is None or state.status.is_decided or state.is_prepared:
+            return False
+        return not state.is_overdue(manager.now_ms())
 
     def _forget(self, transactional_id: str) -> None:
         manager = self._manager

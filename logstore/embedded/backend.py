@@ -23,6 +23,7 @@ from logstore.api.records import (
 from logstore.api.topics import TopicMetadata
 from logstore.config import parse_topic_config
 from logstore.coordination.embedded_coordinators import EmbeddedCoordinators
+from logstore.coordination.transactional_offsets import LocalOffsets
 from logstore.directory.catalogue import TopicEntry
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.appends import Appends
@@ -89,15 +90,15 @@ class EmbeddedBackend(EmbeddedTransactions):
         self.everywhere = (
             None if leadership is None else UpkeepEverywhere(leadership, self._compact, self._erase)
         )
-        self.groups = EmbeddedGroups(context, registry, partition, parts)
         self._producer_ids = ProducerIds(registry.take_producer_ids)
-        self.transactions = TransactionServices(
-            context,
-            registry,
-            self._producer_ids,
-            lambda create: self.groups.topic(create=create),
-            parts,
-        )
+        self._coordinate(parts)
+
+    def _coordinate(self, parts: CoordinationParts) -> None:
+        """Make what runs groups and transactions."""
+        context, registry = self._context, self._registry
+        self.groups = EmbeddedGroups(context, registry, self._partition, parts)
+        offsets = LocalOffsets(context.clock, lambda: self.groups.topic(create=True), parts.ends)
+        self.transactions = TransactionServices(context, registry, self._producer_ids, offsets, parts)
 
     # --- metadata and admin ---
 

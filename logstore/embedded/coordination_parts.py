@@ -24,10 +24,14 @@ from logstore.types import TopicPartition
 
 
 class CoordinationParts(Protocol):
-    """``ends``: of the partitions for which offsets are committed; ``liveness``: of members of groups."""
+    """``ends``: of the partitions for which offsets are committed; ``liveness``: of members of groups;
+    ``owners_return``: producers come from a former coordinator, so that a free id says nothing of its owner."""
 
     @property
     def coordinators(self) -> Coordinators: ...
+
+    @property
+    def owners_return(self) -> bool: ...
 
     @property
     def ends(self) -> OffsetEnds: ...
@@ -57,6 +61,8 @@ class CoordinationParts(Protocol):
 class EmbeddedParts:
     """``CoordinationParts`` of one directory, which its processes share by locks. ``partition`` gives the facade of one
     partition."""
+
+    owners_return = False
 
     def __init__(
         self,

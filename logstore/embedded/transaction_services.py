@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from logstore.coordination.coordinator import Coordinator
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
+from logstore.coordination.transactional_offsets import TransactionalOffsets
 from logstore.directory.producer_ids import ProducerIds
 from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.embedded.transaction_admin import TransactionAdmin
-from logstore.groups.coordinator import GroupCoordinator
 from logstore.partition.context import StoreContext
 from logstore.partition.topic_registry import TopicRegistry
 
@@ -23,12 +20,14 @@ class TransactionServices:
         context: StoreContext,
         registry: TopicRegistry,
         producer_ids: ProducerIds,
-        offsets: Callable[[bool], Coordinator[GroupCoordinator] | None],
+        offsets: TransactionalOffsets,
         parts: CoordinationParts,
     ) -> None:
         runtime = parts.transaction_runtime(producer_ids)
-        self.manager = TransactionManager(context, runtime, offsets, parts.ends, parts.coordinators)
-        self.reaper = TransactionReaper(self.manager, int(context.prepared_max_age_s * 1000))
+        self.manager = TransactionManager(context, runtime, offsets, parts.coordinators)
+        self.reaper = TransactionReaper(
+            self.manager, int(context.prepared_max_age_s * 1000), owners_return=parts.owners_return
+        )
         self.admin = TransactionAdmin(context, registry, self.manager, offsets, parts)
 
     def abandon(self) -> None:

@@ -21,6 +21,7 @@ from logstore.format.compression import MAX_DECOMPRESSED_BYTES
 from logstore.format.payload_columns import Memory, Spans
 from logstore.format.record import MIN_RECORD_BYTES
 from logstore.format.varint import INT32_MAX, VARINT_MAX_BYTES, VARLONG_MAX_BYTES, read_raw, read_varint
+from logstore.native import compiled
 from logstore.types import Buffer
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def to_table(
     most = min(max_decompressed_bytes, INT32_MAX)
     batches = data_batches(buffer, start_offset, end_offset, check)
     chunks = [
-        _chunk(sections, columns, topic, partition, start_offset, end_offset)
+        chunk_table(sections, columns, topic, partition, start_offset, end_offset)
         for sections in _gathered(buffer, batches, most)
     ]
     return pa.concat_tables(chunks) if chunks else columns.empty_table()
@@ -137,15 +138,22 @@ class _Sections(NamedTuple):
     """Batches, and where in ``data`` the records of each begin and end, decompressed."""
 
     found: list[tuple[int, BatchHeader]]
-    data: bytes
+    data: Buffer
     bounds: list[tuple[int, int]]
+
+    def as_bytes(self) -> tuple[bytes, list[tuple[int, int]]]:
+        """``data`` and ``bounds``, of another buffer than bytes only what these batches take of it."""
+        if type(self.data) is bytes:
+            return self.data, self.bounds
+        start, end = self.bounds[0][0], self.bounds[-1][1]
+        return bytes(memoryview(self.data)[start:end]), [(at - start, to - start) for at, to in self.bounds]
 
 
 def _gathered(
     buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], max_bytes: int
 ) -> Iterator[_Sections]:
     """The batches, ``_CHUNK_BYTES`` of records at a time. What is not compressed is read where it lies."""
-    in_place = type(buffer) is bytes and len(buffer) <= INT32_MAX
+    in_place = len(buffer) <= INT32_MAX
     found: list[tuple[int, BatchHeader]] = []
     sections: list[bytes] = []
     size = 0
@@ -165,13 +173,14 @@ def _gathered(
 
 
 def _sections(buffer: Buffer, found: list[tuple[int, BatchHeader]], sections: list[bytes]) -> _Sections:
-    if not sections and type(buffer) is bytes:
+    if not sections:
         return _Sections(found, buffer, [(at + HEADER_SIZE, at + header.size) for at, header in found])
     ends = list(accumulate(map(len, sections)))
     return _Sections(found, b"".join(sections), list(pairwise([0, *ends])))
 
 
-def _chunk(
+@compiled("columns")
+def chunk_table(
     sections: _Sections,
     columns: pa.Schema,
     topic: str,
@@ -179,11 +188,12 @@ def _chunk(
     start_offset: int,
     end_offset: int | None,
 ) -> pa.Table:
-    """One table of the batches."""
+    """One table of the batches in ``sections``."""
     import numpy as np
     import pyarrow as pa
 
-    found, data, bounds = sections
+    found = sections.found
+    data, bounds = sections.as_bytes()
     starts: list[Int64s] = []
     for (at, end), (position, header) in zip(bounds, found, strict=True):
         _find_records(data, at, end, position, header, starts)

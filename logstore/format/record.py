@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import repeat
+from itertools import repeat, starmap
 from operator import add, itemgetter
 from typing import Any, NamedTuple
 
@@ -45,6 +45,7 @@ from logstore.format.varint import (
     read_raw,
     size_of_varint,
 )
+from logstore.native import compiled
 from logstore.types import Header, Record, Row
 
 MIN_RECORD_BYTES = 7
@@ -82,6 +83,7 @@ class _Column(NamedTuple):
     sizes: Sequence[int]
 
 
+@compiled("encoding")
 def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     """The records section of ``rows`` (tuples of 2, 3 or 4: key, value[, headers[, timestamp_ms]]).
 
@@ -292,6 +294,7 @@ def _timestamp_deltas(column: Sequence[Any], now_ms: int) -> tuple[int, int, lis
     return base_ms, highest, list(map(encode_varlong, deltas))
 
 
+@compiled("records")
 def decode_rows(
     section: bytes,
     count: int,
@@ -338,7 +341,9 @@ def decode_rows(
 
 
 def _records(topic: str, partition: int, *columns: Iterable[Any]) -> list[Record]:
-    fields = zip(repeat(topic), repeat(partition), *columns, strict=False)
+    fields: Any = zip(repeat(topic), repeat(partition), *columns, strict=False)
+    if not issubclass(Record, tuple):  # the compiled twin of Record
+        return list(starmap(Record, fields))
     make: Any = tuple.__new__  # three times cheaper than calling Record(...)
     return list(map(make, repeat(Record), fields))
 

@@ -4,7 +4,7 @@
 these functions take and refuse what they refuse, with the same error. Sizes are in bytes, without compression.
 
 The work per row is done in C (``map``, ``set``, ``accumulate``) as long as rows are plain (key, value)
-pairs; rows with headers or timestamps cost a Python step each.
+pairs; rows with headers or timestamps cost a Python step each, unless the compiled twin serves.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from logstore.errors import (
     RecordTypeError,
 )
 from logstore.format.batch import HEADER_SIZE
+from logstore.native import compiled
 from logstore.types import Header
 
 # The varying fields of a record at their longest (see record.py): length 5, attributes 1, timestamp
@@ -83,25 +84,48 @@ def check_rows(where: str, given: Iterable[Any]) -> CheckedRows:
         raise RecordTypeError(
             f"rows for {where} are {type(given).__name__}", hint="pass a list of (key, value) rows"
         ) from None
-    if not _TUPLE.issuperset(set(map(type, rows))):
+    shape = shape_of(rows)
+    if not shape.tuples:
         rows = [_row_tuple(where, index, row) for index, row in enumerate(rows)]
-    widths = set(map(len, rows))
-    if not widths <= _WIDTHS:
+        shape = shape_of(rows)
+    if not shape.widths_fit:
         index = next(i for i, row in enumerate(rows) if len(row) not in _WIDTHS)
         raise RecordTypeError(
             f"row {index} for {where} has {len(rows[index])} fields",
             hint="a row is (key, value), (key, value, headers) or (key, value, headers, timestamp_ms)",
         )
-    key_types = set(map(type, map(_KEY, rows)))
-    value_types = set(map(type, map(_VALUE, rows)))
-    if not (key_types | value_types) <= _BYTES_OR_NONE:
+    if not shape.plain_bytes:
         _name_wrong_bytes(where, rows)
-    pairs = widths <= _PAIR
     timestamped = False
-    if not pairs:
-        rows, timestamped = _check_wide(where, rows)
+    if not shape.pairs:
+        rows, timestamped = wide_rows(where, rows)
+    return CheckedRows(rows, shape.pairs, shape.null_keys, shape.some_keys, timestamped)
+
+
+class RowShape(NamedTuple):
+    """What a look at the types of rows finds. ``tuples``: all are; where not, the rest is not looked at, nor where
+    one has another width than ``widths_fit``. ``plain_bytes``: all keys and values are bytes or None, not of a class
+    derived from bytes."""
+
+    tuples: bool
+    widths_fit: bool
+    pairs: bool
+    plain_bytes: bool
+    null_keys: bool
+    some_keys: bool
+
+
+@compiled("rows")
+def shape_of(rows: list[Any]) -> RowShape:
+    if not _TUPLE.issuperset(set(map(type, rows))):
+        return RowShape(False, False, False, False, False, False)
+    widths = set(map(len, rows))
+    if not widths <= _WIDTHS:
+        return RowShape(True, False, False, False, False, False)
+    key_types = set(map(type, map(_KEY, rows)))
+    plain_bytes = (key_types | set(map(type, map(_VALUE, rows)))) <= _BYTES_OR_NONE
     null_keys = type(None) in key_types
-    return CheckedRows(rows, pairs, null_keys, len(key_types) > null_keys, timestamped)
+    return RowShape(True, True, widths <= _PAIR, plain_bytes, null_keys, len(key_types) > null_keys)
 
 
 def _row_tuple(where: str, index: int, row: Any) -> tuple[Any, ...]:
@@ -120,7 +144,8 @@ def _name_wrong_bytes(where: str, rows: Sequence[Any]) -> None:
                 raise RecordTypeError(f"row {index} for {where}: the {name} is {type(content).__name__}")
 
 
-def _check_wide(where: str, rows: Sequence[Any]) -> tuple[list[Any], bool]:
+@compiled("rows")
+def wide_rows(where: str, rows: Sequence[Any]) -> tuple[list[Any], bool]:
     """Rows with their headers as tuples, and whether any row has a timestamp."""
     checked: list[Any] = []
     timestamped = False
@@ -169,6 +194,7 @@ def _is_text(name: str) -> bool:
         return False
 
 
+@compiled("rows")
 def measured_headers(headers: Any, topic: str) -> tuple[tuple[Header, ...], int]:
     """``check_headers`` and the headers' part of ``row_bytes``, in one quick pass."""
     total = HEADERS_OVERHEAD
@@ -220,6 +246,7 @@ def missing_key(who: str) -> InvalidRecordError:
     )
 
 
+@compiled("rows")
 def row_sizes(checked: CheckedRows, rows: Sequence[Any]) -> list[int]:
     """Bytes of each row, without the overhead every row has (see ``row_bytes``)."""
     if not checked.pairs:
@@ -239,12 +266,18 @@ def row_sizes(checked: CheckedRows, rows: Sequence[Any]) -> list[int]:
 def check_sizes(where: str, checked: CheckedRows, limit: int, setting: str, sizes: Sequence[int]) -> None:
     """RecordTooLargeError for the first row that alone passes ``limit``, which ``setting`` names."""
     overhead = HEADER_SIZE + RECORD_OVERHEAD
-    if not sizes or max(sizes) + overhead <= limit:
+    if largest(sizes) + overhead <= limit:
         return
     for index, size in enumerate(sizes):
         if size + overhead > limit:
             row = checked.rows[index]
             check_alone(f"row {index} for {where}", row, limit, setting)
+
+
+@compiled("rows")
+def largest(sizes: Sequence[int]) -> int:
+    """0 of none."""
+    return max(sizes, default=0)
 
 
 def check_alone(who: str, row: Sequence[Any], limit: int, setting: str) -> int:
@@ -259,6 +292,7 @@ def check_alone(who: str, row: Sequence[Any], limit: int, setting: str) -> int:
     return alone
 
 
+@compiled("rows")
 def cut(
     rows: list[Any], sizes: Sequence[int], timestamped: bool, cap: int, limit: int, most: int = 1 << 31
 ) -> Iterator[Chunk]:

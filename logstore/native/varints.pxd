@@ -63,3 +63,26 @@ cdef inline int read_raw(
         at[0] = here + 2
         return READ
     return read_long(data, size, at, max_bytes, raw)
+
+
+cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
+    return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+
+
+cdef inline int size_of_raw(uint64_t raw) noexcept nogil:
+    """How many bytes ``put_raw`` writes."""
+    cdef int size = 1
+    while raw > 0x7F:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t* put_raw(uint8_t* to, uint64_t raw) noexcept nogil:
+    """Write a zigzagged integer; the byte behind it."""
+    while raw > 0x7F:
+        to[0] = <uint8_t>(raw & 0x7F) | 0x80
+        raw >>= 7
+        to += 1
+    to[0] = <uint8_t>raw
+    return to + 1

@@ -269,8 +269,6 @@ class ClusterMachine:
                 f"topic {name!r} cannot have {factor} replicas of each partition: {len(spots)} brokers can take some",
                 hint=f"use 1 to {len(spots)}, or add brokers" if spots else "start a broker first",
             )
-        if entry.internal and not present and (same := _of_internal(image, entry, factor)):
-            return image.with_more_replicas(entry.topic_id, [same] * entry.partitions)
         alive = [spot for spot in spots if spot.node_id in candidates.alive]
         more = placement.place(
             alive if len(alive) >= factor else spots,
@@ -418,15 +416,6 @@ class ClusterMachine:
     def snapshot(self) -> tuple[Change, ...]:
         """Records that make this state of an empty one."""
         return records_between(ClusterImage(), self.image)
-
-
-def _of_internal(image: ClusterImage, entry: TopicEntry, factor: int) -> Replicas:
-    """Coordinators' topics are on the same brokers, as one of these runs all coordinators."""
-    for other in image.catalogue.topics.values():
-        places = image.replicas.get(other.topic_id, ())
-        if other.internal and other is not entry and places and len(places[0]) == factor:
-            return places[0]
-    return ()
 
 
 def _at(catalogue: Catalogue, revision: int) -> Catalogue:

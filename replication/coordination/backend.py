@@ -6,22 +6,30 @@ say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.api.groups import JoinRequest
+from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity
 from logstore.api.records import ListedOffset, OffsetSpec
+from logstore.api.transactions import TransactionSummary
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.embedded.backend import EmbeddedBackend
+from logstore.embedded.coordination_parts import CoordinationParts
+from logstore.embedded.groups import EmbeddedGroups
+from logstore.embedded.hanging_transactions import ProducerOwner
+from logstore.embedded.transaction_services import TransactionServices
 from logstore.errors import LogStoreError
+from logstore.groups.offset_values import SeenEnds
 from logstore.log.log_offsets import LogOffsets
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
-from logstore.types import Isolation, PartitionDescription, TopicPartition
+from logstore.types import Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from logstore.upkeep.cleaning_manager import CleaningManager
+from replication.coordination.groups import ClusterGroups
 from replication.coordination.parts import ClusterParts
+from replication.coordination.transactions import ClusterTransactions, RoutedOffsets
 from replication.errors import NotLeaderError
 from replication.partition import ReplicatedPartition, confirm_leaders
 from replication.raft.types import NO_NODE
@@ -32,6 +40,9 @@ _CALL_S = 5.0
 class ClusterBackend(EmbeddedBackend):
     """Thread-safe."""
 
+    groups: ClusterGroups  # type: ignore[assignment]  # the same methods, of all partitions instead of the only one
+    transactions: ClusterTransactions  # type: ignore[assignment]  # as ``groups``
+
     def __init__(
         self,
         context: StoreContext,
@@ -40,8 +51,53 @@ class ClusterBackend(EmbeddedBackend):
         cleaning: CleaningManager,
         parts: ClusterParts,
     ) -> None:
-        super().__init__(context, registry, partition, cleaning, parts)
         self.parts = parts
+        super().__init__(context, registry, partition, cleaning, parts.shard(0))
+
+    def _coordinate(self, parts: CoordinationParts) -> None:
+        del parts  # of one partition
+        self.groups = ClusterGroups(
+            self.parts, lambda shard: EmbeddedGroups(self._context, self._registry, self._partition, shard)
+        )
+        offsets = RoutedOffsets(self.parts, self.groups)
+        self.transactions = ClusterTransactions(
+            self._context,
+            self._registry,
+            self.parts,
+            offsets,
+            lambda shard: TransactionServices(
+                self._context, self._registry, self._producer_ids, offsets, shard
+            ),
+        )
+        self.parts.mark_offsets = self.groups.mark
+        self.parts.calls.serve()
+        self.parts.coordinator_calls.serve(lambda: self)
+
+    # --- as the coordinators of this node, for others ---
+
+    def groups_of(self, number: int) -> list[GroupSummary]:
+        return self.groups.listed(number)
+
+    def transactions_of(self, number: int) -> list[TransactionSummary]:
+        return self.transactions.shard(number).admin.summaries()
+
+    def owners_of(self, number: int, producer_ids: Sequence[int]) -> dict[int, ProducerOwner]:
+        return self.transactions.shard(number).admin.owners(producer_ids)
+
+    def commit_pending(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        writer: TransactionalWriter,
+        member: MemberIdentity | None,
+        seen: SeenEnds,
+    ) -> None:
+        self.groups.commit_pending(group, offsets, writer, member, seen)
+
+    def note_leaders(self) -> None:
+        """The leaders of partitions have changed: what this node coordinates now is loaded and looked after soon."""
+        self.transactions.reaper.soon()
+        self.parts.note_opened()
 
     # --- topics ---
 
@@ -87,6 +143,18 @@ class ClusterBackend(EmbeddedBackend):
 
     # --- what comes from a former coordinator ---
 
+    def init_transactions(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        coordinator: str | None = None,
+        keep_prepared: bool = False,
+    ) -> CoordinatedLease:
+        return self.transactions.open(
+            transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+        )
+
     def resume_transactions(
         self,
         transactional_id: str,
@@ -97,7 +165,7 @@ class ClusterBackend(EmbeddedBackend):
     ) -> CoordinatedLease:
         """See ``TransactionManager.resume``."""
         writer = TransactionalWriter(producer_id, epoch)
-        return self.transactions.manager.resume(transactional_id, timeout_ms, writer, coordinator=coordinator)
+        return self.transactions.resume(transactional_id, timeout_ms, writer, coordinator)
 
     def resume_member(self, group: str, member_id: str, request: JoinRequest) -> GroupMember:
         """See ``GroupManager.resume``."""
@@ -108,4 +176,4 @@ class ClusterBackend(EmbeddedBackend):
         self.parts.coordinators.retire()
         moved = NotLeaderError("this broker stops: its coordinators move to another one")
         self.groups.drop(moved)
-        self.transactions.manager.drop(moved)
+        self.transactions.drop(moved)

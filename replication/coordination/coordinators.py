@@ -1,23 +1,27 @@
-"""``ReplicatedCoordinators``: the coordinators of groups and transactions, each on a replicated internal topic.
+"""``ReplicatedCoordinators``: coordinators of groups and transactions, one on each partition of two internal topics.
 
-Both run on one node: the one that leads ``__consumer_offsets``-0. Where another leads ``__transaction_state``-0 the
-controller gives that node's place to it, and calls meanwhile say ``LeaderNotReadyError``.
+Which one has a group or a transactional id follows from its name (``key_partition.py``) and the number of partitions,
+which is fixed when the topic is made. A coordinator runs where its partition is led; other nodes say who that is.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.store_view import StoreView
 from logstore.directory.catalogue import Catalogue, TopicEntry
-from logstore.embedded.groups import OFFSETS_CONFIG, OFFSETS_TOPIC
-from logstore.errors import TopicExistsError
+from logstore.errors import LogStoreError, TopicExistsError
 from logstore.machine import StateMachine
+from logstore.types import TopicPartition
+from replication.coordination.key_partition import partition_of
 from replication.coordination.led_partition import LedPartition
 from replication.coordination.replicated_log import ReplicatedCoordinatorLog
+from replication.errors import LeaderNotReadyError
 
 Machine = TypeVar("Machine", bound=StateMachine)
 _COMPACT: Final = {"cleanup.policy": "compact"}
@@ -36,64 +40,120 @@ class InternalTopics(Protocol):
 
 
 class ReplicatedCoordinators:
-    """``Coordinators``. Thread-safe. ``partition``: of a topic that there is, its only one; ``catch_up``: has this node
-    know what the controller knows."""
+    """Thread-safe. ``partition``: one of a topic that there is; ``catch_up``: has this node know what the controller
+    knows; ``partitions``: of a coordinators' topic that is made here."""
 
     def __init__(
         self,
         store: StoreView,
         topics: InternalTopics,
-        partition: Callable[[str], LedPartition],
+        partition: Callable[[TopicPartition], LedPartition],
         catch_up: Callable[[], None],
+        partitions: int,
     ) -> None:
         self._store = store
         self._topics = topics
         self._partition = partition
         self._catch_up = catch_up
+        self._partitions = partitions
         self._guard = threading.Lock()
-        self._logs: dict[str, ReplicatedCoordinatorLog] = {}
+        self._logs: dict[TopicPartition, ReplicatedCoordinatorLog] = {}
+        self._runtimes: weakref.WeakValueDictionary[int, CoordinatorRuntime[Any]] = (
+            weakref.WeakValueDictionary()
+        )
+        self._made = itertools.count()
         self._retired = False
 
     def retire(self) -> None:
         """This node is about to stop: it runs no coordinator from now on, and says so."""
         self._retired = True
 
+    # --- which there are ---
+
+    def count(self, topic: str) -> int:
+        """How many partitions the topic has, as far as this node knows; 0: it is not there."""
+        entry = self._topics.catalogue.topics.get(topic)
+        return 0 if entry is None else entry.partitions
+
+    def known(self, topic: str) -> int:
+        """As ``count``, but 0 only once this node knows what the controller knows."""
+        found = self.count(topic)
+        if not found:
+            self._catch_up()
+            found = self.count(topic)
+        return found
+
+    def made(self, topic: str, config: Mapping[str, str]) -> int:
+        """As ``count``, of a topic that is made if it is not there. Errors of ``InternalTopics.create``."""
+        found = self.count(topic)
+        if not found:
+            try:
+                self._topics.create(topic, self._partitions, {**config, **_COMPACT}, internal=True)
+            except TopicExistsError:
+                self._catch_up()  # another node was first, and this one is about to know
+            found = self.count(topic)
+        if not found:
+            raise LeaderNotReadyError(f"topic {topic!r} was just made, and this node does not know it yet")
+        return found
+
+    def place(self, topic: str, key: str, config: Mapping[str, str]) -> TopicPartition:
+        """The partition whose leader coordinates ``key``; the topic is made if it is not there."""
+        return TopicPartition(topic, partition_of(key, self.made(topic, config)))
+
+    def leads(self, place: TopicPartition) -> bool:
+        """Whether this node runs the coordinator, of a topic that there is."""
+        return not self._retired and self._partition(place).is_leader
+
+    def of(self, number: int) -> PartitionCoordinators:
+        """Those on the partition of that number."""
+        return PartitionCoordinators(self, number)
+
+    def runtime(self, place: TopicPartition, make: Callable[[], Machine]) -> CoordinatorRuntime[Machine]:
+        found = CoordinatorRuntime(self._store, self._log(place), make)
+        self._runtimes[next(self._made)] = found
+        return found
+
+    def _log(self, place: TopicPartition) -> ReplicatedCoordinatorLog:
+        """One for each partition, so that all runtimes on it take turns."""
+        with self._guard:
+            found = self._logs.get(place)
+            if found is None:
+                found = self._logs[place] = ReplicatedCoordinatorLog(
+                    self._partition(place), lambda: self._retired
+                )
+            return found
+
+    # --- loading ---
+
+    def load_some(self) -> bool:
+        """What this node runs replays a piece more of its log, what it runs no more is forgotten; True: nothing is
+        left to be replayed."""
+        done = True
+        for runtime in list(self._runtimes.values()):
+            if runtime.lost() is not None:
+                runtime.unload()
+                continue
+            try:
+                done = runtime.follow_some() and done
+            except LogStoreError:
+                continue  # its leader is not ready yet, or another one by now: whoever asks for it is told
+        return done
+
+
+class PartitionCoordinators:
+    """``Coordinators`` on one partition of each topic."""
+
+    def __init__(self, coordinators: ReplicatedCoordinators, number: int) -> None:
+        self._coordinators = coordinators
+        self._number = number
+
     def existing(self, topic: str, make: Callable[[], Machine]) -> CoordinatorRuntime[Machine] | None:
-        if topic not in self._topics.catalogue.topics:
+        if not self._coordinators.count(topic):
             return None
-        return CoordinatorRuntime(self._store, self._log(topic), make)
+        return self._coordinators.runtime(TopicPartition(topic, self._number), make)
 
     def needed(
         self, topic: str, config: Mapping[str, str], make: Callable[[], Machine]
     ) -> CoordinatorRuntime[Machine]:
-        if topic != OFFSETS_TOPIC:
-            self._make_sure(OFFSETS_TOPIC, OFFSETS_CONFIG)  # its leader runs this coordinator, too
-        self._make_sure(topic, config)
-        return CoordinatorRuntime(self._store, self._log(topic), make)
-
-    def _make_sure(self, topic: str, config: Mapping[str, str]) -> None:
-        if topic in self._topics.catalogue.topics:
-            return
-        try:
-            self._topics.create(topic, 1, {**config, **_COMPACT}, internal=True)
-        except TopicExistsError:
-            self._catch_up()  # another node was first, and this one is about to know
-
-    def _log(self, topic: str) -> ReplicatedCoordinatorLog:
-        """One for each topic, so that all runtimes on it take turns."""
-        with self._guard:
-            found = self._logs.get(topic)
-            if found is None:
-                anchor = None if topic == OFFSETS_TOPIC else self._anchor
-                found = self._logs[topic] = ReplicatedCoordinatorLog(
-                    self._partition(topic), anchor, lambda: self._retired
-                )
-            return found
-
-    def _anchor(self) -> LedPartition | None:
-        return self._partition(OFFSETS_TOPIC) if OFFSETS_TOPIC in self._topics.catalogue.topics else None
-
-    def may_look_for_expired(self) -> bool:
-        """Whether this node runs the coordinator of groups."""
-        anchor = self._anchor()
-        return anchor is not None and anchor.is_leader
+        self._coordinators.made(topic, config)
+        return self._coordinators.runtime(TopicPartition(topic, self._number), make)

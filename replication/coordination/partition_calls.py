@@ -5,20 +5,19 @@ They carry JSON, many partitions in one call; each has its own answer or error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import logstore.errors
-import replication.errors
+from logstore.coordination.transactional_offsets import OFFSETS_TOPIC
 from logstore.directory.catalogue import Catalogue
-from logstore.errors import InvalidRecordError, LogStoreError, OutcomeUnknownError
+from logstore.errors import LogStoreError
 from logstore.format.json_document import items, table, text, truth, whole
 from logstore.log.log_offsets import LogOffsets
 from logstore.log.producers.producer_state import Marker, ProducerEntry, RememberedBatch
 from logstore.partition.open_transactions import OpenTransaction, first_open
 from logstore.partition.partition import Partition, PendingAppend, wait_all
 from logstore.types import TopicPartition
+from replication.coordination.call_json import WHERE, error_of, fields_of, place_of, places_of, to_bytes, told
 from replication.errors import LeaderNotReadyError
 from replication.raft.types import NodeId
 from replication.transport import PeerNetwork
@@ -28,9 +27,6 @@ PRODUCERS: Final = "partition.producers"
 ENDS: Final = "partition.ends"
 KEYED: Final = "partition.keyed"
 OPEN: Final = "partition.open"
-
-_WHERE: Final = "a call about partitions"
-_INT64: Final = 2**63
 
 Ends: TypeAlias = LogOffsets | LogStoreError
 
@@ -47,7 +43,8 @@ class MarkerRequest(NamedTuple):
 
 class PartitionCalls:
     """Thread-safe. ``catalogue``: as this node knows it now; ``partition``: one of those in it, as this node has it;
-    ``is_keyed``: whether the first record of a partition that this node leads has a key."""
+    ``is_keyed``: whether the first record of a partition that this node leads has a key; ``mark_offsets``: writes the
+    marker of a partition where groups' offsets lie, through its coordinator."""
 
     def __init__(
         self,
@@ -55,11 +52,13 @@ class PartitionCalls:
         catalogue: Callable[[], Catalogue],
         partition: Callable[[str, int], Partition],
         is_keyed: Callable[[str, int], bool],
+        mark_offsets: Callable[[MarkerRequest], None],
     ) -> None:
         self._network = network
         self._catalogue = catalogue
         self._partition = partition
         self._is_keyed = is_keyed
+        self._mark_offsets = mark_offsets
 
     def serve(self) -> None:
         """Answer other nodes. Before the network is started."""
@@ -72,7 +71,7 @@ class PartitionCalls:
         ):
             self._network.serve(
                 operation,
-                lambda _, request, answer=answer: _bytes(answer(_fields(request))),  # type: ignore[misc]
+                lambda _, request, answer=answer: to_bytes(answer(fields_of(request))),  # type: ignore[misc]
             )
 
     # --- markers ---
@@ -92,19 +91,34 @@ class PartitionCalls:
             }
             for one in requests
         ]
-        answer = self._network.call(node, MARKERS, _bytes({"markers": rows}), timeout_s)
-        errors = items(_fields(answer).get("errors"), "errors", _WHERE, len(requests))
-        return [None if error is None else _error_of(error) for error in errors]
+        answer = self._network.call(node, MARKERS, to_bytes({"markers": rows}), timeout_s)
+        errors = items(fields_of(answer).get("errors"), "errors", WHERE, len(requests))
+        return [None if error is None else error_of(error) for error in errors]
 
     def _answer_markers(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        rows = items(fields.get("markers"), "markers", _WHERE)
-        return {"errors": [_told(error) for error in self.mark_here([_marker_request(row) for row in rows])]}
+        rows = items(fields.get("markers"), "markers", WHERE)
+        return {"errors": [told(error) for error in self.mark_here([_marker_request(row) for row in rows])]}
 
     def mark_here(self, requests: Sequence[MarkerRequest]) -> list[LogStoreError | None]:
         """As ``mark``, of partitions that this node is to lead."""
-        begun = [self._begin(one) for one in requests]
-        wait_all([one for one in begun if not isinstance(one, LogStoreError)])
-        return [one if isinstance(one, LogStoreError) else one.error for one in begun]
+        begun = {
+            number: self._begin(one)
+            for number, one in enumerate(requests)
+            if one.place.topic != OFFSETS_TOPIC
+        }
+        errors = [self._end_offsets(one) if one.place.topic == OFFSETS_TOPIC else None for one in requests]
+        wait_all([one for one in begun.values() if not isinstance(one, LogStoreError)])
+        for number, one in begun.items():
+            errors[number] = one if isinstance(one, LogStoreError) else one.error
+        return errors
+
+    def _end_offsets(self, request: MarkerRequest) -> LogStoreError | None:
+        try:
+            self._check_known(request.place.topic, request.topic_id)
+            self._mark_offsets(request)
+        except LogStoreError as error:
+            return error
+        return None
 
     def _begin(self, request: MarkerRequest) -> PendingAppend | LogStoreError:
         topic, partition = request.place
@@ -129,14 +143,14 @@ class PartitionCalls:
     ) -> dict[int, ProducerEntry]:
         """See ``PartitionWriter.producer_entries``; of each its newest batch alone."""
         request = {"topic": place.topic, "partition": place.partition, "ids": list(ids)}
-        answer = self._network.call(node, PRODUCERS, _bytes(request), timeout_s)
-        rows = items(_fields(answer).get("producers"), "producers", _WHERE)
-        entries = [_entry(items(row, "a producer", _WHERE, 5)) for row in rows]
+        answer = self._network.call(node, PRODUCERS, to_bytes(request), timeout_s)
+        rows = items(fields_of(answer).get("producers"), "producers", WHERE)
+        entries = [_entry(items(row, "a producer", WHERE, 5)) for row in rows]
         return {entry.producer_id: entry for entry in entries}
 
     def _answer_producers(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        ids = [whole(one, "an id", _WHERE) for one in items(fields.get("ids"), "ids", _WHERE)]
-        found = self.producers_here(_place(fields), ids)
+        ids = [whole(one, "an id", WHERE) for one in items(fields.get("ids"), "ids", WHERE)]
+        found = self.producers_here(place_of(fields), ids)
         return {
             "producers": [
                 [key, one.epoch, one.coordinator_epoch, one.transaction_start, one.last_sequence]
@@ -151,24 +165,21 @@ class PartitionCalls:
 
     def ends(self, node: NodeId, places: Sequence[TopicPartition], timeout_s: float) -> list[Ends]:
         """What readers may see of each. PeerUnavailableError."""
-        answer = self._network.call(node, ENDS, _bytes({"places": [list(one) for one in places]}), timeout_s)
-        rows = items(_fields(answer).get("ends"), "ends", _WHERE, len(places))
+        answer = self._network.call(
+            node, ENDS, to_bytes({"places": [list(one) for one in places]}), timeout_s
+        )
+        rows = items(fields_of(answer).get("ends"), "ends", WHERE, len(places))
         return [
-            _error_of(row)
+            error_of(row)
             if isinstance(row, dict)
-            else LogOffsets(*(whole(one, "an offset", _WHERE, -1) for one in items(row, "ends", _WHERE, 5)))
+            else LogOffsets(*(whole(one, "an offset", WHERE, -1) for one in items(row, "ends", WHERE, 5)))
             for row in rows
         ]
 
     def _answer_ends(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        places = [items(one, "a place", _WHERE, 2) for one in items(fields.get("places"), "places", _WHERE)]
-        found = self.ends_here(
-            [
-                TopicPartition(text(one[0], "a topic", _WHERE), whole(one[1], "a partition", _WHERE))
-                for one in places
-            ]
-        )
-        return {"ends": [_told(one) if isinstance(one, LogStoreError) else list(one) for one in found]}
+        places = places_of(items(fields.get("places"), "places", WHERE))
+        found = self.ends_here(places)
+        return {"ends": [told(one) if isinstance(one, LogStoreError) else list(one) for one in found]}
 
     def ends_here(self, places: Sequence[TopicPartition]) -> list[Ends]:
         found: list[Ends] = []
@@ -183,11 +194,11 @@ class PartitionCalls:
 
     def is_keyed(self, node: NodeId, place: TopicPartition, timeout_s: float) -> bool:
         """Whether the partition's first record has a key."""
-        answer = self._network.call(node, KEYED, _bytes(place._asdict()), timeout_s)
-        return truth(_fields(answer).get("keyed"), "keyed", _WHERE)
+        answer = self._network.call(node, KEYED, to_bytes(place._asdict()), timeout_s)
+        return truth(fields_of(answer).get("keyed"), "keyed", WHERE)
 
     def _answer_keyed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {"keyed": self.keyed_here(_place(fields))}
+        return {"keyed": self.keyed_here(place_of(fields))}
 
     def keyed_here(self, place: TopicPartition) -> bool:
         return self._is_keyed(*place)
@@ -196,100 +207,38 @@ class PartitionCalls:
 
     def first_open(self, node: NodeId, place: TopicPartition, timeout_s: float) -> OpenTransaction | None:
         """The first transaction that the partition holds open."""
-        answer = self._network.call(node, OPEN, _bytes(place._asdict()), timeout_s)
-        found = _fields(answer).get("open")
+        answer = self._network.call(node, OPEN, to_bytes(place._asdict()), timeout_s)
+        found = fields_of(answer).get("open")
         if found is None:
             return None
-        return OpenTransaction(
-            *(whole(one, "a number", _WHERE, -1) for one in items(found, "open", _WHERE, 3))
-        )
+        return OpenTransaction(*(whole(one, "a number", WHERE, -1) for one in items(found, "open", WHERE, 3)))
 
     def _answer_open(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {"open": self.open_here(_place(fields))}
+        return {"open": self.open_here(place_of(fields))}
 
     def open_here(self, place: TopicPartition) -> OpenTransaction | None:
         return first_open(self._partition(*place).reader())
 
 
-# --- JSON ---
-
-
-def _bytes(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps({"version": 1, **fields}, ensure_ascii=True).encode("ascii")
-
-
-def _fields(data: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRecordError(f"{_WHERE} that is no JSON: {error}") from None
-    return table(found, "the request", _WHERE)
-
-
-def _place(fields: Mapping[str, Any]) -> TopicPartition:
-    return TopicPartition(
-        text(fields.get("topic"), "topic", _WHERE), whole(fields.get("partition"), "partition", _WHERE)
-    )
-
-
 def _marker_request(row: object) -> MarkerRequest:
-    fields = table(row, "a marker", _WHERE)
+    fields = table(row, "a marker", WHERE)
 
     def number(name: str) -> int:
-        return whole(fields.get(name), name, _WHERE, -1)
+        return whole(fields.get(name), name, WHERE, -1)
 
     marker = Marker(
         number("producer_id"),
         number("epoch"),
         number("coordinator_epoch"),
-        truth(fields.get("committed"), "committed", _WHERE),
+        truth(fields.get("committed"), "committed", WHERE),
         number("timestamp_ms"),
     )
-    topic_id = text(fields.get("topic_id"), "topic_id", _WHERE)
-    once = truth(fields.get("once"), "once", _WHERE)
-    return MarkerRequest(_place(fields), topic_id, marker, once, number("open_since"))
+    topic_id = text(fields.get("topic_id"), "topic_id", WHERE)
+    once = truth(fields.get("once"), "once", WHERE)
+    return MarkerRequest(place_of(fields), topic_id, marker, once, number("open_since"))
 
 
 def _entry(row: Sequence[object]) -> ProducerEntry:
-    producer_id, epoch, coordinator_epoch, start, last = (whole(one, "a number", _WHERE, -1) for one in row)
+    producer_id, epoch, coordinator_epoch, start, last = (whole(one, "a number", WHERE, -1) for one in row)
     batches = [] if last < 0 else [RememberedBatch(last, last, -1, -1, -1)]
     return ProducerEntry(producer_id, epoch, batches, coordinator_epoch, start)
-
-
-# --- errors of single partitions ---
-
-
-def _kinds() -> dict[str, type[LogStoreError]]:
-    return {
-        name: kind
-        for module in (logstore.errors, replication.errors)
-        for name, kind in vars(module).items()
-        if isinstance(kind, type) and issubclass(kind, LogStoreError)
-    }
-
-
-_KINDS: Final = _kinds()
-
-
-def _told(error: LogStoreError | None) -> dict[str, Any] | None:
-    if error is None:
-        return None
-    numbers = {
-        name: value for name, value in vars(error).items() if type(value) is int and abs(value) < _INT64
-    }
-    return {"name": type(error).__name__, "message": error.message, "hint": error.advice, "numbers": numbers}
-
-
-def _error_of(value: object) -> LogStoreError:
-    """The error by its name; one that this version does not know leaves open what became of the request."""
-    fields = table(value, "an error", _WHERE)
-    name, message = (text(fields.get(key), key, _WHERE) for key in ("name", "message"))
-    kind = _KINDS.get(name)
-    if kind is None:
-        return OutcomeUnknownError(f"{name}: {message}")
-    error = kind(message, hint=text(fields.get("hint"), "hint", _WHERE))
-    carried = vars(error)
-    for key, number in table(fields.get("numbers"), "numbers", _WHERE).items():
-        if type(number) is int and type(carried.get(key)) is int:
-            carried[key] = number
-    return error

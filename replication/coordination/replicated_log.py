@@ -56,19 +56,11 @@ class LeaderHold:
 
 
 class ReplicatedCoordinatorLog:
-    """A ``CoordinatedLog``. ``anchor``: gives another coordinator's partition, whose leader alone is to run this one,
-    too; None: this partition's own leader does. ``retired``: this node runs no coordinator any more, whatever it leads.
-    """
+    """A ``CoordinatedLog``. ``retired``: this node runs no coordinator any more, whatever it leads."""
 
-    def __init__(
-        self,
-        partition: LedPartition,
-        anchor: Callable[[], LedPartition | None] | None = None,
-        retired: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, partition: LedPartition, retired: Callable[[], bool] = lambda: False) -> None:
         self._retired = retired
         self._partition = partition
-        self._anchor = anchor
         self._holding = threading.Lock()
         self._ready_term = -1  # in which all that this node found in its log is known to be committed
         self.where = partition.where
@@ -81,24 +73,19 @@ class ReplicatedCoordinatorLog:
     # --- who leads ---
 
     def lost(self) -> LogStoreError | None:
-        anchor = (None if self._anchor is None else self._anchor()) or self._partition
-        if anchor.is_leader:
-            if self._retired():
-                return NotLeaderError(f"this node gives the coordinator of {self.where} up")
-            return None
-        return NotLeaderError(
-            f"this node does not run the coordinator of {self.where}", leader_id=anchor.leader_id
-        )
+        if not self._partition.is_leader:
+            return NotLeaderError(
+                f"this node does not run the coordinator of {self.where}", leader_id=self._partition.leader_id
+            )
+        if self._retired():
+            return NotLeaderError(f"this node gives the coordinator of {self.where} up")
+        return None
 
     def _check_leads(self) -> None:
-        """NotLeaderError; LeaderNotReadyError: this node runs it, and is about to lead its log."""
+        """NotLeaderError."""
         lost = self.lost()
         if lost is not None:
             raise lost
-        if not self._partition.is_leader:
-            raise LeaderNotReadyError(
-                f"the coordinator of {self.where} waits for its log, which node {self._partition.leader_id} leads"
-            )
 
     def _wait_ready(self, timeout_s: float) -> int:
         """The term in which this node leads, once all that it found in its log is committed."""

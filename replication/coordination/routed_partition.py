@@ -7,12 +7,10 @@ leaders at a time. Where a leader has moved they follow it, as a marker that is 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
 
 from logstore.config import TopicConfig
-from logstore.coordination.store_view import StoreView
 from logstore.errors import LogStoreError, NotAvailableYetError
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.producers.producer_state import Marker, ProducerEntry
@@ -20,46 +18,38 @@ from logstore.partition.open_transactions import OpenTransaction
 from logstore.partition.partition import PendingAppend, Told
 from logstore.types import Acks, TopicPartition
 from replication.coordination.partition_calls import MarkerRequest, PartitionCalls
-from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
+from replication.coordination.routing import (
+    AGAIN,
+    CALL_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Routing,
+    check_known,
+)
+from replication.errors import NotLeaderError
 from replication.raft.types import NO_NODE, NodeId
-
-_FIRST_PAUSE_S: Final = 0.02
-_LONGEST_PAUSE_S: Final = 0.5
-_CALL_S: Final = 10.0
-_AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError)
-Answer = TypeVar("Answer")
 
 
 class Router:
-    """Thread-safe. ``leader_of``: of a partition, as this node knows it, -1: not; ``pause``: lets others work for so
-    many seconds at the most."""
+    """Thread-safe."""
 
-    def __init__(
-        self,
-        node_id: NodeId,
-        store: StoreView,
-        calls: PartitionCalls,
-        leader_of: Callable[[TopicPartition], NodeId],
-        pause: Callable[[float], None] | None = None,
-    ) -> None:
-        self._node_id = node_id
-        self._store = store
+    def __init__(self, routing: Routing, calls: PartitionCalls) -> None:
+        self._routing = routing
         self.calls = calls
-        self._leader_of = leader_of
-        self._pause = pause or _wait
 
     # --- markers ---
 
     def write(self, appends: Sequence[RoutedAppend]) -> None:
         """Have all of them decided: those that may wait are tried again until the thread's time is up."""
-        clock = self._store.clock
-        deadline_s, pause_s = clock.monotonic_s() + self._store.lock_timeout_s, _FIRST_PAUSE_S
+        store = self._routing.store
+        clock = store.clock
+        deadline_s, pause_s = clock.monotonic_s() + store.lock_timeout_s, FIRST_PAUSE_S
         left = list(appends)
         hints: dict[TopicPartition, NodeId] = {}
         while left:
-            self._store.check_usable()
+            store.check_usable()
             self._write_once(left, hints, max(deadline_s - clock.monotonic_s(), 0.001))
-            again = [one for one in left if isinstance(one.error, _AGAIN) and one.may_wait]
+            again = [one for one in left if isinstance(one.error, AGAIN) and one.may_wait]
             for one in left:
                 one.done = one not in again
             left_s = deadline_s - clock.monotonic_s()
@@ -73,8 +63,8 @@ class Router:
                 if isinstance(one.error, NotLeaderError) and one.error.leader_id != NO_NODE
             }
             left = again
-            self._pause(min(pause_s, left_s))
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._routing.pause(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _write_once(
         self, appends: Sequence[RoutedAppend], hints: Mapping[TopicPartition, NodeId], left_s: float
@@ -82,9 +72,9 @@ class Router:
         by_leader: dict[NodeId, list[RoutedAppend]] = {}
         for one in appends:
             place = one.request.place
-            by_leader.setdefault(hints.get(place, self._leader_of(place)), []).append(one)
+            by_leader.setdefault(hints.get(place, self._routing.leader_of(place)), []).append(one)
         works = [partial(self._write_at, node, of, left_s) for node, of in by_leader.items()]
-        beside = works[1:] if self._store.threads else []
+        beside = works[1:] if self._routing.store.threads else []
         threads = [threading.Thread(target=work, name="logstore-markers") for work in beside]
         for thread in threads:
             thread.start()
@@ -99,12 +89,11 @@ class Router:
         requests = [one.request for one in appends]
         errors: Sequence[LogStoreError | None]
         try:
-            if node == NO_NODE:
-                raise NotLeaderError("this node does not know yet who leads a partition")
-            if node == self._node_id:
+            check_known(node)
+            if node == self._routing.node_id:
                 errors = self.calls.mark_here(requests)
             else:
-                errors = self.calls.mark(node, requests, min(left_s, _CALL_S))
+                errors = self.calls.mark(node, requests, min(left_s, CALL_S))
         except LogStoreError as error:
             errors = [error] * len(appends)
         for one, failure in zip(appends, errors, strict=True):
@@ -115,7 +104,7 @@ class Router:
     def producers(self, place: TopicPartition, ids: Sequence[int]) -> dict[int, ProducerEntry]:
         """What the partition's leader knows of them. NotLeaderError, LeaderNotReadyError, PeerUnavailableError."""
         calls = self.calls
-        return self._asked(
+        return self._routing.ask(
             place,
             lambda: calls.producers_here(place, ids),
             lambda node, left_s: calls.producers(node, place, ids, left_s),
@@ -124,7 +113,7 @@ class Router:
     def is_keyed(self, place: TopicPartition) -> bool:
         """Whether the partition's first record has a key. Errors as ``producers``."""
         calls = self.calls
-        return self._asked(
+        return self._routing.ask(
             place,
             lambda: calls.keyed_here(place),
             lambda node, left_s: calls.is_keyed(node, place, left_s),
@@ -133,38 +122,11 @@ class Router:
     def first_open(self, place: TopicPartition) -> OpenTransaction | None:
         """The first transaction that the partition holds open. Errors as ``producers``."""
         calls = self.calls
-        return self._asked(
+        return self._routing.ask(
             place,
             lambda: calls.open_here(place),
             lambda node, left_s: calls.first_open(node, place, left_s),
         )
-
-    def _asked(
-        self,
-        place: TopicPartition,
-        here: Callable[[], Answer],
-        there: Callable[[NodeId, float], Answer],
-    ) -> Answer:
-        clock = self._store.clock
-        deadline_s, pause_s = clock.monotonic_s() + self._store.lock_timeout_s, _FIRST_PAUSE_S
-        hint = NO_NODE
-        while True:
-            self._store.check_usable()
-            try:
-                node, hint = (self._leader_of(place) if hint == NO_NODE else hint), NO_NODE
-                if node == self._node_id:
-                    return here()
-                if node == NO_NODE:
-                    raise NotLeaderError("this node does not know yet who leads a partition")
-                return there(node, min(max(deadline_s - clock.monotonic_s(), 0.001), _CALL_S))
-            except _AGAIN as error:
-                left_s = deadline_s - clock.monotonic_s()
-                if left_s <= 0:
-                    raise
-                if isinstance(error, NotLeaderError):
-                    hint = error.leader_id
-                self._pause(min(pause_s, left_s))
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 class RoutedAppend:
@@ -222,7 +184,3 @@ class RoutedPartition:
 
     def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
         return self._router.producers(self._place, producer_ids)
-
-
-def _wait(seconds: float) -> None:
-    threading.Event().wait(seconds)

@@ -22,6 +22,7 @@ from rpc.client.arguments import (
     settings,
 )
 from rpc.client.arguments import transactional_id as checked_id
+from rpc.client.coordinators import Coordinators
 from rpc.client.operations import RemoteOperation
 from rpc.client.role import Role
 from rpc.client.scatter import Scatter
@@ -33,14 +34,18 @@ Seen = Callable[[Mapping[str, TopicMetadata]], bool]
 
 class RemoteAdministration:
     """An ``AdminPlane``. Thread-safe. ``controller``: the broker that changes topics and names of producers;
-    ``coordinator``: that of groups and transactions; ``changed``: called when topics were changed here, before the call
+    ``coordinators``: of groups and transactions; ``changed``: called when topics were changed here, before the call
     returns, with what tells whether the metadata show it."""
 
     def __init__(
-        self, controller: Role, coordinator: Role, scatter: Scatter, changed: Callable[[Seen], object]
+        self,
+        controller: Role,
+        coordinators: Coordinators,
+        scatter: Scatter,
+        changed: Callable[[Seen], object],
     ) -> None:
         self._controller = controller
-        self._coordinator = coordinator
+        self._coordinators = coordinators
         self._scatter = scatter
         self._changed = changed
 
@@ -157,7 +162,7 @@ class RemoteAdministration:
     # --- transactions ---
 
     def list_transactions(self) -> list[TransactionSummary]:
-        answer = self._coordinator.call(
+        answer = self._coordinators.anyone.call(
             "TransactionService/ListTransactions",
             transactions_pb2.ListTransactionsRequest(),
             transactions_pb2.ListTransactionsResponse,
@@ -166,7 +171,7 @@ class RemoteAdministration:
 
     def abort_transaction(self, transactional_id: str) -> TransactionSummary:
         request = transactions_pb2.AbortTransactionRequest(transactional_id=checked_id(transactional_id))
-        answer = self._coordinator.call(
+        answer = self._coordinators.of_id(transactional_id).call(
             "TransactionService/AbortTransaction", request, transactions_pb2.AbortTransactionResponse
         )
         return read(answer.transaction, TransactionSummary)
@@ -175,7 +180,7 @@ class RemoteAdministration:
         request = transactions_pb2.FindHangingRequest(
             topics=sorted(known_topic(name) for name in topics or ())
         )
-        answer = self._coordinator.call(
+        answer = self._coordinators.anyone.call(
             "TransactionService/FindHanging", request, transactions_pb2.FindHangingResponse
         )
         return [read(one, HangingTransaction) for one in answer.hanging]
@@ -184,12 +189,14 @@ class RemoteAdministration:
         request = transactions_pb2.EndHangingRequest(
             hanging=fill(transactions_pb2.HangingTransaction(), hanging)
         )
-        self._coordinator.call("TransactionService/EndHanging", request, transactions_pb2.EndHangingResponse)
+        self._coordinators.anyone.call(
+            "TransactionService/EndHanging", request, transactions_pb2.EndHangingResponse
+        )
 
     # --- groups ---
 
     def list_groups(self) -> list[GroupSummary]:
-        answer = self._coordinator.call(
+        answer = self._coordinators.anyone.call(
             "GroupService/ListGroups", groups_pb2.ListGroupsRequest(), groups_pb2.ListGroupsResponse
         )
         return [read(one, GroupSummary) for one in answer.groups]
@@ -197,6 +204,6 @@ class RemoteAdministration:
     def delete_group(self, group: str) -> None:
         validate_group(group)
         request = groups_pb2.DeleteGroupRequest(group=group)
-        self._coordinator.call(
+        self._coordinators.of_group(group).call(
             "GroupService/DeleteGroup", request, groups_pb2.DeleteGroupResponse, again=False
         )

@@ -24,6 +24,7 @@ from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescript
 from rpc.client.arguments import bytes_at_most
 from rpc.client.brokers import Brokers
 from rpc.client.connection import Connection
+from rpc.client.coordinators import Coordinators
 from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead, nothing
 from rpc.client.leaders import Leaders
 from rpc.client.leases import LeaseKeepers
@@ -57,7 +58,7 @@ class RemoteData:
         self._features = frozenset(features)
         self._metadata = Metadata(brokers)
         self._controller = Role(brokers)
-        self._coordinator = Role(brokers)
+        self._coordinators = Coordinators(brokers)
         self._keepers = LeaseKeepers()
         self._leaders = Leaders(brokers, self._metadata)
         self._scatter = Scatter(brokers, self._leaders)
@@ -207,7 +208,7 @@ class RemoteData:
         keep_prepared: bool = False,
     ) -> TransactionLease:
         return RemoteTransactionLease(
-            self._coordinator,
+            self._coordinators.of_id(coordinator or transactional_id),
             self._keepers,
             transactional_id,
             timeout_ms,
@@ -219,7 +220,7 @@ class RemoteData:
 
     def join_group(self, group: str, request: JoinRequest) -> GroupMembership:
         validate_group(group)
-        return RemoteMembership(self._coordinator, group, request)
+        return RemoteMembership(self._coordinators.of_group(group), group, request)
 
     def commit_offsets(
         self,
@@ -234,7 +235,9 @@ class RemoteData:
         )
         if member is not None:
             request.member.member_id, request.member.epoch = member
-        self._coordinator.call("OffsetService/CommitOffsets", request, offsets_pb2.CommitOffsetsResponse)
+        self._coordinators.of_group(group).call(
+            "OffsetService/CommitOffsets", request, offsets_pb2.CommitOffsetsResponse
+        )
 
     def committed_offsets(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         return committed_from_wire(self._committed(group).offsets)
@@ -244,7 +247,7 @@ class RemoteData:
 
     def _committed(self, group: str) -> offsets_pb2.CommittedOffsetsResponse:
         validate_group(group)
-        return self._coordinator.call(
+        return self._coordinators.of_group(group).call(
             "OffsetService/CommittedOffsets",
             offsets_pb2.CommittedOffsetsRequest(group=group),
             offsets_pb2.CommittedOffsetsResponse,
@@ -255,7 +258,7 @@ class RemoteData:
         self._metadata.close()
         self._keepers.close()
         self._controller.close()
-        self._coordinator.close()
+        self._coordinators.close()
         self._scatter.close()
         self._brokers.close()
 

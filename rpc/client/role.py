@@ -53,13 +53,16 @@ class Calls(Protocol):
 
 
 class Role:
-    """Thread-safe. ``try_s``: how long one broker may take to answer, where another one may be asked."""
+    """Thread-safe. ``try_s``: how long one broker may take to answer, where another one may be asked; ``closing``: ends
+    the pauses between tries, of several roles together."""
 
-    def __init__(self, brokers: Brokers, *, try_s: float = _TRY_S) -> None:
+    def __init__(
+        self, brokers: Brokers, *, try_s: float = _TRY_S, closing: threading.Event | None = None
+    ) -> None:
         self._brokers = brokers
         self._try_s = try_s
         self._node = NOBODY
-        self._closing = threading.Event()
+        self._closing = closing or threading.Event()
 
     @property
     def settings(self) -> ConnectionSettings:

@@ -28,7 +28,7 @@ class RemoteBackend(RemoteData, RemoteAdministration):
     def __init__(self, brokers: Brokers, features: Collection[str] = ()) -> None:
         RemoteData.__init__(self, brokers, features)
         RemoteAdministration.__init__(
-            self, self._controller, self._coordinator, self._scatter, self._metadata.refresh_until
+            self, self._controller, self._coordinators, self._scatter, self._metadata.refresh_until
         )
 
     @property

@@ -12,6 +12,7 @@ from rpc.security.settings import SecuritySettings, is_loopback
 _MIB: Final = 1 << 20
 _MAX_NODE: Final = (1 << 31) - 1
 _MAX_RACK: Final = 249
+_MOST_COORDINATORS: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,9 @@ class PeerSettings(SecuritySettings):
     """The broker's rack or zone: replicas of a partition are spread over racks."""
     replica_lag_s: float = 10.0
     """A replica that has not kept up with its leader for so long is not in sync; Kafka's replica.lag.time.max.ms."""
+    coordinator_partitions: int = 12
+    """Partitions of the topics by which groups, and transactions, are spread over brokers. What the first commit in the
+    cluster finds counts, for ever: the same on all brokers."""
     peer_queue_bytes: int = 64 * _MIB
     """Messages that wait for one peer; what comes beyond is dropped, and sent again later."""
     peer_frame_bytes: int = 4 * _MIB
@@ -124,6 +128,10 @@ def _check_values(settings: PeerSettings) -> None:
     for name in ("peer_queue_bytes", "peer_frame_bytes", "peer_message_bytes", "peer_threads"):
         if getattr(settings, name) < 1:
             raise BrokerConfigError(f"{name}={getattr(settings, name)}: it is at least 1")
+    if not 1 <= settings.coordinator_partitions <= _MOST_COORDINATORS:
+        raise BrokerConfigError(
+            f"coordinator_partitions={settings.coordinator_partitions}: it is 1 to {_MOST_COORDINATORS}"
+        )
     if settings.peer_message_bytes < settings.peer_frame_bytes:
         raise BrokerConfigError(
             f"peer_message_bytes={settings.peer_message_bytes} is less than peer_frame_bytes="

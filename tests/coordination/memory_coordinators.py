@@ -101,6 +101,8 @@ class MemoryCoordinator(Generic[Machine]):
         self.look(lambda _: None)
         return True
 
+    era = 0
+
     def changed(self) -> bool:
         return self._applied != len(self._log.entries)
 

@@ -12,6 +12,7 @@ from logstore.coordination.group_manager import GroupManager
 from logstore.coordination.membership_task import MembershipTask
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
+from logstore.coordination.transactional_offsets import LocalOffsets
 from logstore.errors import (
     LogStoreError,
     ProducerFencedError,
@@ -58,8 +59,7 @@ class Node:
         self.transactions = TransactionManager(
             self.store,
             runtime,
-            lambda create: groups,
-            MemoryEnds(),
+            LocalOffsets(self.store.clock, lambda: groups, MemoryEnds()),
             coordinators,
         )
         self.reaper = TransactionReaper(self.transactions)

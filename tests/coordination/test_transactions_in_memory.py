@@ -6,6 +6,7 @@ import pytest
 
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
+from logstore.coordination.transactional_offsets import LocalOffsets
 from logstore.errors import ProducerFencedError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -33,9 +34,8 @@ class MemoryWorld:
 
     def process(self) -> tuple[TransactionManager, TransactionReaper]:
         runtime = MemoryTransactionRuntime(self.held, self.partitions)
-        manager = TransactionManager(
-            self.store, runtime, lambda create: self.offsets, MemoryEnds(), MemoryCoordinators(self.logs)
-        )
+        offsets = LocalOffsets(self.store.clock, lambda: self.offsets, MemoryEnds())
+        manager = TransactionManager(self.store, runtime, offsets, MemoryCoordinators(self.logs))
         return manager, TransactionReaper(manager)
 
     def outcomes(self) -> list[list[bool]]:

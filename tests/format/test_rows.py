@@ -23,6 +23,7 @@ from logstore.format.rows import (
     measured_headers,
     row_sizes,
 )
+from tests.native.twins import python_twin
 
 NOW_MS = 1_700_000_000_000
 content = st.none() | st.binary(max_size=40) | st.binary(min_size=60, max_size=300)
@@ -252,3 +253,77 @@ def test_times_before_1970_are_found_again() -> None:
             assert [record.timestamp_ms for record in consumer] == [moon, moon + 1000, -1]
         log.append([(None, b"now")])
         assert log.offset_for_timestamp(0) == 3
+
+
+class OfBytes(bytes):
+    """Taken where bytes are, and measured by its own ``len``."""
+
+    def __len__(self) -> int:
+        return 3
+
+
+HOSTILE = st.sampled_from(
+    [
+        bytearray(b"b"),
+        "text",
+        7,
+        (),
+        [],
+        Ellipsis,
+        OfBytes(b"abc"),
+        [("h", b"v")],
+        (("h", None), ("\u00e9", b"")),
+    ]
+)
+hostile_name = st.sampled_from(["h", "\ud800", b"h", None])
+hostile_header = st.tuples(hostile_name, content | HOSTILE) | st.tuples(content, content, content) | HOSTILE
+hostile_headers = headers | HOSTILE | st.lists(hostile_header, max_size=2) | st.tuples(hostile_header)
+field = content | HOSTILE
+hostile_row = (
+    row
+    | HOSTILE
+    | st.lists(field, max_size=5)
+    | st.tuples(field, field)
+    | st.tuples(content, content, hostile_headers)
+    | st.tuples(content, content, hostile_headers, st.none() | st.integers(-(2**70), 2**70) | HOSTILE)
+)
+
+
+def said(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function gives, or the error with its words."""
+    try:
+        return function(*arguments)
+    except (LogStoreError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@settings(derandomize=True, deadline=None, max_examples=600)
+@given(
+    st.lists(row, max_size=20)
+    | st.lists(st.tuples(content, content), max_size=20)
+    | st.lists(hostile_row, max_size=4),
+    st.integers(62, 2000),
+    st.integers(1, 9),
+)
+def test_both_twins_check_measure_and_cut_the_same(given_rows: list[Any], cap: int, most: int) -> None:
+    python = python_twin("logstore.format.rows")
+    checked = said(check_rows, "topic 't'", given_rows)
+    assert checked == said(python.check_rows, "topic 't'", given_rows)
+    if isinstance(checked, str):
+        return
+    sizes = row_sizes(checked, checked.rows)
+    assert sizes == python.row_sizes(checked, checked.rows)
+    limits = ("topic 't'", checked, cap, "max.message.bytes", sizes)
+    assert said(check_sizes, *limits) == said(python.check_sizes, *limits)
+    limit = max(cap, 3000)
+    cutting = (checked.rows, sizes, checked.timestamped, cap, limit, most)
+    assert list(cut(*cutting)) == list(python.cut(*cutting))
+
+
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(hostile_headers, st.booleans())
+def test_both_twins_measure_headers_the_same(given_headers: Any, iterated: bool) -> None:
+    python = python_twin("logstore.format.rows")
+    once = iterated and isinstance(given_headers, list | tuple)
+    found = said(measured_headers, iter(given_headers) if once else given_headers, "t")
+    assert found == said(python.measured_headers, iter(given_headers) if once else given_headers, "t")

@@ -20,6 +20,7 @@ from logstore.client.producer.counters import Counters
 from logstore.client.producer.delivery_errors import doubt_error, refused_in_doubt_error, timeout_error
 from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
 from logstore.client.producer.route import TopicRoute
+from logstore.client.producer.send_lock import send_lock
 from logstore.client.producer.settings import ProducerSettings
 from logstore.errors import (
     DeliveryTimeoutError,
@@ -61,7 +62,7 @@ class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self.settings = settings
         self.deep_bytes = DEEP_BYTES
-        self.lock = threading.Lock()
+        self.lock = send_lock()
         self.driver: Driver | None = None  # the sender, which every batch hands to those who wait for it
         self.active: dict[PartitionQueue, None] = {}  # those with batches that are not done
         self.opened = 0  # batches ever opened
@@ -70,9 +71,8 @@ class Accumulator:
         self.draining = False  # flush or close: no batch lingers
         self.counters = Counters()
         self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
-        self.stops_at_failure = (
-            False  # a named producer or a transaction: what it sends next would leave a gap
-        )
+        # True of a named producer or a transaction: what it sends next would leave a gap.
+        self.stops_at_failure = False
         self.stopped: LogStoreError | None = None  # ... and this is where it did
 
     # --- rows in ---

@@ -6,19 +6,29 @@ record whose batch is still open sends that batch now.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 from logstore.arguments import function_or_none, seconds_or_none
+from logstore.client.producer.outcomes import (
+    awaited,
+    call_back,
+    described,
+    error_of,
+    metadata_of,
+    next_outcome,
+    raisable,
+)
 from logstore.client.producer.pending import PendingBatch
 from logstore.errors import DeliveryTimeoutError, LogStoreError
-from logstore.invariants import invariant
+from logstore.native import compiled
 from logstore.types import OffsetRange, RecordMetadata
 
 
+@compiled("sending")
 class Delivery:
     """One record's outcome. May be shared by threads."""
 
@@ -40,32 +50,18 @@ class Delivery:
         ``timeout_s`` (the record stays on its way). Without a timeout the producer's
         ``delivery_timeout_ms`` bounds the wait.
         """
-        batch, index = self._outcome(timeout_s)
-        if batch.error is not None:
-            raise raisable(batch)
-        queue = batch.queue
-        offset = batch.base_offset + index if batch.base_offset >= 0 else -1
-        return RecordMetadata(queue.topic, queue.partition, offset, batch.timestamp_of(index))
+        return metadata_of(self._batch, self._index, timeout_s)
 
     def exception(self, timeout_s: float | None = None) -> LogStoreError | None:
         """The record's error, None if it is in. Waits like ``result``."""
-        batch, _ = self._outcome(timeout_s)
-        return None if batch.error is None else raisable(batch)
+        return error_of(self._batch, self._index, timeout_s)
 
     def add_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Have ``callback(delivery)`` called once there is an outcome: now if there is one, else by the
         thread that brings it. It should be quick; what it raises is logged. A callback counts as having
         been told of an error."""
         function_or_none(callback, "callback")
-        driver = self._batch.driver
-
-        def call() -> None:
-            batch, _ = self._batch.locate(self._index)
-            batch.observed = True
-            callback(self)
-
-        if driver is None or not driver.attach(self._batch, self._index, call):
-            call()
+        call_back(self._batch, self._index, partial(callback, self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """``await delivery`` in a coroutine of asyncio: as ``result``, without holding up the event loop.
@@ -73,32 +69,10 @@ class Delivery:
         A task that is cancelled meanwhile gives up waiting and nothing else: the record stays on its way, the
         delivery may be awaited or asked again.
         """
-        while not self.done():
-            yield from _next_outcome(*self._batch.locate(self._index))
-        return self.result(0)
-
-    def _outcome(self, timeout_s: float | None) -> tuple[PendingBatch, int]:
-        batch, index = self._batch.locate(self._index)
-        driver = batch.driver
-        if batch.done or driver is None:
-            return batch.locate(index)
-        outcome = driver.drive(batch, index, seconds_or_none(timeout_s))
-        if outcome is None:
-            raise DeliveryTimeoutError(
-                f"no outcome within {timeout_s} s for a record sent to "
-                f"{batch.queue.topic}-{batch.queue.partition}",
-                hint="it is still on its way: ask again, or wait longer",
-            )
-        return outcome
+        return awaited(self._batch, self._index)
 
     def __repr__(self) -> str:
-        batch, index = self._batch.locate(self._index)
-        where = f"{batch.queue.topic}-{batch.queue.partition}"
-        if not batch.done:
-            return f"<Delivery to {where}: on its way>"
-        if batch.error is not None:
-            return f"<Delivery to {where}: failed: {batch.error}>"
-        return f"<Delivery to {where}: offset {batch.base_offset + index if batch.base_offset >= 0 else -1}>"
+        return described(self._batch, self._index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +123,7 @@ class DeliveryGroup:
             if not batch.done and batch.driver is not None:
                 batch.driver.hurry(batch)  # all of them, so that they share calls of the backend
         while waiting := [piece for piece in self._leaves() if not piece.batch.done]:
-            yield from _next_outcome(waiting[0].batch, waiting[0].start)
+            yield from next_outcome(waiting[0].batch, waiting[0].start)
         return self.result(0)
 
     def landed(self) -> list[OffsetRange]:
@@ -201,36 +175,3 @@ def _ranges(pieces: list[Piece]) -> Iterator[OffsetRange]:
                 start = at
             end = at + piece.count
         yield OffsetRange(topic, partition, start, end)
-
-
-def _next_outcome(batch: PendingBatch, index: int) -> Generator[Any, None, None]:
-    """Wait in asyncio's event loop until the row at ``index`` has an outcome, or its batch was cut in two."""
-    import asyncio  # by then the caller has
-
-    driver = batch.driver
-    if batch.done or driver is None:
-        return
-    loop = asyncio.get_running_loop()
-    arrived = loop.create_future()
-
-    def tell() -> None:
-        try:
-            loop.call_soon_threadsafe(_settle, arrived)
-        except RuntimeError:
-            pass  # the loop was closed meanwhile: no task waits any more
-
-    if driver.attach(batch, index, tell):
-        driver.hurry(batch)
-        yield from arrived
-
-
-def _settle(arrived: Any) -> None:
-    if not arrived.done():  # else its task was cancelled
-        arrived.set_result(None)
-
-
-def raisable(batch: PendingBatch) -> LogStoreError:
-    """A copy of the failed batch's error: one object raised by many threads would pile up tracebacks."""
-    invariant(batch.error is not None, "only a failed batch has an error")
-    batch.observed = True
-    return cast(LogStoreError, copy.copy(batch.error))

@@ -8,6 +8,7 @@ size that this file let pass.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE, BatchHeader
 from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
+from logstore.native import compiled
 from logstore.types import Buffer
 
 
@@ -50,7 +52,25 @@ class Driver(Protocol):
         ...
 
 
-class PendingBatch:
+@compiled("sending")
+class OpenBatch:
+    """What the quick path of ``send`` and deliveries touch of a batch: compiled, without a step of Python.
+
+    ``rows``, ``size`` and ``room`` are guarded by the accumulator's lock. ``room``: up to this size the quick path
+    adds rows, which reckons ``RECORD_OVERHEAD`` a row. ``done`` is written once, with that lock held, after every other
+    field of the outcome, and read without it; ``parts``: a refused batch cut in two."""
+
+    __slots__ = ("done", "parts", "room", "rows", "size")
+
+    def __init__(self, size: int) -> None:
+        self.rows: list[Any] = []
+        self.size = size
+        self.room = 0
+        self.done = False
+        self.parts: tuple[PendingBatch, PendingBatch] | None = None
+
+
+class PendingBatch(OpenBatch):
     """See the module. ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
 
     # Defaults live on the class: a batch of one record is made for each durable send, so each field set
@@ -71,28 +91,23 @@ class PendingBatch:
     doubtful = False  # a call with it failed as a whole: it may be in although nothing said so
     now_ms = -1  # the time of rows without one: when the batch was first encoded
     # the outcome
-    done = False
     base_offset = -1
     timestamp_ms = -1
     timestamps: list[int] | None = None
     error: LogStoreError | None = None
     observed = False  # a caller has been told of the error
-    parts: tuple[PendingBatch, PendingBatch] | None = None  # a refused batch cut in two
     gate: threading.Lock | None = None  # held until done; waiters pass it on
     callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
 
     def __init__(
         self, queue: PartitionQueue, driver: Driver | None, cap: int, created_s: float, deadline_s: float
     ) -> None:
+        super().__init__(HEADER_SIZE)
         self.queue = queue
         self.driver = driver
-        self.rows: list[Any] = []
-        self.size = HEADER_SIZE
         self.cap = cap  # the batch is closed before the row that would pass this
         self.reserved = 0  # what the batch holds of buffer_bytes
-        # The smaller of the two: up to this the quick path of send() adds, which reckons RECORD_OVERHEAD a
-        # row. -1 in a batch with timestamps, and in one that is closed.
-        self.room = 0
+        # `room` is the smaller of the two; -1 in a batch with timestamps, and in one that is closed.
         self.created_s = created_s
         self.deadline_s = deadline_s
 
@@ -165,7 +180,9 @@ class PendingBatch:
 
     def fail(self, error: LogStoreError) -> None:
         """The batch is not in (or that is not known): all its rows share the error. The lock is held."""
-        self.error = error
+        # A copy, which has no traceback: frames hold deliveries, and a compiled delivery is not followed by the
+        # garbage collector, so that none may be in a cycle once its batch is done.
+        self.error = copy.copy(error)
         self._finish()
 
     def _finish(self) -> None:
@@ -186,7 +203,18 @@ class Route(Protocol):
     def move_on(self, queue: PartitionQueue) -> None: ...
 
 
-class PartitionQueue:
+@compiled("sending")
+class OpenQueue:
+    """What the quick path touches of a partition's queue. ``open``: the batch that takes rows, guarded by the
+    accumulator's lock."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open: PendingBatch | None = None
+
+
+class PartitionQueue(OpenQueue):
     """The batches of one partition. ``flights``: those in the backend's hands now, by flight, the oldest first.
 
     ``stacks``: behind the last flight another one may go before it is back. Where a batch of a flight fails, those
@@ -204,7 +232,6 @@ class PartitionQueue:
         "identity",
         "next_sequence",
         "numbered_topic",
-        "open",
         "partition",
         "renumbers",
         "retry_at_s",
@@ -215,10 +242,10 @@ class PartitionQueue:
     )
 
     def __init__(self, route: Route, partition: int) -> None:
+        super().__init__()
         self.route = route
         self.topic = route.name
         self.partition = partition
-        self.open: PendingBatch | None = None
         self.closed: deque[PendingBatch] = deque()
         self.flights: deque[tuple[PendingBatch, ...]] = deque()
         self.stacks = False

@@ -12,17 +12,16 @@ from typing import Any, Generic
 from logstore.api.backend import Backend
 from logstore.api.producers import ProducerLease
 from logstore.arguments import function_or_none, seconds_or_none
-from logstore.client.partitioner import (
-    POSITIVE,
-    Partitioner,
-    murmur3_hash,
-)
+from logstore.client.partitioner import Partitioner
 from logstore.client.producer.accumulator import Accumulator
-from logstore.client.producer.delivery import Delivery, DeliveryGroup, Piece, raisable
+from logstore.client.producer.delivery import Delivery, DeliveryGroup, Piece
 from logstore.client.producer.lifetime import unwatch, watch
+from logstore.client.producer.outcomes import raisable
 from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import PlannedChunk, Router, closed_error
+from logstore.client.producer.send_lock import send_lock
+from logstore.client.producer.send_path import SendPath
 from logstore.client.producer.sender import Sender
 from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import settings_of
@@ -45,7 +44,6 @@ from logstore.format.rows import (
     check_rows,
     check_sizes,
     check_timestamp,
-    measured_headers,
     missing_key,
     row_bytes,
     row_sizes,
@@ -59,7 +57,7 @@ _LOOK_AGAIN_S = 1.0
 _ALONE_MOST_BYTES = HEADER_SIZE + RECORD_OVERHEAD  # a batch of one row is at most this much larger than it
 
 
-class Producer(Transactional[K, V], Generic[K, V]):
+class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
     """Sends records in batches. May be shared by threads; belongs to the process that made it.
 
     ``acks``: "all" (durable), 1 (in the leader's log), 0 (do not wait, offsets are -1). ``compression``: a
@@ -155,12 +153,6 @@ class Producer(Transactional[K, V], Generic[K, V]):
         if name is not None or lease is not None:
             self._sender.start()
 
-    def _set_lock(self, lock: threading.Lock) -> None:
-        # acquire() and release() bound once cost half of what a `with` costs (0.12 us against 0.25).
-        self._lock = lock
-        self._acquire = lock.acquire
-        self._release = lock.release
-
     # --- names ---
 
     @property
@@ -190,91 +182,6 @@ class Producer(Transactional[K, V], Generic[K, V]):
         return self._lease
 
     # --- sending ---
-
-    def send(
-        self,
-        topic: str,
-        value: V | None = None,
-        *,
-        key: K | None = None,
-        headers: Headers | None = None,
-        timestamp_ms: int | None = None,
-        partition: int | None = None,
-    ) -> Delivery:
-        """Queue one record; the delivery tells what became of it.
-
-        Errors, raised at once with nothing queued: RecordTypeError, RecordTooLargeError,
-        InvalidTimestampError, UnknownTopicError, UnknownPartitionError, BufferFullError, ClientClosedError,
-        ForkedStoreError. Timestamps default to the time the batch leaves.
-        """
-        # The quick path: bytes into an open batch. Every step counts here; whatever is unusual (a wrong type
-        # too) is left to the slow one, and so is everything once `_quick_routes` is empty.
-        content: Any = value
-        name: Any = key
-        if (
-            content.__class__ is bytes
-            and (name is None or name.__class__ is bytes)
-            and partition is None
-            and timestamp_ms is None
-        ):
-            size = len(content) + RECORD_OVERHEAD
-            if name is not None:
-                size += len(name)
-            row: Any = (name, content)
-            if headers:
-                checked, more = measured_headers(headers, topic)
-                row = (name, content, checked)
-                size += more
-            self._acquire()
-            try:
-                route = self._quick_routes[topic]
-                if name is None:
-                    if route.compacts:
-                        raise KeyError(topic)  # a key is due: refused by the slow path
-                    queue = route.sticky
-                elif route.murmur3:
-                    queues = route.queues
-                    queue = queues[(murmur3_hash(name, 0) & POSITIVE) % len(queues)]
-                else:
-                    queue = route.queues[route.choose(name)]
-                batch = queue.open
-                if batch is not None:
-                    total = batch.size + size
-                    if total <= batch.room:
-                        rows = batch.rows
-                        rows.append(row)
-                        batch.size = total
-                        return Delivery(batch, len(rows) - 1)
-                delivery = self._open_quickly(route, queue, row, size - RECORD_OVERHEAD)
-                if delivery is not None:
-                    return delivery
-            except (KeyError, TypeError):
-                pass  # a topic not met before, or one whose partition is not chosen here
-            finally:
-                self._release()
-        return self._send_slowly(topic, value, key, headers, timestamp_ms, partition)
-
-    def send_now(self, topic: str, value: V | None = None, *, key: K | None = None) -> Delivery | None:
-        """``send`` for a caller that must not wait. None, with nothing queued, where ``send`` might: at a full buffer,
-        for a topic not met before, with serializers."""
-        content: Any = value
-        name: Any = key
-        if content.__class__ is not bytes or not (name is None or name.__class__ is bytes):
-            return None
-        if topic.__class__ is not str:
-            return None
-        size = len(content) + (0 if name is None else len(name))
-        with self._lock:
-            route = self._quick_routes.get(topic)
-            if route is None or (name is None and route.compacts):
-                return None
-            queue = route.sticky if name is None else route.queues[route.choose(name)]
-            batch = queue.open
-            if batch is not None and batch.size + size + RECORD_OVERHEAD <= batch.room:
-                batch.rows.append((name, content))
-                batch.size += size + RECORD_OVERHEAD
-                return Delivery(batch, len(batch.rows) - 1)
-            return self._open_quickly(route, queue, (name, content), size)
 
     def _open_quickly(self, route: TopicRoute, queue: PartitionQueue, row: Any, size: int) -> Delivery | None:
         """A plain row that needs a new batch or more of the buffer (lock held). None: the slow path's."""
@@ -546,7 +453,7 @@ class Producer(Transactional[K, V], Generic[K, V]):
 
     def refuse_in_child(self) -> None:
         """After a fork, in the child: wait for no lock of the parent's, and refuse every call."""
-        self._accumulator.lock = threading.Lock()
+        self._accumulator.lock = send_lock()
         self._set_lock(self._accumulator.lock)
         self._router.forget()
         self._dropped.detach()

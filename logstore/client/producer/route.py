@@ -5,9 +5,26 @@ from __future__ import annotations
 from logstore.api.topics import TopicMetadata
 from logstore.client.partitioner import KeyPartitioner, key_partitioner
 from logstore.client.producer.pending import PartitionQueue
+from logstore.native import compiled
 
 
-class TopicRoute:
+@compiled("sending")
+class QuickRoute:
+    """What the quick path of ``send`` touches of a route: compiled, without a step of Python. ``queues``, by
+    partition, and ``sticky``, where null keys go, are guarded by the accumulator's lock; the rest never changes.
+    ``compacts``: a key is due."""
+
+    __slots__ = ("choose", "compacts", "murmur3", "queues", "sticky")
+
+    def __init__(self, compacts: bool, murmur3: bool, choose: KeyPartitioner) -> None:
+        self.compacts = compacts
+        self.murmur3 = murmur3
+        self.choose = choose
+        self.queues: list[PartitionQueue] = []
+        self.sticky: PartitionQueue
+
+
+class TopicRoute(QuickRoute):
     """One per topic and metadata version; guarded by the accumulator's lock. ``queues``: by partition.
 
     Null keys stick to a partition while its batch is open. They move on when the batch is full, or when it
@@ -16,37 +33,29 @@ class TopicRoute:
     """
 
     __slots__ = (
-        "choose",
         "codec",
-        "compacts",
         "max_message_bytes",
-        "murmur3",
         "name",
         "partitioner",
-        "queues",
         "round_robin",
         "size_setting",
-        "sticky",
         "topic_id",
         "version",
     )
 
     def __init__(self, metadata: TopicMetadata, version: int, compression: str | None, first: int) -> None:
+        choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)
+        super().__init__(metadata.compacts, metadata.partitioner == "murmur3", choose)
         self.name = metadata.name
         self.topic_id = metadata.topic_id
         self.version = version
         self.max_message_bytes = metadata.max_message_bytes
         self.size_setting = metadata.size_setting
-        self.compacts = metadata.compacts
         if compression is None:
             compression = "none" if metadata.compression == "producer" else metadata.compression
         self.codec = compression
         self.partitioner = metadata.partitioner
-        self.murmur3 = metadata.partitioner == "murmur3"
         self.round_robin = metadata.partitioner == "round_robin"
-        self.choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)
-        self.queues: list[PartitionQueue] = []
-        self.sticky: PartitionQueue
 
     def set_queues(self, queues: list[PartitionQueue], first: int) -> None:
         self.queues = queues

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -221,20 +222,17 @@ def test_expected_brokers_get_replicas_before_they_register() -> None:
     assert set(machine.image.replicas_of(uuid_of(1), 0)) == {1, 2, 3}
 
 
-def test_coordinators_topics_are_on_the_same_brokers() -> None:
-    machine = begun(5)
-    internal = [("__consumer_offsets", 1), ("__transaction_state", 2)]
-    for name, number in internal:
-        changed(machine, with_topic("t" + name, number + 10, 3))
+def test_coordinators_are_spread_over_brokers() -> None:
+    machine = begun(3)
+    for number, name in enumerate(("__consumer_offsets", "__transaction_state"), 1):
         changed(
             machine,
             lambda one, name=name, number=number: one.with_topic(  # type: ignore[misc]
-                name, topic_id=uuid_of(number), partitions=1, created_ms=1, internal=True
+                name, topic_id=uuid_of(number), partitions=12, created_ms=1, internal=True
             ),
         )
-    first, second = (machine.image.replicas_of(uuid_of(number), 0) for _, number in internal)
-    assert len(first) == 3
-    assert first == second
+        leaders = Counter(replicas[0] for replicas in machine.image.replicas[uuid_of(number)])
+        assert leaders == {1: 4, 2: 4, 3: 4}
 
 
 def test_partitions_that_are_added_are_as_safe_as_the_others() -> None:

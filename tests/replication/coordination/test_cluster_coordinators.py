@@ -24,6 +24,7 @@ from logstore.format.batch import decode_batches, encode_batch
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.backend import ClusterBackend
+from replication.coordination.key_partition import partition_of
 from replication.errors import NotLeaderError
 from tests.replication.cluster_nodes import Cluster, cluster, until
 
@@ -38,6 +39,7 @@ class Client:
     def __init__(self, nodes: Cluster) -> None:
         self._nodes = nodes
         self._at = next(iter(nodes.nodes))
+        self.on_failure: Callable[[], None] = lambda: None  # a call was in vain
 
     def coordinator(self, work: Callable[[ClusterBackend], Answer]) -> Answer:
         failure: LogStoreError | None = None
@@ -52,12 +54,24 @@ class Client:
                 self._at = error.leader_id if error.leader_id in self._nodes.nodes else after[0]
             except (RetriableError, StoreClosedError) as error:  # a broker that stops is asked no more
                 failure = error
+            self.on_failure()
             threading.Event().wait(0.02)
         raise AssertionError("nobody coordinates") from failure
 
-    def node_of_coordinator(self) -> int:
-        self.coordinator(lambda engine: engine.list_groups())
-        return self._at
+    def node_of_group(self, group: str) -> int:
+        return self._leader_of("__consumer_offsets", group)
+
+    def node_of_id(self, transactional_id: str) -> int:
+        return self._leader_of("__transaction_state", transactional_id)
+
+    def _leader_of(self, topic: str, key: str) -> int:
+        until(lambda: any(topic in node.engine.topics() for node in self._nodes.nodes.values()))
+        count = max(
+            node.engine.topic(topic).partitions
+            for node in self._nodes.nodes.values()
+            if topic in node.engine.topics()
+        )
+        return self._nodes.leader(topic, partition_of(key, count)).node_id
 
     def produce(self, place: TopicPartition, batch: bytes) -> None:
         for _ in range(MOST_TRIES):
@@ -69,6 +83,7 @@ class Client:
             if result.error is None:
                 return
             assert isinstance(result.error, RetriableError), result.error
+            self.on_failure()
             threading.Event().wait(0.02)
         raise AssertionError("nobody leads")
 
@@ -120,7 +135,7 @@ def test_offsets_outlive_their_coordinator(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
         client = with_topics(three)
         client.coordinator(lambda engine: engine.commit_offsets("g", {SOURCE: OffsetAndMetadata(4)}))
-        three.stop(client.node_of_coordinator())
+        three.stop(client.node_of_group("g"))
         found = client.coordinator(lambda engine: engine.committed_offsets("g"))
         assert found[SOURCE].offset == 4
         client.coordinator(lambda engine: engine.commit_offsets("g", {SOURCE: OffsetAndMetadata(5)}))
@@ -176,7 +191,7 @@ def test_a_transaction_is_committed_by_the_next_coordinator(tmp_path: Path) -> N
         for place in PLACES:
             client.produce(place, batch_of(lease, b"%d" % place.partition))
         lease.send_offsets("g", {SOURCE: OffsetAndMetadata(7)})
-        former = client.node_of_coordinator()
+        former = client.node_of_id("x")
         three.nodes[former].engine.step_down()
         three.stop(former)
         resumed = client.coordinator(lambda engine: engine.resume_transactions("x", 60_000, *writer))
@@ -202,7 +217,7 @@ def test_a_transaction_left_open_is_aborted_by_its_coordinator_of_then(tmp_path:
         lease.add_partitions(PLACES)
         for place in PLACES:
             client.produce(place, batch_of(lease, b"never"))
-        three.stop(client.node_of_coordinator())
+        three.stop(client.node_of_id("x"))
 
         def is_over() -> bool:
             (summary,) = client.coordinator(lambda engine: engine.list_transactions())
@@ -219,7 +234,7 @@ def test_members_go_on_and_dead_ones_are_taken_out(tmp_path: Path) -> None:
         other = client.coordinator(lambda engine: engine.join_group("g", REQUEST))
         view = one.view()
         assert view is not None
-        former = client.node_of_coordinator()
+        former = client.node_of_group("g")
         three.nodes[former].engine.step_down()
         assert isinstance(one.ended_by(), NotLeaderError)
         three.stop(former)
@@ -239,24 +254,6 @@ def test_members_go_on_and_dead_ones_are_taken_out(tmp_path: Path) -> None:
         (summary,) = client.coordinator(lambda engine: engine.list_groups())
         assert [member.member_id for member in summary.members] == [one.member_id]
         assert other.member_id != one.member_id
-
-
-def test_the_coordinators_sit_on_one_node(tmp_path: Path) -> None:
-    with cluster(tmp_path) as three:
-        client = with_topics(three)
-        client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
-        node = three.nodes[client.node_of_coordinator()]
-        for topic in ("__consumer_offsets", "__transaction_state"):
-            assert node.engine.topic(topic).compacts
-        other = next(one for one in three.nodes.values() if one is not node)
-        state = node._internal_replica("__transaction_state")
-        assert state is not None
-        assert state.is_leader
-        term = state.term
-        state.transfer(other.node_id)
-        until(lambda: state.is_leader and state.term >= term + 2)  # there and back
-        client.coordinator(lambda engine: engine.init_transactions("x", 60_000)).release()
-        assert state.is_leader
 
 
 def test_producers_and_administrators_are_answered_by_any_node(tmp_path: Path) -> None:

@@ -25,12 +25,13 @@ from logstore.log.producers.producer_state import Marker, ProducerEntry, Remembe
 from logstore.partition.partition import wait_all
 from logstore.seams.clock import ManualClock
 from logstore.types import OffsetAndMetadata, TopicPartition
+from replication.coordination.call_json import error_of, fields_of
 from replication.coordination.id_locks import NodeIdLocks
 from replication.coordination.liveness import NodeLiveness
 from replication.coordination.offset_ends import LeaderEnds
-from replication.coordination.partition_calls import PartitionCalls, _error_of, _fields
+from replication.coordination.partition_calls import MarkerRequest, PartitionCalls
 from replication.coordination.routed_partition import RoutedPartition, Router
-from replication.coordination.seat import state_goes_to
+from replication.coordination.routing import Routing
 from replication.coordination.transaction_runtime import ClusterTransactionRuntime
 from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
 from replication.memory_network import MemoryNetwork
@@ -97,13 +98,18 @@ class World:
             lambda: self.catalogues[node],
             lambda topic, number: FakePartition(self, node, TopicPartition(topic, number)),  # type: ignore[arg-type,return-value]
             lambda topic, number: number == 1,
+            self._mark_offsets,
         )
         made.serve()
         return made
 
     def router(self, node: int, *, threads: bool = False) -> Router:
         view = NodeView(self.clock, lock_timeout_s=5.0, threads=threads)
-        return Router(node, view, self.calls[node], lambda place: self.guess[place], self._pause)
+        routing = Routing(node, view, lambda place: self.guess[place], self._pause)
+        return Router(routing, self.calls[node])
+
+    def _mark_offsets(self, request: MarkerRequest) -> None:
+        raise AssertionError("no offsets here")
 
     def _pause(self, seconds: float) -> None:
         self.pauses += 1
@@ -177,10 +183,10 @@ def test_refusals_come_back_by_name() -> None:
     wait_all([append])
     assert isinstance(append.error, TransactionStateError)
     assert (append.error.message, append.error.advice) == ("not open", "look again")
-    found = _error_of({"name": "NoSuchError", "message": "m", "hint": "", "numbers": {}})
+    found = error_of({"name": "NoSuchError", "message": "m", "hint": "", "numbers": {}})
     assert isinstance(found, OutcomeUnknownError)
     with pytest.raises(InvalidRecordError):
-        _fields(b"no json")
+        fields_of(b"no json")
 
 
 @pytest.mark.parametrize("node", [1, 2])
@@ -293,17 +299,3 @@ def test_an_ids_lock_is_one_openings() -> None:
     one.release()
     other.take(0.0)
     assert not one.try_take()
-
-
-def test_who_gives_the_state_of_transactions_up() -> None:
-    class Led:
-        def __init__(self, leads: bool, leader: int) -> None:
-            self.is_leader, self.leader_id = leads, leader
-
-    everywhere = frozenset({1, 2, 3})
-    assert state_goes_to(Led(False, 2), Led(True, 1), everywhere) == 2
-    assert state_goes_to(Led(False, 4), Led(True, 1), everywhere) == -1
-    assert state_goes_to(Led(False, -1), Led(True, 1), everywhere) == -1
-    assert state_goes_to(Led(True, 1), Led(True, 1), everywhere) == -1
-    assert state_goes_to(Led(False, 2), Led(False, 3), everywhere) == -1
-    assert state_goes_to(None, Led(True, 1), everywhere) == -1

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from logstore.errors import LogStoreError
 from logstore.log.append_validation import CheckedBatch
 from logstore.partition.partition import PendingAppend
 from logstore.seams.memory_crash import KeepNothing
@@ -117,62 +115,6 @@ def test_a_lead_that_was_lost_and_won_again_decides_anew(monkeypatch: pytest.Mon
     assert runtime.decide(lambda machine: machine.decide_add(b"a")) == 3
     nodes.agree()
     assert counts(world) == {b"a": 3}
-
-
-def test_an_anchor_says_which_node_runs_the_coordinator() -> None:
-    log, anchor = CoordinatorWorld(Counter), CoordinatorWorld(Counter, seed=3)
-    leader = log.nodes.leader()
-    other = next(node for number, node in anchor.nodes.nodes.items() if number != leader.node_id)
-    anchor.nodes.leader()
-    if not other.replica.is_leader:
-        anchor.nodes.leader().replica.transfer(other.node_id)
-        anchor.nodes.run(lambda: other.replica.is_leader)
-    for number, node in log.nodes.nodes.items():
-        runtime = log.runtimes[number]
-        runtime._log._anchor = lambda number=number: anchor.nodes[number].partition  # type: ignore[attr-defined]
-        expected = LeaderNotReadyError if number == other.node_id else NotLeaderError
-        with pytest.raises(expected):
-            runtime.decide(lambda machine: machine.decide_add(b"a"))
-        assert (runtime.lost() is None) == (number == other.node_id)
-        assert node.alive
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_random_faults_lose_no_acknowledged_count(seed: int) -> None:
-    """Nodes die, are cut off and come back; each acknowledged add is counted once, a doubtful one at most once."""
-    dice = random.Random(seed)
-    world = CoordinatorWorld(Counter, seed=seed)
-    nodes = world.nodes
-    acknowledged = doubtful = 0
-    for _ in range(60):
-        what = dice.random()
-        if what < 0.12 and len(nodes.living) == 3:
-            nodes[dice.choice((1, 2, 3))].kill(KeepNothing())
-        elif what < 0.3:
-            for node in nodes.nodes.values():
-                if not node.alive:
-                    world.start(node)
-            nodes.network.heal()
-        elif what < 0.4:
-            nodes.network.cut(*dice.sample((1, 2, 3), 2))
-        elif what < 0.6:
-            nodes.tick()
-        else:
-            number = dice.choice([node.node_id for node in nodes.living])
-            try:
-                world.runtimes[number].decide(lambda machine: machine.decide_add(b"a"))
-                acknowledged += 1
-            except LogStoreError:
-                doubtful += 1
-    nodes.network.heal()
-    for node in nodes.nodes.values():
-        if not node.alive:
-            world.start(node)
-    total = add(world, b"a") - 1
-    assert acknowledged <= total <= acknowledged + doubtful
-    nodes.agree()
-    values = [value for _, value in nodes.leader().values()]
-    assert values == [b"%d" % number for number in range(1, total + 2)]  # each decided on the one before
 
 
 def test_threads_share_a_batch() -> None:

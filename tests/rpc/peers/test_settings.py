@@ -62,6 +62,7 @@ def test_a_broker_of_a_cluster() -> None:
         ({"peer_message_bytes": 1 << 31}, "at most 1 GiB"),
         ({"peer_timeout_s": 0.0}, "peer_timeout_s=0.0: it is more than 0"),
         ({"replica_lag_s": 0.0}, "replica_lag_s=0.0: it is more than 0"),
+        ({"coordinator_partitions": 0}, "coordinator_partitions=0: it is 1 to 1000"),
         ({"rack": "a\nb"}, "rack='a.*nb': it is a text"),
         ({"rack": "x" * 250}, "at most 249 characters"),
         ({"peers": 7}, "peers=7: it is a text"),

@@ -1,0 +1,134 @@
+"""``SendPath``: the quick path of ``send``, bytes into an open batch.
+
+Every step counts here; whatever is unusual (a wrong type too) is left to the slow path.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Generic
+
+from logstore.client.partitioner import POSITIVE, murmur3_hash
+from logstore.client.producer.delivery import Delivery
+from logstore.client.producer.pending import PartitionQueue
+from logstore.client.producer.route import TopicRoute
+from logstore.format.rows import RECORD_OVERHEAD, measured_headers
+from logstore.native import compiled
+from logstore.types import Headers, K, V
+
+
+@compiled("sending")
+class SendPath(Generic[K, V]):
+    """``send``, and ``send_now`` that never waits; a producer brings the slow path.
+
+    ``_quick_routes``: topics whose partition may be chosen here. They are emptied when the producer is closed or its
+    transaction ends, so that no record needs a question for it. Batches, queues and routes are guarded by the lock that
+    ``_set_lock`` names, the accumulator's.
+    """
+
+    _quick_routes: dict[str, TopicRoute]
+    _lock: threading.Lock
+
+    if TYPE_CHECKING:
+
+        def _send_slowly(
+            self,
+            topic: str,
+            value: Any,
+            key: Any,
+            headers: Headers | None,
+            timestamp_ms: int | None,
+            partition: int | None,
+        ) -> Delivery: ...
+        def _open_quickly(
+            self, route: TopicRoute, queue: PartitionQueue, row: Any, size: int
+        ) -> Delivery | None: ...
+
+    def _set_lock(self, lock: threading.Lock) -> None:
+        # acquire() and release() bound once cost half of what a `with` costs (0.12 us against 0.25).
+        self._lock = lock
+        self._acquire = lock.acquire
+        self._release = lock.release
+
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        *,
+        key: K | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Queue one record; the delivery tells what became of it.
+
+        Errors, raised at once with nothing queued: RecordTypeError, RecordTooLargeError,
+        InvalidTimestampError, UnknownTopicError, UnknownPartitionError, BufferFullError, ClientClosedError,
+        ForkedStoreError. Timestamps default to the time the batch leaves.
+        """
+        content: Any = value
+        name: Any = key
+        if (
+            content.__class__ is bytes
+            and (name is None or name.__class__ is bytes)
+            and partition is None
+            and timestamp_ms is None
+        ):
+            size = len(content) + RECORD_OVERHEAD
+            if name is not None:
+                size += len(name)
+            row: Any = (name, content)
+            if headers:
+                checked, more = measured_headers(headers, topic)
+                row = (name, content, checked)
+                size += more
+            self._acquire()
+            try:
+                route = self._quick_routes[topic]
+                if name is None:
+                    if route.compacts:
+                        raise KeyError(topic)  # a key is due: refused by the slow path
+                    queue = route.sticky
+                elif route.murmur3:
+                    queues = route.queues
+                    queue = queues[(murmur3_hash(name, 0) & POSITIVE) % len(queues)]
+                else:
+                    queue = route.queues[route.choose(name)]
+                batch = queue.open
+                if batch is not None:
+                    total = batch.size + size
+                    if total <= batch.room:
+                        rows = batch.rows
+                        rows.append(row)
+                        batch.size = total
+                        return Delivery(batch, len(rows) - 1)
+                delivery = self._open_quickly(route, queue, row, size - RECORD_OVERHEAD)
+                if delivery is not None:
+                    return delivery
+            except (KeyError, TypeError):
+                pass  # a topic not met before, or one whose partition is not chosen here
+            finally:
+                self._release()
+        return self._send_slowly(topic, value, key, headers, timestamp_ms, partition)
+
+    def send_now(self, topic: str, value: V | None = None, *, key: K | None = None) -> Delivery | None:
+        """``send`` for a caller that must not wait. None, with nothing queued, where ``send`` might: at a full buffer,
+        for a topic not met before, with serializers."""
+        content: Any = value
+        name: Any = key
+        if content.__class__ is not bytes or not (name is None or name.__class__ is bytes):
+            return None
+        if topic.__class__ is not str:
+            return None
+        size = len(content) + (0 if name is None else len(name))
+        with self._lock:
+            route = self._quick_routes.get(topic)
+            if route is None or (name is None and route.compacts):
+                return None
+            queue = route.sticky if name is None else route.queues[route.choose(name)]
+            batch = queue.open
+            if batch is not None and batch.size + size + RECORD_OVERHEAD <= batch.room:
+                batch.rows.append((name, content))
+                batch.size += size + RECORD_OVERHEAD
+                return Delivery(batch, len(batch.rows) - 1)
+            return self._open_quickly(route, queue, (name, content), size)

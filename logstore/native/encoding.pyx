@@ -1,0 +1,212 @@
+"""Rows to the records section of a batch: the compiled twin of ``encode_rows`` in format/record.py.
+
+One pass over the rows measures and checks, the next writes into the one bytes object that is returned. No code of
+Python's runs in between, so that rows cannot change. What is not of the plain types (subclasses, other sequences), or
+is wrong, is left to the Python twin, which takes it or says why not.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.ref cimport PyObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+from logstore.native.varints cimport fingerprint, put_raw, size_of_raw, zigzag
+
+FINGERPRINT = fingerprint()
+PYTHON_TWINS = {}
+
+cdef extern from "Python.h":
+    PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
+    PyObject* list_item "PyList_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
+    const char* utf8_of "PyUnicode_AsUTF8AndSize" (PyObject* text, Py_ssize_t* size)
+    long long int64_of "PyLong_AsLongLongAndOverflow" (PyObject* number, int* overflow)
+    bint is_int "PyLong_CheckExact" (PyObject* item) noexcept
+    void PyErr_Clear()
+    PyObject* Py_None
+
+cdef enum:
+    LEFT = -1  # to the Python twin
+
+cdef object _EncodedRows = None
+
+
+cdef struct Row:
+    PyObject* key
+    PyObject* value
+    PyObject* headers  # NULL: none
+    int64_t timestamp_ms
+
+
+cdef inline Py_ssize_t items_of(PyObject* items):
+    """How many; ``LEFT`` if it is no tuple or list."""
+    if PyTuple_CheckExact(<object>items):
+        return PyTuple_GET_SIZE(<object>items)
+    if PyList_CheckExact(<object>items):
+        return PyList_GET_SIZE(<object>items)
+    return LEFT
+
+
+cdef inline PyObject* item_of(PyObject* items, Py_ssize_t at):
+    return tuple_item(items, at) if PyTuple_CheckExact(<object>items) else list_item(items, at)
+
+
+cdef inline Py_ssize_t size_of_payload(PyObject* payload):
+    """Its bytes and its length's; ``LEFT`` if it is neither bytes nor None."""
+    if payload == Py_None:
+        return 1
+    if not PyBytes_CheckExact(<object>payload):
+        return LEFT
+    return PyBytes_GET_SIZE(<object>payload) + size_of_raw(<uint64_t>PyBytes_GET_SIZE(<object>payload) << 1)
+
+
+cdef inline uint8_t* put_payload(uint8_t* to, PyObject* payload):
+    cdef Py_ssize_t size
+    if payload == Py_None:
+        to[0] = 1
+        return to + 1
+    size = PyBytes_GET_SIZE(<object>payload)
+    to = put_raw(to, <uint64_t>size << 1)
+    memcpy(to, PyBytes_AS_STRING(<object>payload), size)
+    return to + size
+
+
+cdef inline int read_row(PyObject* row, int64_t now_ms, Row* found):
+    """Not 0 if it is left to the Python twin."""
+    cdef int overflow = 0
+    cdef Py_ssize_t width
+    cdef PyObject* item
+    if not PyTuple_CheckExact(<object>row):
+        return LEFT
+    width = PyTuple_GET_SIZE(<object>row)
+    if width < 2 or width > 4:
+        return LEFT
+    found.key, found.value, found.headers = tuple_item(row, 0), tuple_item(row, 1), NULL
+    found.timestamp_ms = now_ms
+    if width > 2:
+        item = tuple_item(row, 2)
+        if item != Py_None:
+            if items_of(item) < 0:
+                return LEFT
+            if items_of(item) > 0:
+                found.headers = item
+    if width > 3:
+        item = tuple_item(row, 3)
+        if item != Py_None:
+            if not is_int(item):
+                return LEFT
+            found.timestamp_ms = int64_of(item, &overflow)
+            if overflow:
+                return LEFT
+    return 0
+
+
+cdef Py_ssize_t size_of_headers(PyObject* headers):
+    cdef Py_ssize_t number, more, name_size = 0, count = items_of(headers)
+    cdef Py_ssize_t size = size_of_raw(<uint64_t>count << 1)
+    cdef PyObject* pair
+    for number in range(count):
+        pair = item_of(headers, number)
+        if items_of(pair) != 2 or not PyUnicode_CheckExact(<object>item_of(pair, 0)):
+            return LEFT
+        if utf8_of(item_of(pair, 0), &name_size) == NULL:
+            PyErr_Clear()
+            return LEFT
+        more = size_of_payload(item_of(pair, 1))
+        if more < 0:
+            return LEFT
+        size += name_size + size_of_raw(<uint64_t>name_size << 1) + more
+    return size
+
+
+cdef uint8_t* put_headers(uint8_t* to, PyObject* headers):
+    cdef Py_ssize_t number, name_size = 0, count = items_of(headers)
+    cdef PyObject* pair
+    cdef const char* name
+    to = put_raw(to, <uint64_t>count << 1)
+    for number in range(count):
+        pair = item_of(headers, number)
+        name = utf8_of(item_of(pair, 0), &name_size)  # kept with the string since it was measured
+        to = put_raw(to, <uint64_t>name_size << 1)
+        memcpy(to, name, name_size)
+        to = put_payload(to + name_size, item_of(pair, 1))
+    return to
+
+
+cdef Py_ssize_t measure(
+    PyObject* rows, Py_ssize_t count, int64_t now_ms, Py_ssize_t* sizes, int64_t* base_ms, int64_t* max_ms
+):
+    """The section's size; those of the records without their lengths go to ``sizes``."""
+    cdef Py_ssize_t number, key_size, value_size, size, total = 0
+    cdef int64_t delta
+    cdef Row row
+    for number in range(count):
+        if read_row(item_of(rows, number), now_ms, &row):
+            return LEFT
+        if number == 0:
+            base_ms[0] = max_ms[0] = row.timestamp_ms
+        delta = row.timestamp_ms - base_ms[0]
+        if (row.timestamp_ms < base_ms[0]) != (delta < 0):
+            return LEFT
+        max_ms[0] = max(max_ms[0], row.timestamp_ms)
+        key_size, value_size = size_of_payload(row.key), size_of_payload(row.value)
+        if key_size < 0 or value_size < 0:
+            return LEFT
+        size = 1 + size_of_raw(zigzag(delta)) + size_of_raw(<uint64_t>number << 1) + key_size + value_size + 1
+        if row.headers != NULL:
+            key_size = size_of_headers(row.headers)
+            if key_size < 0:
+                return LEFT
+            size += key_size - 1
+        if size > INT32_MAX or number == INT32_MAX:
+            return LEFT
+        sizes[number] = size
+        total += size + size_of_raw(<uint64_t>size << 1)
+    return total
+
+
+cdef void write(PyObject* rows, Py_ssize_t count, int64_t now_ms, const Py_ssize_t* sizes, int64_t base_ms, uint8_t* to):
+    cdef Py_ssize_t number
+    cdef Row row
+    for number in range(count):
+        read_row(item_of(rows, number), now_ms, &row)
+        to = put_raw(to, <uint64_t>sizes[number] << 1)
+        to[0] = 0
+        to = put_raw(to + 1, zigzag(row.timestamp_ms - base_ms))
+        to = put_raw(to, <uint64_t>number << 1)
+        to = put_payload(put_payload(to, row.key), row.value)
+        if row.headers == NULL:
+            to[0] = 0
+            to += 1
+        else:
+            to = put_headers(to, row.headers)
+
+
+def encode_rows(rows, now_ms):
+    """The records section of ``rows`` (tuples of 2, 3 or 4: key, value[, headers[, timestamp_ms]])."""
+    global _EncodedRows
+    cdef Py_ssize_t few[16]
+    cdef Py_ssize_t* sizes = few
+    cdef Py_ssize_t count = items_of(<PyObject*>rows), total
+    cdef int64_t base_ms = 0, max_ms = 0
+    if count <= 0 or type(now_ms) is not int or not INT64_MIN <= now_ms <= INT64_MAX:
+        return PYTHON_TWINS["encode_rows"](rows, now_ms)
+    if count > 16:
+        sizes = <Py_ssize_t*>PyMem_Malloc(count * sizeof(Py_ssize_t))
+        if sizes == NULL:
+            raise MemoryError
+    try:
+        total = measure(<PyObject*>rows, count, now_ms, sizes, &base_ms, &max_ms)
+        if total < 0:
+            return PYTHON_TWINS["encode_rows"](rows, now_ms)
+        section = PyBytes_FromStringAndSize(NULL, total)
+        write(<PyObject*>rows, count, now_ms, sizes, base_ms, <uint8_t*>PyBytes_AS_STRING(section))
+    finally:
+        if sizes != few:
+            PyMem_Free(sizes)
+    if _EncodedRows is None:
+        from logstore.format.record import EncodedRows as _EncodedRows
+    return _EncodedRows(section, base_ms, max_ms, count)

@@ -1,0 +1,96 @@
+# Where the fields of one record lie, with every bound checked; what all modules that read records share.
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+
+from logstore.native.varints cimport read_raw, unzigzag
+
+cdef enum:
+    MIN_RECORD_BYTES = 7
+    ABSENT = -1  # the length of what is null
+
+
+cdef struct RecordFields:
+    int64_t timestamp_delta
+    int64_t offset_delta
+    Py_ssize_t key_at
+    Py_ssize_t key_size
+    Py_ssize_t value_at
+    Py_ssize_t value_size
+    Py_ssize_t headers_at  # behind their count
+    Py_ssize_t headers  # how many
+
+
+cdef inline int read_size(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* at, Py_ssize_t* found
+) noexcept nogil:
+    """Read the length at ``at``, of so many bytes that are all there, or ``ABSENT``; not 0 if it is another."""
+    cdef uint64_t raw = 0
+    if at[0] < size and data[at[0]] == 1:
+        at[0] += 1
+        found[0] = ABSENT
+        return 0
+    if read_raw(data, size, at, 5, &raw) or raw & 1 or <Py_ssize_t>(raw >> 1) > size - at[0]:
+        return -1
+    found[0] = <Py_ssize_t>(raw >> 1)
+    return 0
+
+
+cdef inline int read_header(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* at,
+    Py_ssize_t* name_at, Py_ssize_t* name_size, Py_ssize_t* value_at, Py_ssize_t* value_size
+) noexcept nogil:
+    """Read one header, and move ``at`` past it; not 0 if none is there."""
+    if read_size(data, size, at, name_size) or name_size[0] == ABSENT:
+        return -1
+    name_at[0] = at[0]
+    at[0] += name_size[0]
+    if read_size(data, size, at, value_size):
+        return -1
+    value_at[0] = at[0]
+    if value_size[0] != ABSENT:
+        at[0] += value_size[0]
+    return 0
+
+
+cdef inline int read_record(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* at, RecordFields* fields
+) noexcept nogil:
+    """Read the record at ``at``, and move ``at`` past it; not 0 unless it is as long as it says."""
+    cdef uint64_t raw = 0
+    cdef Py_ssize_t end, number, name_at, name_size, value_at, value_size
+    if read_raw(data, size, at, 5, &raw) or raw & 1:
+        return -1
+    if <Py_ssize_t>(raw >> 1) > size - at[0]:
+        return -1
+    end = at[0] + <Py_ssize_t>(raw >> 1)
+    at[0] += 1  # the attributes, which carry nothing yet
+    if read_raw(data, end, at, 10, &raw):
+        return -1
+    fields.timestamp_delta = unzigzag(raw)
+    if read_raw(data, end, at, 5, &raw):
+        return -1
+    fields.offset_delta = unzigzag(raw)
+    if read_size(data, end, at, &fields.key_size):
+        return -1
+    fields.key_at = at[0]
+    if fields.key_size != ABSENT:
+        at[0] += fields.key_size
+    if read_size(data, end, at, &fields.value_size):
+        return -1
+    fields.value_at = at[0]
+    if fields.value_size != ABSENT:
+        at[0] += fields.value_size
+    if at[0] >= end:
+        return -1
+    fields.headers = 0
+    if data[at[0]] == 0:
+        at[0] += 1
+        fields.headers_at = at[0]
+        return 0 if at[0] == end else -1
+    if read_raw(data, end, at, 5, &raw) or raw & 1:
+        return -1
+    fields.headers = <Py_ssize_t>(raw >> 1)
+    fields.headers_at = at[0]
+    for number in range(fields.headers):
+        if read_header(data, end, at, &name_at, &name_size, &value_at, &value_size):
+            return -1
+    return 0 if at[0] == end else -1

@@ -1,0 +1,58 @@
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Generic
+
+from logstore.client.producer.pending import PartitionQueue, PendingBatch
+from logstore.errors import LogStoreError
+from logstore.types import Headers, K, RecordMetadata, V
+
+FINGERPRINT: str
+
+class OpenBatch:
+    rows: list[Any]
+    size: int
+    room: int
+    done: bool
+    parts: tuple[PendingBatch, PendingBatch] | None
+    def __init__(self, size: int) -> None: ...
+
+class OpenQueue:
+    open: PendingBatch | None
+
+class QuickRoute:
+    compacts: bool
+    murmur3: bool
+    choose: Callable[[bytes | None], int]
+    queues: list[PartitionQueue]
+    sticky: PartitionQueue
+    def __init__(self, compacts: bool, murmur3: bool, choose: Callable[[bytes | None], int]) -> None: ...
+
+class SendLock:
+    def acquire(self, blocking: bool = True) -> bool: ...
+    def release(self) -> None: ...
+    def locked(self) -> bool: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, kind: object, error: object, trace: object) -> None: ...
+
+def send_lock() -> threading.Lock: ...
+
+class Delivery:
+    def __init__(self, batch: PendingBatch, index: int) -> None: ...
+    def done(self) -> bool: ...
+    def result(self, timeout_s: float | None = None) -> RecordMetadata: ...
+    def exception(self, timeout_s: float | None = None) -> LogStoreError | None: ...
+    def add_callback(self, callback: Callable[[Delivery], object]) -> None: ...
+    def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
+
+class SendPath(Generic[K, V]):
+    def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        *,
+        key: K | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery: ...
+    def send_now(self, topic: str, value: V | None = None, *, key: K | None = None) -> Delivery | None: ...
