@@ -330,6 +330,7 @@ class ClusterNode:
             self._network,
             led=self._internal,
             leader_of=lambda place: self.leader_of(*place)[0],
+            rack_of=lambda node: next((one.rack for one in self.brokers() if one.node_id == node), ""),
             catch_up=self._catch_up,
             note_opened=context.note_owned,
             partitions=self.settings.coordinators,

@@ -33,18 +33,21 @@ def free_ports(count: int) -> list[int]:
 
 class ClusterForTests:
     """``count`` brokers, numbered from 1, that serve when it is made, each in a directory of ``folder``.
-    ``settings``: of ``rpc.settings.BrokerSettings``, of all.
+    ``settings``: of ``rpc.settings.BrokerSettings``, of all; ``racks``: of each broker.
 
     Every ordered pair of brokers has a proxy of its own between them: ``cut`` is one way or both.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], count: int = 3, **settings: Any) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], count: int = 3, racks: Sequence[str] = (), **settings: Any
+    ) -> None:
         self.folder = Path(folder)
         self.nodes = range(1, count + 1)
         self._listens = dict(zip(self.nodes, free_ports(count), strict=True))
         self._ways = {(a, b): Proxy(self._listens[b]) for a in self.nodes for b in self.nodes if a != b}
         self.brokers: dict[int, BrokerForTests] = {}
         self._clients: list[RemoteStore] = []
+        self._racks = dict(zip(self.nodes, racks, strict=False))
         try:
             self._at_once(lambda node: self._make(node, settings), self.nodes)
         except BaseException:
@@ -56,7 +59,13 @@ class ClusterForTests:
         peers = ",".join(f"{to}=127.0.0.1:{port}" for to, port in ports.items())
         self.brokers[node] = BrokerForTests(
             self.folder / f"node-{node}",
-            **{"node_id": node, "peers": peers, "peer_timeout_s": 2.0, **settings},
+            **{
+                "node_id": node,
+                "peers": peers,
+                "peer_timeout_s": 2.0,
+                "rack": self._racks.get(node, ""),
+                **settings,
+            },
         )
 
     def add_broker(self, **settings: Any) -> int:
