@@ -16,7 +16,7 @@ BOB = ("user", "bob")
 
 def test_it_is_changed_at_any_node_and_known_to_all(tmp_path: Path) -> None:
     with cluster(tmp_path, snapshot_bytes=2_000) as three:
-        for number, node in three.nodes.items():
+        for number, node in sorted(three.nodes.items()):
             change = AccessChange(ALICE, number - 1 or None, number)
             until(lambda node=node, change=change: node.access().get(ALICE) == change.before)
             node.change_access([change], 20.0)
