@@ -89,6 +89,7 @@ class NodeSettings:
     rack: str = ""
     tick_s: float = 0.05
     lag_s: float = 10.0
+    recovery_bytes_s: float = 0.0
     join_timeout_s: float = 60.0
     coordinators: int = 12
     snapshot_bytes: int = LEAST_BYTES
@@ -145,6 +146,7 @@ class ClusterNode:
             tick_s=settings.tick_s,
             silent_s=settings.raft.election_ticks * settings.tick_s,
             on_change=self._note_change,
+            recovery_bytes_s=settings.recovery_bytes_s,
         )
 
     # --- opening ---
