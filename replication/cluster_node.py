@@ -128,6 +128,7 @@ class ClusterNode:
             tick_s=settings.tick_s,
             silent_s=settings.raft.election_ticks * settings.tick_s,
             on_change=self._note_change,
+            recovery_bytes_s=settings.recovery_bytes_s,
         )
 
     # --- opening ---

@@ -76,6 +76,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             port=port,
             rack=settings.rack,
             lag_s=settings.replica_lag_s,
+            recovery_bytes_s=settings.recovery_bytes_s,
             coordinators=settings.coordinator_partitions,
             join_timeout_s=_JOIN_S,
         ),

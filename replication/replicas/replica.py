@@ -48,6 +48,7 @@ from replication.raft.effects import (
     Truncate,
 )
 from replication.raft.messages import AppendReply, AppendRequest
+from replication.raft.state import SendBudget
 from replication.raft.types import Membership, NodeId, RaftSettings, Role
 from replication.replicas import repair
 from replication.replicas.in_sync import InSync
@@ -73,7 +74,8 @@ ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
 class Replica:
     """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
     bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync;
-    ``states``: of a log whose front goes once a snapshot of its state stands for it."""
+    ``states``: of a log whose front goes once a snapshot of its state stands for it; ``recovery``: what peers that are
+    not in sync are sent, of all of the node's replicas."""
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class Replica:
         save_state: Callable[[], None],
         lag_s: float,
         states: StateSnapshots | None = None,
+        recovery: SendBudget | None = None,
     ) -> None:
         self.group = group
         self.where = log.where
@@ -116,6 +119,7 @@ class Replica:
         self._idle_ticks = 0
         self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
+        self._recovery = recovery
         self._abstained = repair.abstains(fs, log.directory)
         self._held_back = repair.is_held_back(fs, log.directory)
         self.core = self._make_core()
@@ -133,6 +137,7 @@ class Replica:
             seed,
             abstains=self._abstained,
             held_back=self._held_back,
+            recovery=self._recovery,
         )
 
     # --- what it is ---

@@ -181,6 +181,7 @@ class ReplicaManager:
                 open_votes=partial(VoteStore.open, self._fs, log.directory),
                 save_state=topic.save_state,
                 lag_s=self._lag_s,
+                recovery=self._node.recovery,
             )
             self._node.add(replica)
         if self._node.node_id == next(iter(voters), None) and log.log_end_offset == 0:
