@@ -13,12 +13,13 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final
 
 from logstore.errors import (
     CorruptBatchError,
     DamagedStoreError,
     LogStoreError,
+    OutOfOrderSequenceError,
     from_os_error,
 )
 from logstore.invariants import invariant
@@ -54,7 +55,7 @@ from replication.replicas import repair
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
-from replication.replicas.pending import Awaited, PendingAppends, ReplicatedAppend
+from replication.replicas.pending import Awaited, PendingAppends, ReadAnswer, ReplicatedAppend, refused
 from replication.replicas.replica_host import ReplicaHost
 from replication.replicas.state_snapshots import KeptState, StateSnapshots
 from replication.replicas.vote_store import VoteStore
@@ -66,9 +67,6 @@ _BEGIN_ANEW_S: Final = 1.0
 _REST_TICKS: Final = 20
 """Without anything to do for so long a leader and its followers rest."""
 _HEARD_S: Final = 1.0
-
-ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
-"""Called once with the position to read up to, or the error."""
 
 
 class Replica:
@@ -450,7 +448,9 @@ class Replica:
             if self.log.poisoned:
                 self._fail(error)
                 raise
-            self._propose()  # batches before the one that failed may be in
+            self._propose()  # batches before it may be in
+            if isinstance(error, OutOfOrderSequenceError):
+                return refused(self, before, error)
             raise
         pending = self.awaited(appended, acks, time_ms, known)
         self._propose()
