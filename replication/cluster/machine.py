@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from logstore.config import parse_topic_config
 from logstore.directory.catalogue import Catalogue, TopicEntry, is_uuid
@@ -26,18 +26,23 @@ from replication.cluster.changes import CatalogueChange, TopicCreated, applied
 from replication.cluster.image import (
     FEATURE,
     METADATA_VERSION,
+    AccessKey,
     BrokerRegistration,
     ClusterImage,
+    PeerAddress,
     Place,
     TopicId,
 )
 from replication.cluster.placement import DEFAULT_FACTOR, Replicas, Spot
 from replication.cluster.records import CHUNK, Counters, decode_record, records_between
 from replication.errors import (
+    BrokerExistsError,
     BrokerInUseError,
     ClusterMismatchError,
     InvalidReplicasError,
     InvalidReplicationFactorError,
+    MetadataConflictError,
+    RemovedBrokerError,
     StaleBrokerError,
 )
 from replication.raft.types import NodeId
@@ -60,6 +65,14 @@ class Candidates:
 ANYWHERE: Final = Candidates()
 
 
+class AccessChange(NamedTuple):
+    """Of one piece of who may do what. None: there is none."""
+
+    key: AccessKey
+    before: Any
+    after: Any
+
+
 class ClusterMachine:
     """A ``logstore.machine.StateMachine``. Not thread-safe: its owner serialises calls.
 
@@ -76,6 +89,9 @@ class ClusterMachine:
         self._targets: dict[Place, Replicas] = {}
         self._vacated: dict[Place, frozenset[NodeId]] = {}
         self._brokers: dict[NodeId, BrokerRegistration] = {}
+        self._peers: dict[NodeId, PeerAddress] = {}
+        self._access: dict[AccessKey, Any] = {}
+        self._frozen_access: Mapping[AccessKey, Any] | None = None
         self._producers: dict[str, NamedProducer] = {}
         self._image: ClusterImage | None = None
 
@@ -101,8 +117,16 @@ class ClusterMachine:
                 ),
                 targets=_frozen(self._targets),
                 vacated=_frozen(self._vacated),
+                peers=_frozen(self._peers),
+                access=self._access_now(),
             )
         return self._image
+
+    def _access_now(self) -> Mapping[AccessKey, Any]:
+        """The same object until it is another one: brokers make their rules of it."""
+        if self._frozen_access is None:
+            self._frozen_access = _frozen(self._access)
+        return self._frozen_access
 
     def _decided(self, after: ClusterImage, reply: Reply) -> Decision[Reply]:
         """The records of a change, whatever it is, raise the revision by one."""
@@ -135,19 +159,25 @@ class ClusterMachine:
         *,
         directory_id: str = "",
         held_back: bool = False,
+        peer: PeerAddress | None = None,
     ) -> Decision[BrokerRegistration]:
         """A broker that starts; what it is under a new epoch. ``cluster_id``: of its directory, None: it was in no
         cluster yet; ``held_back``: it does not know what it promised in the metadata's group. With another directory
-        than before all replicas that it has are vacated. ClusterMismatchError."""
+        than before all replicas that it has are vacated. ``peer``: where it listens for its peers.
+        ClusterMismatchError, RemovedBrokerError."""
         if cluster_id is not None and cluster_id != self._cluster_id:
             raise ClusterMismatchError(
                 f"broker {node_id} is of cluster {cluster_id}, this is cluster {self._cluster_id}",
                 hint="give it an empty directory, or its own cluster's peers",
             )
+        if node_id in self.image.removed:
+            raise RemovedBrokerError(f"broker {node_id} was removed from cluster {self._cluster_id}")
         known = self._brokers.get(node_id)
         epoch, draining = (0, False) if known is None else (known.epoch + 1, known.draining)
         broker = BrokerRegistration(node_id, host, port, rack, epoch, draining, directory_id)
         after = self.image.with_broker(broker)
+        if peer is not None:
+            after = after.with_peer(node_id, peer)
         places: list[Place] = []
         if known is not None and known.directory_id not in ("", directory_id):
             places = [*after.places_on(node_id), METADATA_GROUP]
@@ -156,6 +186,23 @@ class ClusterMachine:
         for place in places:
             after = after.with_vacated(place, after.vacated.get(place, frozenset()) | {node_id})
         return self._decided(after, broker)
+
+    def decide_add_broker(self, node_id: NodeId, peer: PeerAddress) -> Decision[None]:
+        """A broker that is about to register listens there for its peers. BrokerExistsError."""
+        self.check_addable(node_id, peer)
+        return self._decided(self.image.with_peer(node_id, peer), None)
+
+    def check_addable(self, node_id: NodeId, peer: PeerAddress) -> None:
+        """BrokerExistsError."""
+        image = self.image
+        if node_id in image.brokers:
+            raise BrokerExistsError(
+                f"the cluster has a broker {node_id}",
+                hint="give the new one another number; or remove the other one first",
+            )
+        for other, address in image.peers.items():
+            if other != node_id and address == peer:
+                raise BrokerExistsError(f"broker {other} listens for its peers at {peer.host}:{peer.port}")
 
     def decide_readmitted(self, place: Place, node: NodeId) -> Decision[None]:
         """The controller's own word: the place's group has counted the node out as a voter."""
@@ -190,6 +237,28 @@ class ClusterMachine:
                 hint="let only one process be that broker",
             )
         return broker
+
+    # --- who may do what ---
+
+    def decide_access(self, changes: Sequence[AccessChange]) -> Decision[int]:
+        """All of them, or none; the revision from which on they count. What is in already is no change.
+        MetadataConflictError: a piece is another one by now."""
+        image = self.image
+        for change in changes:
+            now = image.access.get(change.key)
+            if now not in (change.before, change.after):
+                raise MetadataConflictError(f"{' '.join(change.key)[:200]!r} was changed meanwhile")
+        return self._with_access({change.key: change.after for change in changes})
+
+    def decide_import_access(self, access: Mapping[AccessKey, Any]) -> Decision[int]:
+        """As ``decide_access``: take over those that the cluster does not have."""
+        known = self.image.access
+        return self._with_access({key: value for key, value in access.items() if key not in known})
+
+    def _with_access(self, changes: Mapping[AccessKey, Any]) -> Decision[int]:
+        image = self.image
+        decision = self._decided(image.with_access(changes), image.revision)
+        return replace(decision, reply=image.revision + bool(decision.records))
 
     # --- topics and producers ---
 
@@ -257,7 +326,7 @@ class ClusterMachine:
         spots = {node: Spot(node) for node in candidates.expected}
         spots |= {one.node_id: Spot(one.node_id, one.rack) for one in self._brokers.values()}
         draining = {one.node_id for one in self._brokers.values() if one.draining}
-        return [spots[node] for node in sorted(spots) if node not in draining]
+        return [spots[node] for node in sorted(spots) if node not in draining | self.image.removed]
 
     def decide_import(self, node_id: NodeId, catalogue: Catalogue) -> Decision[int]:
         """Take over the topics and producers of a directory that was in no cluster: that node has their only replica.
@@ -361,6 +430,11 @@ class ClusterMachine:
                 _put(self._vacated, (key_fields[0], key_fields[1]), content)
             case "broker":
                 _put(self._brokers, key_fields[0], content)
+            case "access":
+                _put(self._access, (key_fields[0], key_fields[1]), content)
+                self._frozen_access = None
+            case "peer":
+                _put(self._peers, key_fields[0], content)
             case "producer":
                 _put(self._producers, key_fields[0], content)
 

@@ -18,7 +18,7 @@ from logstore.coordination.store_view import StoreView
 from logstore.directory import catalogue as catalogues
 from logstore.directory.catalogue import Catalogue, encode_uuid
 from logstore.errors import InvalidRecordError, LogStoreError
-from logstore.format.json_document import INT64_MAX, table, text, truth, whole
+from logstore.format.json_document import INT64_MAX, items, table, text, truth, whole
 from logstore.machine import Decision
 from replication.cluster.changes import (
     CatalogueChange,
@@ -27,10 +27,15 @@ from replication.cluster.changes import (
     may_be_forwarded,
 )
 from replication.cluster.follower import MetadataFollower
-from replication.cluster.image import BrokerRegistration
-from replication.cluster.machine import Candidates, ClusterMachine
+from replication.cluster.image import AccessKey, BrokerRegistration, PeerAddress
+from replication.cluster.machine import AccessChange, Candidates, ClusterMachine
 from replication.cluster.metadata_log import MetadataLog, MetadataPartition
-from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
+from replication.errors import (
+    LeaderNotReadyError,
+    NotLeaderError,
+    PeerUnavailableError,
+    UnknownPeerError,
+)
 from replication.raft.types import NO_NODE, NodeId
 from replication.transport import PeerNetwork
 
@@ -39,13 +44,14 @@ Reply = TypeVar("Reply")
 CHANGE: Final = "metadata.change"
 REGISTER: Final = "metadata.register"
 IMPORT: Final = "metadata.import"
+ACCESS: Final = "metadata.access"
 REVISION: Final = "metadata.revision"
 
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CALL_S: Final = 10.0
 _WHERE: Final = "a call about the cluster's metadata"
-_AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError)
+_AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError, UnknownPeerError)
 
 
 class ClusterMetadata:
@@ -82,6 +88,7 @@ class ClusterMetadata:
         self._network.serve(CHANGE, lambda _, request: self._revision(self._changed(request)))
         self._network.serve(REGISTER, self._answer_register)
         self._network.serve(IMPORT, self._answer_import)
+        self._network.serve(ACCESS, lambda _, request: self._revision(self._access_changed(request)))
         self._network.serve(REVISION, lambda _, request: self._revision(self._own_revision(request)))
 
     # --- the controller ---
@@ -131,9 +138,10 @@ class ClusterMetadata:
         *,
         directory_id: str = "",
         held_back: bool = False,
+        peer: PeerAddress | None = None,
     ) -> tuple[BrokerRegistration, str]:
         """This node is a broker of the cluster: its registration, and the cluster's id. See ``decide_register_broker``.
-        ClusterMismatchError."""
+        ClusterMismatchError, RemovedBrokerError."""
         fields = {
             "host": host,
             "port": port,
@@ -141,6 +149,7 @@ class ClusterMetadata:
             "cluster_id": cluster_id,
             "directory_id": directory_id,
             "held_back": held_back,
+            "peer": None if peer is None else [peer.host, peer.port],
         }
         answer: list[bytes] = []
 
@@ -168,9 +177,10 @@ class ClusterMetadata:
         cluster_id = self.decide(lambda machine: machine.decide_begin(fresh))
         directory_id = text(fields.get("directory_id", ""), "directory_id", _WHERE)
         held_back = truth(fields.get("held_back", False), "held_back", _WHERE)
+        peer = _peer_of(fields.get("peer"))
         broker = self.decide(
             lambda machine: machine.decide_register_broker(
-                node, host, port, rack, own, directory_id=directory_id, held_back=held_back
+                node, host, port, rack, own, directory_id=directory_id, held_back=held_back, peer=peer
             )
         )
         return _request({"epoch": broker.epoch, "cluster_id": cluster_id})
@@ -186,6 +196,27 @@ class ClusterMetadata:
     def _answer_import(self, node: NodeId, request: bytes) -> bytes:
         catalogue = catalogues.decode(request, _WHERE)
         return self._revision(self.decide(lambda machine: machine.decide_import(node, catalogue)))
+
+    # --- who may do what ---
+
+    def change_access(self, changes: Sequence[AccessChange], timeout_s: float) -> int:
+        """The revision from which on they count; of any node. MetadataConflictError."""
+        rows = [[*change.key, change.before, change.after] for change in changes]
+        request = _request({"changes": rows})
+        return self._asked(ACCESS, request, timeout_s, lambda: self._access_changed(request))
+
+    def import_access(self, access: Mapping[AccessKey, Any], timeout_s: float) -> int:
+        """Those of this node's directory that the cluster does not have are the cluster's from now on."""
+        request = _request({"import": [[*key, None, value] for key, value in access.items()]})
+        return self._asked(ACCESS, request, timeout_s, lambda: self._access_changed(request))
+
+    def _access_changed(self, request: bytes) -> int:
+        fields = _fields(request)
+        if "import" in fields:
+            access = {change.key: change.after for change in _access_changes(fields["import"])}
+            return self.decide(lambda machine: machine.decide_import_access(access))
+        changes = _access_changes(fields.get("changes"))
+        return self.decide(lambda machine: machine.decide_access(changes))
 
     # --- what the controller knows ---
 
@@ -244,6 +275,23 @@ class ClusterMetadata:
                     hint = error.leader_id
                 self._pause(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _access_changes(value: object) -> list[AccessChange]:
+    """InvalidRecordError, DamagedStoreError."""
+    found = []
+    for row in items(value, "changes", _WHERE):
+        of, name, before, after = items(row, "a change", _WHERE, 4)
+        found.append(AccessChange((text(of, "of", _WHERE), text(name, "name", _WHERE)), before, after))
+    return found
+
+
+def _peer_of(value: object) -> PeerAddress | None:
+    """InvalidRecordError, DamagedStoreError."""
+    if value is None:
+        return None
+    host, port = items(value, "peer", _WHERE, 2)
+    return PeerAddress(text(host, "host", _WHERE), whole(port, "port", _WHERE, 0, 65_535))
 
 
 def _wait(seconds: float) -> None:

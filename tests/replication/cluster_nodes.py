@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from replication.cluster_node import ClusterNode, NodeSettings
+from replication.cluster_node import ClusterNode
 from replication.memory_network import MemoryLine, MemoryNetwork
+from replication.node_settings import NodeSettings
 from replication.raft.types import RaftSettings
 
 DEADLINE_S = 30.0
@@ -43,9 +44,12 @@ class Cluster:
         self.join_timeout_s = 30.0
 
     def make(self, number: int) -> ClusterNode:
+        """One that is none of the voters asks these: it waits to be added."""
+        voters = self.voters | {number}
         settings = NodeSettings(
             node_id=number,
-            voters=self.voters,
+            voters=voters,
+            peers={node: ("", node) for node in voters},
             port=9000 + number,
             tick_s=0.03,
             raft=RAFT,
@@ -126,3 +130,35 @@ def cluster(root: Path, count: int = 3, **settings: Any) -> Iterator[Cluster]:
         yield made
     finally:
         made.close()
+
+
+def listens(three: Cluster, number: int) -> bool:
+    line = three.network.lines[number]
+    return line._deliver is not None and not line.closed
+
+
+@contextmanager
+def starting(three: Cluster, number: int) -> Iterator[None]:
+    """A node that starts meanwhile, and waits to be added; it has joined when this ends."""
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            three.start(number)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    until(lambda: number in three.network.lines and listens(three, number))
+    try:
+        yield
+    finally:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def add(three: Cluster, number: int) -> None:
+    with starting(three, number):
+        three.controller.administration.add(number, "", number)
