@@ -77,5 +77,5 @@ def test_a_connection_that_hangs_is_found_out_long_before_the_calls_deadline(ser
 
 
 def test_a_client_pings_far_less_often_than_a_broker_allows() -> None:
-    """A ping that was held up by a busy machine comes close before the next one; three of those ended the connection."""
+    """A ping that a busy machine holds up comes close before the next one; three of those ended the connection."""
     assert KEEPALIVE_S * 1000 >= 4 * LEAST_PING_MS
