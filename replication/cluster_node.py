@@ -12,9 +12,8 @@ import os
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory.catalogue import CatalogueFile, TopicEntry
@@ -32,15 +31,16 @@ from logstore.store import LogStore
 from logstore.types import TopicPartition
 from logstore.upkeep.cleaning_manager import CleaningManager
 from replication.cluster.beginning import Beginning
-from replication.cluster.controller import Controller, ControllerSettings
+from replication.cluster.controller import Controller
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.identity import IdentityFile
-from replication.cluster.image import ClusterImage
+from replication.cluster.image import ClusterImage, PeerAddress
 from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import Candidates
 from replication.cluster.metadata import ClusterMetadata
+from replication.cluster.peers import KnownPeers
 from replication.cluster.replicated_catalogue import ReplicatedCatalogue
-from replication.cluster.snapshots import LEAST_BYTES, MetadataSnapshots
+from replication.cluster.snapshots import MetadataSnapshots
 from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
@@ -49,13 +49,20 @@ from replication.errors import LeaderNotReadyError
 from replication.everywhere import Everywhere, wait_until
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
+from replication.node_settings import NodeSettings
 from replication.partition import ReplicatedPartition
-from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings
+from replication.raft.types import NO_NODE, Membership, NodeId
 from replication.replicas.replica import Replica
 from replication.replicas.replica_manager import ReplicaManager
 from replication.replicas.standalone_log import StandaloneLog
 from replication.replicas.vote_store import VoteStore
-from replication.transport import METADATA_GROUP, METADATA_TOPIC, CallHandler, GroupId, PeerNetwork
+from replication.transport import (
+    METADATA_GROUP,
+    METADATA_TOPIC,
+    CallHandler,
+    ClusterNetwork,
+    GroupId,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -67,33 +74,6 @@ _SILENT_S: Final = 3.0
 _CATCH_UP_S: Final = 60.0
 _LEADERS_S: Final = 5.0
 """How long a new topic's leaders are waited for before its making is answered."""
-
-
-class ClusterNetwork(PeerNetwork, Protocol):
-    def take_cluster_id(self, cluster_id: str) -> None:
-        """The cluster has got its id: peers of others are refused from now on."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSettings:
-    """Of one node. ``voters``: nodes that have the metadata, the same on all of them; ``host``, ``port``: where clients
-    reach this one; times are seconds. ``lag_s``: Kafka's ``replica.lag.time.max.ms``; ``coordinators``: partitions of
-    the topics of groups and of transactions, where these are made here; ``snapshot_bytes``: of the metadata's log
-    before a snapshot is taken."""
-
-    node_id: NodeId
-    voters: frozenset[NodeId]
-    host: str = "127.0.0.1"
-    port: int = 0
-    rack: str = ""
-    tick_s: float = 0.05
-    lag_s: float = 10.0
-    join_timeout_s: float = 60.0
-    coordinators: int = 12
-    snapshot_bytes: int = LEAST_BYTES
-    controller: ControllerSettings = field(default_factory=ControllerSettings)
-    raft: RaftSettings = field(default_factory=lambda: RaftSettings(election_ticks=20, silent_on_empty=True))
 
 
 class ClusterNode:
@@ -165,6 +145,7 @@ class ClusterNode:
             self._beginning.serve()
             self.node.start()
             self._undo.append(self.node.close)
+            self._peers.follow(self.metadata.follower.newest())
             self._join()
         except BaseException:
             self.close()
@@ -215,6 +196,9 @@ class ClusterNode:
             states=files.states,
         )
         self.node.add(replica)
+        self._peers = KnownPeers(
+            self.node_id, settings.peers, self._network, lambda: self.node.replica(METADATA_GROUP)
+        )
         self._beginning = Beginning(
             self.node_id,
             settings.voters,
@@ -222,6 +206,8 @@ class ClusterNode:
             lambda: self.node.replica(METADATA_GROUP),
             self._network,
             self._clock,
+            peers=lambda: self._peers.of_metadata,
+            learn=self._peers.learn,
         )
         held = self.metadata_partition(config, files)
         follower = self._follower = MetadataFollower(held, self._clock)
@@ -234,6 +220,7 @@ class ClusterNode:
             least_bytes=settings.snapshot_bytes,
         )
         follower.subscribe(snapshots.follow)
+        follower.subscribe(self._peers.follow)
         self.metadata = ClusterMetadata(
             self.node_id,
             self._context,
@@ -255,6 +242,7 @@ class ClusterNode:
             calls,
             self._candidates,
             self._clock,
+            self._beginning.probe,
             settings=self.settings.controller,
         )
 
@@ -283,6 +271,7 @@ class ClusterNode:
             settings.join_timeout_s,
             directory_id=identity.directory_id,
             held_back=self._beginning.is_held_back,
+            peer=PeerAddress(*settings.peers[self.node_id]) if settings.peers else None,
         )
         self._identity.take_up(cluster_id)
         self._network.take_cluster_id(cluster_id)
@@ -341,6 +330,7 @@ class ClusterNode:
             self._network,
             led=self._internal,
             leader_of=lambda place: self.leader_of(*place)[0],
+            rack_of=lambda node: next((one.rack for one in self.brokers() if one.node_id == node), ""),
             catch_up=self._catch_up,
             note_opened=context.note_owned,
             partitions=self.settings.coordinators,
@@ -385,6 +375,7 @@ class ClusterNode:
                 self._manager.adjust(self._registry, _wanted(image, self.node_id), vacated)
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)
+        self._peers.look()
         with self._moved:
             self._moved.notify_all()
         return _STAND_S if self._manager.stand_again() else _ADJUST_S

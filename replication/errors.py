@@ -130,3 +130,37 @@ class DamagedMessageError(RetriableError):
 
     code = 10208
     hint = "if it happens again, look for a machine with a faulty memory"
+
+
+class UnknownPeerError(FatalError):
+    """A broker spoke to another that does not count it among its peers, or that is not the one it was taken for."""
+
+    code = 10122
+    hint = (
+        "add the broker with `logstore cluster add`; `node_id` is its own number, and `peers` its cluster's"
+    )
+
+
+class BrokerExistsError(FatalError):
+    """The cluster has a broker of that number, or at that address."""
+
+    code = 10210
+
+
+class BrokerUnreachableError(FatalError):
+    """No broker answers at an address."""
+
+    code = 10211
+
+
+class RemovedBrokerError(FatalError):
+    """The broker was removed from the cluster."""
+
+    code = 10212
+    hint = "add it again with `logstore cluster add`"
+
+
+class LastMajorityError(FatalError):
+    """Without the broker no majority of the cluster's metadata would be left."""
+
+    code = 10213

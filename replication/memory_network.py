@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from replication.errors import PeerUnavailableError
+from replication.errors import PeerUnavailableError, UnknownPeerError
 from replication.raft.types import NodeId
-from replication.transport import CallHandler, Deliver, GroupMessage
+from replication.transport import Address, CallHandler, Deliver, GroupMessage
 
 _MOST_WAITING: Final = 10_000
 
@@ -50,7 +50,8 @@ class MemoryNetwork:
 
 
 class MemoryLine:
-    """A ``PeerNetwork``."""
+    """A ``ClusterNetwork``, but for the cluster's id. ``known``: its peers; None: all nodes are. A node's address has
+    its number for a port."""
 
     def __init__(self, network: MemoryNetwork, node: NodeId) -> None:
         self._network = network
@@ -60,7 +61,11 @@ class MemoryLine:
         self._waiting: deque[tuple[NodeId, GroupMessage]] = deque()
         self._more = threading.Condition()
         self._thread: threading.Thread | None = None
+        self.known: Mapping[NodeId, Address] | None = None
         self.closed = False
+
+    def know_peers(self, addresses: Mapping[NodeId, Address]) -> None:
+        self.known = dict(addresses)
 
     def start(self, deliver: Deliver) -> None:
         self._deliver = deliver
@@ -70,8 +75,11 @@ class MemoryLine:
 
     def send(self, to: NodeId, message: GroupMessage) -> None:
         line = self._network.reaches(self._node, to)
-        if line is not None:
+        if line is not None and self._knows(to) and line._knows(self._node):
             line.take(self._node, message)
+
+    def _knows(self, node: NodeId) -> bool:
+        return self.known is None or node in self.known
 
     def take(self, sender: NodeId, message: GroupMessage) -> None:
         with self._more:
@@ -100,10 +108,18 @@ class MemoryLine:
         self._handlers[operation] = handler
 
     def call(self, to: NodeId, operation: str, request: bytes, timeout_s: float) -> bytes:
+        if not self._knows(to):
+            raise PeerUnavailableError(f"node {to} is no peer of node {self._node}")
+        return self.ask(to, ("", to), operation, request, timeout_s)
+
+    def ask(self, node: NodeId, address: Address, operation: str, request: bytes, timeout_s: float) -> bytes:
         del timeout_s  # a handler in the same process ends by itself
+        to = address[1]
         line = self._network.reaches(self._node, to)
         if line is None or self._network.reaches(to, self._node) is None:
             raise PeerUnavailableError(f"node {to} cannot be reached from node {self._node}")
+        if to != node or not line._knows(self._node):
+            raise UnknownPeerError(f"node {to} does not speak with node {self._node} as node {node}")
         handler = line._handlers.get(operation)
         if handler is None:
             raise PeerUnavailableError(f"node {to} does not know the call {operation!r}")

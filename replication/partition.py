@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from typing import Final
 
 from logstore.config import TopicConfig
@@ -18,6 +19,7 @@ from logstore.partition.partition import Cancel, result_of
 from logstore.seams.clock import Clock
 from logstore.types import Acks
 from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
+from replication.raft.types import NodeId
 from replication.replicas.pending import ReplicatedAppend
 from replication.replicas.replica import ReadAnswer, Replica
 from replication.replicas.state_snapshots import KeptState
@@ -69,6 +71,11 @@ class ReplicatedPartition:
             self._check()
             raise NotLeaderError(f"this node has no replica of {self.where}", leader_id=self._leader_hint())
         return found
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this node has a replica."""
+        return self._find() is not None
 
     @property
     def is_leader(self) -> bool:
@@ -211,6 +218,37 @@ class ReplicatedPartition:
         if not replica.core.state.knows_committed:
             self._wait_ready(replica)
         return replica.log
+
+    def near_replica(self, rack: str, offset: int, rack_of: Callable[[NodeId], str]) -> NodeId | None:
+        """The in-sync follower in the rack that has most of what is behind ``offset`` (KIP-392); None: the leader,
+        which this node is, is to be read."""
+        replica = self.replica()
+        if rack_of(replica.node_id) == rack:
+            return None
+        with replica.lock:
+            state = replica.core.state
+            if not replica.is_leader:
+                return None
+            matches = {
+                node: state.peers[node].match
+                for node in replica.in_sync.nodes(state)
+                if node != replica.node_id and rack_of(node) == rack
+            }
+        near = [node for node, match in matches.items() if match >= offset]
+        return max(near, key=lambda node: matches[node], default=None)
+
+    def followed(self) -> ReplicatedPartition:
+        """The partition as this node, which follows, has it: what is known to be committed. NotLeaderError where it
+        hears of no leader, so that it may know little by now, or has no vote, so that it may have little."""
+        replica = self.replica()
+        if replica.leader_id < 0 or replica.node_id not in replica.membership.voters or replica.is_held_back:
+            raise NotLeaderError(
+                f"node {replica.node_id} does not follow the leader of {self.where} now",
+                leader_id=replica.leader_id,
+            )
+        followed = copy(self)
+        followed._follower_reads = True
+        return followed
 
     def _wait_ready(self, replica: Replica) -> None:
         """For a moment: it takes a majority's word."""

@@ -6,7 +6,7 @@ Raft's messages go one way and may be lost, doubled or late: Raft is made for th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from replication.raft.messages import Message
@@ -65,3 +65,24 @@ class PeerNetwork(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+Address: TypeAlias = tuple[str, int]
+"""Host and port of a node's listener for its peers."""
+
+
+class ClusterNetwork(PeerNetwork, Protocol):
+    """Of one node of a cluster, whose nodes come and go."""
+
+    def take_cluster_id(self, cluster_id: str) -> None:
+        """The cluster has got its id: peers of others are refused from now on."""
+        ...
+
+    def know_peers(self, addresses: Mapping[NodeId, Address]) -> None:
+        """From now on these are the cluster's nodes, this one among them: others are cut off and refused."""
+        ...
+
+    def ask(self, node: NodeId, address: Address, operation: str, request: bytes, timeout_s: float) -> bytes:
+        """As ``call``, of a node that is no peer yet. Errors also those by which it refuses this one: UnknownPeerError,
+        ClusterMismatchError."""
+        ...

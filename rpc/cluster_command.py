@@ -14,7 +14,7 @@ import click
 from logstore.cli.failures import EXIT_FAILED
 from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
-from rpc.cluster_moves_command import brokers_of, drain, move, moves, remove
+from rpc.cluster_moves_command import add, brokers_of, drain, move, moves, remove
 from rpc.cluster_recover_command import recover
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ patience = click.option(
 
 @click.group()
 def cluster() -> None:
-    """Clusters: info, health, describe, moves, move, drain, remove, drill, recover."""
+    """Clusters: info, health, describe, add, drain, remove, moves, move, drill, recover."""
 
 
-for _command in (moves, move, drain, remove, recover):
+for _command in (add, moves, move, drain, remove, recover):
     cluster.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""`logstore cluster drain|remove|move|moves`: brokers that leave, partitions that move to other brokers."""
+"""`logstore cluster add|drain|remove|move|moves`: brokers that come and leave, partitions that move."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
+from replication.transport import METADATA_TOPIC
 
 if TYPE_CHECKING:
     from rpc.client.store import RemoteStore
@@ -62,7 +63,7 @@ def _held_by(store: RemoteStore, node: int) -> int:
     return sum(
         any(replica.node_id == node for replica in one.status.replicas)
         for one in store.describe_cluster().partitions
-        if one.topic != "__cluster_metadata"
+        if one.topic != METADATA_TOPIC
     )
 
 
@@ -76,12 +77,67 @@ def _await(target: Target, left: Callable[[], int], words: str) -> None:
 
 
 @click.command()
-@click.argument("node", type=click.IntRange(min=0))
+@click.argument("broker", metavar="NODE=HOST:PORT")
+@until_done
 @target_options
 @click.pass_obj
-def remove(target: Target, /, node: int) -> None:
-    """Forget the broker NODE, which was drained and stopped."""
+def add(target: Target, /, broker: str, wait: bool) -> None:
+    """Have the broker NODE, which listens for its peers at HOST:PORT, join the cluster.
+
+    Start it first, with a directory of its own, and with brokers of the cluster and itself in `peers`: it waits until
+    it is added. Others need no restart. Then move partitions there, or make topics.
+    """
+    node, host, port = _broker(broker)
     with brokers_of(target) as store:
+        store.cluster_administration.add(node, host, port)
+        if wait:
+            _await(
+                target, lambda: int(not _votes(store, node)), f"broker {node} has yet to get the metadata:"
+            )
+    if target.as_json:
+        print_json({"node_id": node, "host": host, "port": port, "added": True})
+    else:
+        note(f"broker {node} {'has joined' if wait else 'joins'} the cluster")
+
+
+def _broker(text: str) -> tuple[int, str, int]:
+    """UsageError."""
+    from rpc.errors import BrokerConfigError
+    from rpc.peers.settings import parse_peers
+
+    try:
+        ((node, (host, port)),) = parse_peers(text).items()
+    except (BrokerConfigError, ValueError):
+        raise click.UsageError(f"{text!r} is no broker's number and address, e.g. 4=10.0.0.4:9195") from None
+    return node, host, port
+
+
+def _votes(store: RemoteStore, node: int) -> bool:
+    """Whether it has the metadata, and a vote on it."""
+    return any(
+        replica.node_id == node and not replica.learner
+        for one in store.describe_cluster().partitions
+        for replica in one.status.replicas
+        if one.topic == METADATA_TOPIC
+    )
+
+
+@click.command()
+@click.argument("node", type=click.IntRange(min=0))
+@click.option(
+    "--drain", "drain_first", is_flag=True, help="Have it give up its replicas before, and wait for that."
+)
+@target_options
+@click.pass_obj
+def remove(target: Target, /, node: int, drain_first: bool) -> None:
+    """Forget the broker NODE, which has no replicas any more: its vote on the metadata, and its address.
+
+    What runs of it afterwards is refused by the others; it may be added again.
+    """
+    with brokers_of(target) as store:
+        if drain_first:
+            store.cluster_administration.drain(node)
+            _await(target, lambda: _held_by(store, node), f"replicas on broker {node}")
         store.cluster_administration.remove(node)
     if target.as_json:
         print_json({"node_id": node, "removed": True})

@@ -131,13 +131,6 @@ class UnknownOperationError(FatalError):
     code = 10114
 
 
-class UnknownPeerError(FatalError):
-    """A broker spoke to another that does not count it among its peers, or that is not the one it was taken for."""
-
-    code = 10122
-    hint = "`peers` has the same numbers and addresses on all brokers; `node_id` is the broker's own"
-
-
 class BrokerConfigError(FatalError, ValueError):
     """A setting of the broker that cannot be."""
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import logstore
 from replication.cluster.view import BrokerInfo
-from replication.cluster_node import ClusterNode, NodeSettings
+from replication.cluster_node import ClusterNode
 from replication.cluster_status import led_here
+from replication.node_settings import NodeSettings
 from rpc.addresses import host_and_port
 from rpc.handlers.cluster import ClusterPlace
 from rpc.handlers.engine import Engine
@@ -66,6 +67,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
         NodeSettings(
             node_id=settings.node_id,
             voters=frozenset(settings.peer_addresses),
+            peers=settings.peer_addresses,
             host=host,
             port=port,
             rack=settings.rack,

@@ -38,6 +38,7 @@ class FetchRequest(NamedTuple):
     """Read from ``offset``; ``leader_epoch`` is that of the last record read before it (-1: unknown).
 
     ``reverse``: read the records before ``offset`` instead, the newest first batch by batch; answered at once.
+    ``rack``: of the reader, who then may be sent to a replica there (KIP-392); "": it reads from the leader.
     """
 
     topic: str
@@ -46,6 +47,7 @@ class FetchRequest(NamedTuple):
     leader_epoch: int
     max_bytes: int
     reverse: bool = False
+    rack: str = ""
 
 
 class FetchResult(NamedTuple):
@@ -56,7 +58,8 @@ class FetchResult(NamedTuple):
 
     Of a reverse request: whole batches, in the log's order, that hold the records before the offset; those at or
     behind it are to be dropped. ``next_offset`` is the first offset that they may hold, for the next request; at
-    the log's start there are no batches.
+    the log's start there are no batches. ``preferred_replica``: the node to ask instead, -1: none; there is nothing
+    else in the result then.
     """
 
     topic: str
@@ -67,6 +70,7 @@ class FetchResult(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     error: LogStoreError | None = None
+    preferred_replica: int = -1
 
 
 OffsetSpec: TypeAlias = Literal["earliest", "latest", "max_timestamp"] | int  # int: a timestamp in ms

@@ -9,7 +9,7 @@ from logstore.api.backend import Backend
 from logstore.api.records import FetchRequest, FetchResult, ProduceItem
 from logstore.arguments import INT64_MAX, shown, truth, whole
 from logstore.errors import InvalidArgumentError, OffsetOutOfRangeError, RecordTooLargeError, RecordTypeError
-from logstore.format.batch import decode_batches, encode_with_header, read_header
+from logstore.format.batch import decode_batches, decode_each, encode_with_header, read_header
 from logstore.format.rows import check_all_keyed, check_rows, check_sizes, cut, row_sizes
 from logstore.seams.clock import Clock
 from logstore.types import (
@@ -227,7 +227,8 @@ class PartitionClient:
 
     def _forward(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
         for offset, found in self._chunks(start, end, isolation):
-            yield from decode_batches(found.batches, *self._place, start_offset=offset, end_offset=end)
+            for records in decode_each(found.batches, *self._place, start_offset=offset, end_offset=end):
+                yield from records
 
     def _back(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
         while end > start:

@@ -45,7 +45,9 @@ from logstore.log.producers.producer_state import Marker, ProducerStates
 from logstore.log.producers.row_counts import count_files, read_counts
 from logstore.log.producers.transaction_index import AbortedTransaction, encode_rows, read_rows
 from logstore.log.segments import offset_index, time_index
+from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.listing import Listing
+from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_writer import SegmentWriter, write_texts
 from logstore.machine import Change
 from logstore.seams.fs import NO_LINKS, FileIdentity, FileSystem, exists, read_file, replace_file, write_all
@@ -176,6 +178,7 @@ class PartitionCopy:
         tail, closed = self._end, []
         for base, following in kept:
             if following is not None and following <= self._end:
+                self._check_joined(base, following)
                 self._copy_closed(base, linked=following < durable)
                 closed.append(base)
             else:
@@ -194,6 +197,24 @@ class PartitionCopy:
         if self._start < self._end and first > self._start:
             raise SegmentVanishedError(
                 f"{self._source}: offsets {self._start} to {first - 1} are gone", lost=(self._start, first)
+            )
+
+    def _check_joined(self, base: int, following: int) -> None:
+        """DamagedStoreError where the segment ends before the next one begins: others between them are missing."""
+        path = segment_path(self._source, base)
+        pool = FilePool(self._fs, 2)
+        try:
+            size = self._fs.stat(path).size
+            end = Segment(pool, self._source, base, size=size, next_offset=following).last_end()
+        except FileNotFoundError as error:
+            raise SegmentVanishedError(f"{path} was removed while it was copied") from error
+        except OSError as error:
+            raise from_os_error(error, "read", path) from error
+        finally:
+            pool.close()
+        if end < following:
+            raise DamagedStoreError(
+                f"{path} ends at offset {end}, the next one begins at {following}", path=path
             )
 
     def _files(self) -> dict[int, FileIdentity]:
@@ -288,7 +309,7 @@ class PartitionCopy:
             raise from_os_error(error, "write to", self._target) from error
         finally:
             writer.abandon()
-        if writer.next_offset > until:
+        if writer.next_offset != until:
             text = f"{segment.file.path} ends at offset {writer.next_offset}, the next one begins at {until}"
             raise DamagedStoreError(text, path=segment.file.path, position=writer.size)
         self._write_aborted(base)

@@ -366,11 +366,12 @@ class EmbeddedBackend(EmbeddedTransactions):
             # What was read over (aborted records) is worth an answer, too: the reader goes on behind it.
             failed = failed or result.error is not None
             failed = failed or (not result.batches and result.next_offset > request.offset) or request.reverse
+            failed = failed or result.preferred_replica >= 0
             results.append(result)
         return results, failed or total >= max(min_bytes, 1)
 
     def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
-        topic, partition, offset, epoch, _, reverse = request
+        topic, partition, offset, epoch, _, reverse, _ = request
         self._context.check_usable()
         try:
             log = self._partition(topic, partition)

@@ -56,6 +56,7 @@ __all__ = [
     "check_crc",
     "data_batches",
     "decode_batches",
+    "decode_each",
     "encode_batch",
     "encode_with_header",
     "first_offset",
@@ -64,6 +65,7 @@ __all__ = [
     "read_header",
     "recompress",
     "records_section",
+    "section_view",
     "stamp",
     "stamp_log_append_time",
     "whole_batches",
@@ -401,10 +403,17 @@ def _packed(
 def records_section(
     buffer: Buffer, position: int, header: BatchHeader, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """The records of a batch, decompressed: input for ``record.decode_rows``. Errors of ``decompress``."""
+    """The records of a batch, decompressed. Errors of ``decompress``."""
+    return bytes(section_view(buffer, position, header, max_bytes))
+
+
+def section_view(
+    buffer: Buffer, position: int, header: BatchHeader, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Buffer:
+    """``records_section`` without a copy of what is not compressed: input for ``record.decode_rows``."""
     section = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
     if not header.attributes & CODEC_MASK:
-        return bytes(section)
+        return section
     return decompress(header.codec, section, max_bytes)
 
 
@@ -444,9 +453,33 @@ def decode_batches(
     ``UnsupportedMagicError``, ``UnsupportedCodecError``, ``MissingExtraError``, ``DecompressionBombError``.
     """
     records: list[Record] = []
+    for found in decode_each(
+        buffer,
+        topic,
+        partition,
+        start_offset=start_offset,
+        end_offset=end_offset,
+        check=check,
+        max_decompressed_bytes=max_decompressed_bytes,
+    ):
+        records += found
+    return records
+
+
+def decode_each(
+    buffer: Buffer,
+    topic: str,
+    partition: int,
+    *,
+    start_offset: int = 0,
+    end_offset: int | None = None,
+    check: bool = True,
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Iterator[list[Record]]:
+    """``decode_batches``, a batch at a time: for who hands records on as they come, and so keeps few of them."""
     for position, header in data_batches(buffer, start_offset, end_offset, check):
         found = decode_rows(
-            records_section(buffer, position, header, max_decompressed_bytes),
+            section_view(buffer, position, header, max_decompressed_bytes),
             header.records_count,
             header.base_offset,
             header.base_timestamp,
@@ -463,8 +496,7 @@ def decode_batches(
         if header.base_offset < start_offset or (end_offset is not None and header.last_offset >= end_offset):
             last = header.last_offset if end_offset is None else end_offset - 1
             found = [record for record in found if start_offset <= record.offset <= last]
-        records += found
-    return records
+        yield found
 
 
 def recompress(buffer: Buffer, codec: str, level: int | None = None) -> bytes:

@@ -10,10 +10,9 @@ no proof; they are told by the ``BatchHeader`` that travels with them (``encode_
 from __future__ import annotations
 
 from logstore.errors import CorruptBatchError, DecompressionBombError, LogStoreError
-from logstore.format.alike import is_alike
-from logstore.format.batch import BatchHeader, records_section
+from logstore.format.batch import BatchHeader, section_view
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES
-from logstore.format.record import decode_rows
+from logstore.format.record import newest_record
 from logstore.types import Buffer
 
 
@@ -29,7 +28,7 @@ def prove_batch(
     if header.is_control or not 1 <= header.records_count == header.last_offset_delta + 1:
         return
     try:
-        section = records_section(buffer, position, header, max_bytes)
+        section = section_view(buffer, position, header, max_bytes)
         newest = _newest(section, header)
     except (CorruptBatchError, DecompressionBombError) as error:
         raise _at(position, error) from error
@@ -42,19 +41,16 @@ def prove_batch(
         )
 
 
-def _newest(section: bytes, header: BatchHeader) -> int:
+def _newest(section: Buffer, header: BatchHeader) -> int:
     """The largest timestamp of the records, in ms."""
     count = header.records_count
-    if is_alike(section, count):
-        return header.base_timestamp
-    records = decode_rows(section, count, 0, header.base_timestamp, "", 0, None)
+    last_delta, newest_ms = newest_record(section, count, header.base_timestamp)
     # Growing offsets that are as many as there are numbers up to the last: none is left out.
-    if records[-1].offset != header.last_offset_delta:
+    if last_delta != header.last_offset_delta:
         raise CorruptBatchError(
-            f"the last of {count} records has offset delta {records[-1].offset}, the header says "
-            f"{header.last_offset_delta}"
+            f"the last of {count} records has offset delta {last_delta}, the header says {header.last_offset_delta}"
         )
-    return max(record.timestamp_ms for record in records)
+    return newest_ms
 
 
 def _at(position: int, error: LogStoreError) -> LogStoreError:

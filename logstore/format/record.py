@@ -30,7 +30,7 @@ from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 from logstore.errors import CorruptBatchError, InvalidRecordError, InvalidTimestampError, RecordTypeError
-from logstore.format.alike import join_alike, keys_alike, split_alike
+from logstore.format.alike import is_alike, join_alike, keys_alike, split_alike
 from logstore.format.headers import header_columns
 from logstore.format.varint import (
     INT64_MAX,
@@ -46,7 +46,7 @@ from logstore.format.varint import (
     size_of_varint,
 )
 from logstore.native import compiled
-from logstore.types import Header, Record, Row
+from logstore.types import Buffer, Header, Record, Row
 
 MIN_RECORD_BYTES = 7
 """The smallest record: a length and six fields of one byte. LogOffsets a count before anything is allocated."""
@@ -296,7 +296,7 @@ def _timestamp_deltas(column: Sequence[Any], now_ms: int) -> tuple[int, int, lis
 
 @compiled("records")
 def decode_rows(
-    section: bytes,
+    section: Buffer,
     count: int,
     base_offset: int,
     base_timestamp: int,
@@ -309,6 +309,7 @@ def decode_rows(
     Strict: the section holds exactly ``count`` records, each exactly as long as it says, with growing
     offset deltas; otherwise ``CorruptBatchError``.
     """
+    section = bytes(section)
     if count * MIN_RECORD_BYTES > len(section):
         raise CorruptBatchError(
             f"the batch at offset {base_offset} says {count} records, its records section has only "
@@ -469,12 +470,25 @@ def _decode_headers(section: bytes, at: int, index: int) -> tuple[tuple[Header, 
     return tuple(found), at
 
 
-def check_records(section: bytes, count: int, need_key: bool) -> None:
+@compiled("records")
+def newest_record(section: Buffer, count: int, base_timestamp: int) -> tuple[int, int]:
+    """The offset delta of the last record and the largest timestamp of all, in ms, of a section that is proved:
+    ``CorruptBatchError`` as ``decode_rows``."""
+    section = bytes(section)
+    if is_alike(section, count):
+        return count - 1, base_timestamp
+    records = decode_rows(section, count, 0, base_timestamp, "", 0, None)
+    return records[-1].offset, max(record.timestamp_ms for record in records)
+
+
+@compiled("records")
+def check_records(section: Buffer, count: int, need_key: bool) -> None:
     """Prove the structure of an uncompressed section without keeping its records.
 
     Errors: ``CorruptBatchError`` as ``decode_rows``; with ``need_key`` (a compacted topic)
     ``InvalidRecordError`` for a record without a key.
     """
+    section = bytes(section)
     alike = keys_alike(section, count)
     if alike is not None and not (need_key and alike.keys[0] is None):
         return

@@ -73,8 +73,9 @@ class ReplicaLog(OwnedLog):
             return Appended(base, self.log_end_offset)
 
     def check_whole(self) -> None:
-        """``DamagedStoreError`` where a segment before the newest is missing: recovery looks at that one alone, and
-        others believe that this log holds all. Reads the end of each segment. ``OSError``, ``CorruptBatchError``."""
+        """``DamagedStoreError`` where the first segment is missing, ``CorruptBatchError`` for one between two others:
+        recovery looks at the newest alone, and others believe that this log holds all. Reads the end of each segment.
+        ``OSError``."""
         segments = self.segments.segments
         if segments and segments[0].base_offset > self.log_start_offset:
             raise DamagedStoreError(
@@ -82,16 +83,7 @@ class ReplicaLog(OwnedLog):
                 f"{segments[0].base_offset - 1}",
                 path=self.directory,
             )
-        for segment in segments[1:]:
-            base = segment.base_offset
-            if base <= self.log_start_offset:
-                continue
-            back = self.segments.read_back(base)
-            if back is None or back.next_offset < base:
-                ends = self.log_start_offset if back is None else back.next_offset
-                raise DamagedStoreError(
-                    f"{self.where} lacks the records from offset {ends} to {base - 1}", path=self.directory
-                )
+        self.segments.check_whole(self.log_start_offset)
 
     # --- terms ---
 

@@ -17,7 +17,7 @@ from logstore.errors import (
     RecordTypeError,
     from_os_error,
 )
-from logstore.format.batch import decode_batches, encode_with_header, first_offset
+from logstore.format.batch import decode_batches, decode_each, encode_with_header, first_offset
 from logstore.format.rows import check_rows, check_sizes, cut, is_plain, row_sizes
 from logstore.log.append_validation import (
     CheckedBatch,
@@ -449,8 +449,13 @@ class PartitionLog:
         )
 
     def _records(self, start: int, end: int, isolation: Isolation) -> Iterator[Record]:
+        place = self.topic, self.partition
         for offset, data in self._chunks(start, end, isolation):
-            yield from self._decoded(data, offset, end)
+            try:
+                for found in decode_each(data, *place, start_offset=offset, end_offset=end):
+                    yield from found
+            except CorruptBatchError as error:
+                raise error.found_in(self.where) from error
 
     def _decoded(self, data: Buffer, start: int, end: int) -> list[Record]:
         try:

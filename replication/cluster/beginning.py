@@ -15,39 +15,47 @@ the first two are never true of the directory that came instead, as long as that
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from logstore.errors import InvalidRecordError, LogStoreError
 from logstore.format.json_document import items, table, text, truth, whole
 from logstore.seams.clock import Clock
 from replication.cluster.identity import IdentityFile, read_directories
-from replication.errors import LeaderNotReadyError, PeerUnavailableError
+from replication.errors import LeaderNotReadyError, PeerUnavailableError, UnknownPeerError
 from replication.raft.types import NodeId
 from replication.replicas.replica import Replica
-from replication.transport import PeerNetwork
+from replication.transport import Address, ClusterNetwork
+
+logger = logging.getLogger(__name__)
 
 BEGINNING: Final = "cluster.beginning"
 _CALL_S: Final = 2.0
 _PAUSE_S: Final = 0.1
 _MAX_NODE: Final = (1 << 31) - 1
+_REQUEST: Final = json.dumps({"version": 1}).encode("ascii")
 _WHERE: Final = "a node's word of its cluster's beginning"
 
 
 class Word(NamedTuple):
     """What a node says of itself. ``new``: it never took part; ``begun``: the directories of the cluster's
-    beginning."""
+    beginning; ``cluster_id``: "" while it has none; ``peers``: where the cluster's nodes listen for each other."""
 
     directory_id: str
     new: bool
     voters: frozenset[NodeId]
     begun: Mapping[NodeId, str]
+    cluster_id: str = ""
+    peers: Mapping[NodeId, Address] = MappingProxyType({})
 
 
 class Beginning:
     """Of one node. ``voters``: nodes that have the metadata from the beginning; ``replica``: this node's of the
-    metadata; ``pause``: as of the follower."""
+    metadata; ``peers``: as this node knows them of its metadata; ``learn``: told of those that others know; ``pause``:
+    as of the follower."""
 
     def __init__(
         self,
@@ -55,9 +63,11 @@ class Beginning:
         voters: Collection[NodeId],
         identity: IdentityFile,
         replica: Callable[[], Replica | None],
-        network: PeerNetwork,
+        network: ClusterNetwork,
         clock: Clock,
         *,
+        peers: Callable[[], Mapping[NodeId, Address]],
+        learn: Callable[[Mapping[NodeId, Address]], None],
         pause: Callable[[float], None] | None = None,
     ) -> None:
         self._node_id = node_id
@@ -66,7 +76,10 @@ class Beginning:
         self._replica = replica
         self._network = network
         self._clock = clock
+        self._peers = peers
+        self._learn = learn
         self._pause = pause or _wait
+        self._said = ""
 
     def serve(self) -> None:
         """Before the network is started."""
@@ -101,6 +114,8 @@ class Beginning:
         others = sorted(self._voters - {self._node_id})
         words = {node: word for node in others if (word := self._ask(node)) is not None}
         for word in words.values():
+            self._learn(word.peers)
+        for word in words.values():
             if word.begun.get(self._node_id) == mine:
                 self._identity.begin(word.begun)
                 return self._take_part()
@@ -120,18 +135,30 @@ class Beginning:
         return []
 
     def _ask(self, node: NodeId) -> Word | None:
-        request = json.dumps({"version": 1}).encode("ascii")
+        """None: it does not answer, or does not know this node yet."""
         try:
-            return decode_word(self._network.call(node, BEGINNING, request, _CALL_S))
+            return decode_word(self._network.call(node, BEGINNING, _REQUEST, _CALL_S))
         except PeerUnavailableError:
             return None
+        except UnknownPeerError as error:
+            if error.message != self._said:
+                self._said = error.message
+                logger.warning("this node waits to be added to its cluster: %s", error)
+            return None
+
+    def probe(self, node: NodeId, address: Address) -> Word:
+        """The word of a node that is no peer yet. Errors as ``ClusterNetwork.ask``."""
+        return decode_word(self._network.ask(node, address, BEGINNING, _REQUEST, _CALL_S))
 
     def _answer(self, request: bytes) -> bytes:
         del request
         held_back = self.is_held_back  # first: the note is durable before the replica takes part
         identity = self._identity.identity
         new = held_back and not identity.begun and not identity.cluster_id
-        return encode_word(Word(identity.directory_id, new, self._voters, identity.begun))
+        word = Word(
+            identity.directory_id, new, self._voters, identity.begun, identity.cluster_id, self._peers()
+        )
+        return encode_word(word)
 
 
 def encode_word(word: Word) -> bytes:
@@ -141,6 +168,8 @@ def encode_word(word: Word) -> bytes:
         "new": word.new,
         "voters": sorted(word.voters),
         "begun": {str(node): directory for node, directory in word.begun.items()},
+        "cluster_id": word.cluster_id,
+        "peers": [[node, host, port] for node, (host, port) in sorted(word.peers.items())],
     }
     return json.dumps(fields, ensure_ascii=True).encode("ascii")
 
@@ -161,7 +190,18 @@ def decode_word(data: bytes) -> Word:
             for node in items(fields.get("voters"), "voters", _WHERE)
         ),
         read_directories(fields.get("begun"), _WHERE),
+        text(fields.get("cluster_id", ""), "cluster_id", _WHERE),
+        _read_peers(fields.get("peers", [])),
     )
+
+
+def _read_peers(value: object) -> Mapping[NodeId, Address]:
+    found: dict[NodeId, Address] = {}
+    for row in items(value, "peers", _WHERE):
+        node, host, port = items(row, "a peer", _WHERE, 3)
+        address = (text(host, "host", _WHERE), whole(port, "port", _WHERE, 0, 65_535))
+        found[whole(node, "a peer", _WHERE, 0, _MAX_NODE)] = address
+    return MappingProxyType(found)
 
 
 def _wait(seconds: float) -> None:

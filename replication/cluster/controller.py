@@ -13,18 +13,23 @@ from dataclasses import dataclass
 from typing import Final
 
 from logstore.errors import LogStoreError
+from logstore.machine import Decision
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import Complaints, StepThread
 from replication.cluster import duties
+from replication.cluster.beginning import Word
 from replication.cluster.duties import ChangeMembers, Duty, Moved, MoveProgress, Readmitted, Transfer
-from replication.cluster.image import BrokerRegistration, ClusterImage
+from replication.cluster.image import BrokerRegistration, ClusterImage, PeerAddress
 from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import Candidates, ClusterMachine
 from replication.cluster.metadata import ClusterMetadata
 from replication.cluster.placement import Replicas
-from replication.cluster_status import ClusterStatus
+from replication.cluster_status import ClusterStatus, PartitionStatus
 from replication.errors import (
+    BrokerUnreachableError,
+    ClusterMismatchError,
     InvalidMembershipError,
+    LastMajorityError,
     LeaderNotReadyError,
     MembershipChangeError,
     NotLeaderError,
@@ -32,7 +37,7 @@ from replication.errors import (
     UnknownBrokerError,
 )
 from replication.raft.types import Membership, NodeId
-from replication.transport import METADATA_GROUP
+from replication.transport import METADATA_GROUP, Address
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +63,7 @@ class ControllerSettings:
 
 class Controller:
     """``step`` does what is due; of one thread. The administrators' methods: any thread. ``gather``: what these brokers
-    say of what they lead; ``candidates``: as of the metadata."""
+    say of what they lead; ``candidates``: as of the metadata; ``probe``: the word of a node that is no peer yet."""
 
     def __init__(
         self,
@@ -67,6 +72,7 @@ class Controller:
         calls: LeaderCalls,
         candidates: Callable[[], Candidates],
         clock: Clock,
+        probe: Callable[[NodeId, Address], Word],
         *,
         settings: ControllerSettings | None = None,
         threads: bool = True,
@@ -76,12 +82,36 @@ class Controller:
         self._calls = calls
         self._candidates = candidates
         self._clock = clock
+        self._probe = probe
         self._settings = settings or ControllerSettings()
         self._since_s: dict[Transfer, float] = {}  # since when a preferred leader could lead and does not
         self._complaints = Complaints(logger, "the controller's")
         self._thread = StepThread("logstore-controller", self.step, enabled=threads)
 
     # --- for administrators; NotLeaderError elsewhere than at the controller ---
+
+    def add(self, node: NodeId, host: str, port: int) -> None:
+        """Have a broker that runs, and listens there for its peers, join the cluster: it registers, is sent the
+        metadata, and gets a vote. May be repeated until it has registered. BrokerExistsError; BrokerUnreachableError:
+        it does not answer; UnknownPeerError: it is another node; ClusterMismatchError: its directory is of another
+        cluster."""
+        peer = PeerAddress(host, port)
+        self._metadata.decide(lambda machine: _checked(machine, node, peer))
+        try:
+            word = self._probe(node, (host, port))
+        except PeerUnavailableError as error:
+            raise BrokerUnreachableError(
+                f"no broker answers at {host}:{port}: {error.message}",
+                hint="start it first, with its number and with this broker among its `peers`",
+            ) from error
+        cluster_id = self._metadata.follower.newest().cluster_id
+        if word.cluster_id not in ("", cluster_id):
+            raise ClusterMismatchError(
+                f"the directory of broker {node} is of cluster {word.cluster_id}, this is cluster {cluster_id}",
+                hint="give it an empty directory",
+            )
+        self._metadata.decide(lambda machine: machine.decide_add_broker(node, peer))
+        self._thread.wake()
 
     def drain(self, node: NodeId, draining: bool = True) -> BrokerRegistration:
         """Have a broker give up its replicas, and get no others; or let it have some again. UnknownBrokerError."""
@@ -91,9 +121,11 @@ class Controller:
 
     def remove(self, node: NodeId) -> None:
         """Forget a broker that was drained, and has stopped or is about to. May be repeated. UnknownBrokerError;
-        BrokerInUseError: it has replicas; MembershipChangeError: not now."""
+        BrokerInUseError: it has replicas; LastMajorityError; MembershipChangeError: not now."""
         now = self._status(self._metadata.follower.newest()).partitions.get(METADATA_GROUP)
         is_member = now is not None and any(one.node_id == node for one in now.replicas)
+        if now is not None:
+            self._check_majority_left(now, node)
         try:
             self._metadata.decide(lambda machine: machine.decide_unregister_broker(node))
         except UnknownBrokerError:
@@ -106,6 +138,18 @@ class Controller:
         self._calls.change_members(
             ChangeMembers(METADATA_GROUP, now.leader, Membership(voters, learners).checked())
         )
+
+    def _check_majority_left(self, now: PartitionStatus, node: NodeId) -> None:
+        """LastMajorityError."""
+        voters = frozenset(one.node_id for one in now.replicas if not one.learner)
+        left = voters - {node}
+        alive = left & frozenset(self._candidates().alive)
+        if node in voters and 2 * len(alive) <= len(left):
+            raise LastMajorityError(
+                f"without broker {node} {len(alive)} of {len(left)} brokers with a vote on the metadata are heard of, "
+                "which is no majority",
+                hint="start brokers that are away, or add others first",
+            )
 
     def reassign(self, wanted: Mapping[tuple[str, int], Replicas | None]) -> None:
         """Have partitions, (topic, partition), move to other replicas; None: no further. See ``decide_reassign``."""
@@ -196,3 +240,8 @@ class Controller:
 
     def close(self) -> None:
         self._thread.close()
+
+
+def _checked(machine: ClusterMachine, node: NodeId, peer: PeerAddress) -> Decision[None]:
+    machine.check_addable(node, peer)
+    return Decision((), None)

@@ -257,11 +257,18 @@ def _without(
 
 
 def metadata_members(image: ClusterImage, status: ClusterStatus) -> Iterator[ChangeMembers]:
-    """Every broker of the cluster has the metadata: one that is new first as a learner, then with a vote."""
+    """Every broker of the cluster has the metadata: one that is new first as a learner, then with a vote; those that
+    were removed go, the leader last."""
     now = status.partitions.get(METADATA_GROUP)
     if now is None or METADATA_GROUP in image.vacated:
         return
     voters, learners = _members(now)
+    gone = (voters | learners) & image.removed
+    if gone:
+        node = min(gone - {now.leader}, default=now.leader)
+        if voters != {node}:
+            yield ChangeMembers(METADATA_GROUP, now.leader, Membership(voters - {node}, learners - {node}))
+        return
     new = frozenset(image.brokers) - voters - learners
     ready = [
         one.node_id

@@ -41,6 +41,18 @@ class BrokerRegistration(NamedTuple):
     directory_id: str = ""
 
 
+class PeerAddress(NamedTuple):
+    """Where a node listens for its peers. ``removed``: it was removed from the cluster, and is no peer; the address is
+    forgotten then."""
+
+    host: str
+    port: int
+    removed: bool = False
+
+
+REMOVED: Final = PeerAddress("", 0, True)
+
+
 def _none() -> Mapping[_K, _V]:
     return MappingProxyType({})
 
@@ -50,7 +62,8 @@ class ClusterImage:
     """``catalogue``: its revision goes up with every change of anything here. ``replicas``: topic id -> replicas of
     each partition, preferred leader first; ``targets``: what a partition is to have instead, while it moves;
     ``vacated``: nodes whose replica of a partition, or of the metadata, was in a directory that was exchanged, until
-    its group has counted them out as voters once."""
+    its group has counted them out as voters once; ``peers``: where nodes listen for each other, those that were
+    added and have not registered yet among them."""
 
     catalogue: Catalogue = field(default_factory=lambda: Catalogue(store_id=""))
     features: Mapping[str, int] = field(default_factory=_none)
@@ -58,6 +71,7 @@ class ClusterImage:
     replicas: Mapping[TopicId, Sequence[Replicas]] = field(default_factory=_none)
     targets: Mapping[Place, Replicas] = field(default_factory=_none)
     vacated: Mapping[Place, frozenset[NodeId]] = field(default_factory=_none)
+    peers: Mapping[NodeId, PeerAddress] = field(default_factory=_none)
 
     @property
     def cluster_id(self) -> str:
@@ -109,6 +123,11 @@ class ClusterImage:
             )
         return found
 
+    @property
+    def removed(self) -> frozenset[NodeId]:
+        """Nodes that were removed, and not added again."""
+        return frozenset(node for node, address in self.peers.items() if address.removed)
+
     # --- changing ---
 
     def with_catalogue(self, catalogue: Catalogue) -> ClusterImage:
@@ -122,10 +141,13 @@ class ClusterImage:
 
     def without_broker(self, node: NodeId) -> ClusterImage:
         self.broker(node)
-        after = replace(self, brokers=_without(self.brokers, node))
+        after = replace(self, brokers=_without(self.brokers, node)).with_peer(node, REMOVED)
         for place, nodes in self.vacated.items():
             after = after.with_vacated(place, nodes - {node})
         return after
+
+    def with_peer(self, node: NodeId, address: PeerAddress) -> ClusterImage:
+        return replace(self, peers=MappingProxyType({**self.peers, node: address}))
 
     def with_vacated(self, place: Place, nodes: frozenset[NodeId]) -> ClusterImage:
         """Empty: none of its replicas is held back."""

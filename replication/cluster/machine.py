@@ -28,16 +28,19 @@ from replication.cluster.image import (
     METADATA_VERSION,
     BrokerRegistration,
     ClusterImage,
+    PeerAddress,
     Place,
     TopicId,
 )
 from replication.cluster.placement import DEFAULT_FACTOR, Replicas, Spot
 from replication.cluster.records import CHUNK, Counters, decode_record, records_between
 from replication.errors import (
+    BrokerExistsError,
     BrokerInUseError,
     ClusterMismatchError,
     InvalidReplicasError,
     InvalidReplicationFactorError,
+    RemovedBrokerError,
     StaleBrokerError,
 )
 from replication.raft.types import NodeId
@@ -76,6 +79,7 @@ class ClusterMachine:
         self._targets: dict[Place, Replicas] = {}
         self._vacated: dict[Place, frozenset[NodeId]] = {}
         self._brokers: dict[NodeId, BrokerRegistration] = {}
+        self._peers: dict[NodeId, PeerAddress] = {}
         self._producers: dict[str, NamedProducer] = {}
         self._image: ClusterImage | None = None
 
@@ -101,6 +105,7 @@ class ClusterMachine:
                 ),
                 targets=_frozen(self._targets),
                 vacated=_frozen(self._vacated),
+                peers=_frozen(self._peers),
             )
         return self._image
 
@@ -135,19 +140,25 @@ class ClusterMachine:
         *,
         directory_id: str = "",
         held_back: bool = False,
+        peer: PeerAddress | None = None,
     ) -> Decision[BrokerRegistration]:
         """A broker that starts; what it is under a new epoch. ``cluster_id``: of its directory, None: it was in no
         cluster yet; ``held_back``: it does not know what it promised in the metadata's group. With another directory
-        than before all replicas that it has are vacated. ClusterMismatchError."""
+        than before all replicas that it has are vacated. ``peer``: where it listens for its peers.
+        ClusterMismatchError, RemovedBrokerError."""
         if cluster_id is not None and cluster_id != self._cluster_id:
             raise ClusterMismatchError(
                 f"broker {node_id} is of cluster {cluster_id}, this is cluster {self._cluster_id}",
                 hint="give it an empty directory, or its own cluster's peers",
             )
+        if node_id in self.image.removed:
+            raise RemovedBrokerError(f"broker {node_id} was removed from cluster {self._cluster_id}")
         known = self._brokers.get(node_id)
         epoch, draining = (0, False) if known is None else (known.epoch + 1, known.draining)
         broker = BrokerRegistration(node_id, host, port, rack, epoch, draining, directory_id)
         after = self.image.with_broker(broker)
+        if peer is not None:
+            after = after.with_peer(node_id, peer)
         places: list[Place] = []
         if known is not None and known.directory_id not in ("", directory_id):
             places = [*after.places_on(node_id), METADATA_GROUP]
@@ -156,6 +167,23 @@ class ClusterMachine:
         for place in places:
             after = after.with_vacated(place, after.vacated.get(place, frozenset()) | {node_id})
         return self._decided(after, broker)
+
+    def decide_add_broker(self, node_id: NodeId, peer: PeerAddress) -> Decision[None]:
+        """A broker that is about to register listens there for its peers. BrokerExistsError."""
+        self.check_addable(node_id, peer)
+        return self._decided(self.image.with_peer(node_id, peer), None)
+
+    def check_addable(self, node_id: NodeId, peer: PeerAddress) -> None:
+        """BrokerExistsError."""
+        image = self.image
+        if node_id in image.brokers:
+            raise BrokerExistsError(
+                f"the cluster has a broker {node_id}",
+                hint="give the new one another number; or remove the other one first",
+            )
+        for other, address in image.peers.items():
+            if other != node_id and address == peer:
+                raise BrokerExistsError(f"broker {other} listens for its peers at {peer.host}:{peer.port}")
 
     def decide_readmitted(self, place: Place, node: NodeId) -> Decision[None]:
         """The controller's own word: the place's group has counted the node out as a voter."""
@@ -257,7 +285,7 @@ class ClusterMachine:
         spots = {node: Spot(node) for node in candidates.expected}
         spots |= {one.node_id: Spot(one.node_id, one.rack) for one in self._brokers.values()}
         draining = {one.node_id for one in self._brokers.values() if one.draining}
-        return [spots[node] for node in sorted(spots) if node not in draining]
+        return [spots[node] for node in sorted(spots) if node not in draining | self.image.removed]
 
     def decide_import(self, node_id: NodeId, catalogue: Catalogue) -> Decision[int]:
         """Take over the topics and producers of a directory that was in no cluster: that node has their only replica.
@@ -361,6 +389,8 @@ class ClusterMachine:
                 _put(self._vacated, (key_fields[0], key_fields[1]), content)
             case "broker":
                 _put(self._brokers, key_fields[0], content)
+            case "peer":
+                _put(self._peers, key_fields[0], content)
             case "producer":
                 _put(self._producers, key_fields[0], content)
 

@@ -18,7 +18,7 @@ from logstore.coordination.store_view import StoreView
 from logstore.directory import catalogue as catalogues
 from logstore.directory.catalogue import Catalogue, encode_uuid
 from logstore.errors import InvalidRecordError, LogStoreError
-from logstore.format.json_document import INT64_MAX, table, text, truth, whole
+from logstore.format.json_document import INT64_MAX, items, table, text, truth, whole
 from logstore.machine import Decision
 from replication.cluster.changes import (
     CatalogueChange,
@@ -27,10 +27,15 @@ from replication.cluster.changes import (
     may_be_forwarded,
 )
 from replication.cluster.follower import MetadataFollower
-from replication.cluster.image import BrokerRegistration
+from replication.cluster.image import BrokerRegistration, PeerAddress
 from replication.cluster.machine import Candidates, ClusterMachine
 from replication.cluster.metadata_log import MetadataLog, MetadataPartition
-from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
+from replication.errors import (
+    LeaderNotReadyError,
+    NotLeaderError,
+    PeerUnavailableError,
+    UnknownPeerError,
+)
 from replication.raft.types import NO_NODE, NodeId
 from replication.transport import PeerNetwork
 
@@ -45,7 +50,7 @@ _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CALL_S: Final = 10.0
 _WHERE: Final = "a call about the cluster's metadata"
-_AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError)
+_AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError, UnknownPeerError)
 
 
 class ClusterMetadata:
@@ -131,9 +136,10 @@ class ClusterMetadata:
         *,
         directory_id: str = "",
         held_back: bool = False,
+        peer: PeerAddress | None = None,
     ) -> tuple[BrokerRegistration, str]:
         """This node is a broker of the cluster: its registration, and the cluster's id. See ``decide_register_broker``.
-        ClusterMismatchError."""
+        ClusterMismatchError, RemovedBrokerError."""
         fields = {
             "host": host,
             "port": port,
@@ -141,6 +147,7 @@ class ClusterMetadata:
             "cluster_id": cluster_id,
             "directory_id": directory_id,
             "held_back": held_back,
+            "peer": None if peer is None else [peer.host, peer.port],
         }
         answer: list[bytes] = []
 
@@ -168,9 +175,10 @@ class ClusterMetadata:
         cluster_id = self.decide(lambda machine: machine.decide_begin(fresh))
         directory_id = text(fields.get("directory_id", ""), "directory_id", _WHERE)
         held_back = truth(fields.get("held_back", False), "held_back", _WHERE)
+        peer = _peer_of(fields.get("peer"))
         broker = self.decide(
             lambda machine: machine.decide_register_broker(
-                node, host, port, rack, own, directory_id=directory_id, held_back=held_back
+                node, host, port, rack, own, directory_id=directory_id, held_back=held_back, peer=peer
             )
         )
         return _request({"epoch": broker.epoch, "cluster_id": cluster_id})
@@ -244,6 +252,14 @@ class ClusterMetadata:
                     hint = error.leader_id
                 self._pause(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _peer_of(value: object) -> PeerAddress | None:
+    """InvalidRecordError, DamagedStoreError."""
+    if value is None:
+        return None
+    host, port = items(value, "peer", _WHERE, 2)
+    return PeerAddress(text(host, "host", _WHERE), whole(port, "port", _WHERE, 0, 65_535))
 
 
 def _wait(seconds: float) -> None:

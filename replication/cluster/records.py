@@ -9,6 +9,7 @@
 | ``{"kind": "target", "topic_id", "partition"}`` | replicas that a partition is to have instead |
 | ``{"kind": "vacated", "topic_id", "partition"}`` | nodes whose directory with a replica was exchanged |
 | ``{"kind": "broker", "node_id"}`` | its registration |
+| ``{"kind": "peer", "node_id"}`` | where it listens for its peers, or that it was removed |
 | ``{"kind": "producer", "name"}`` | a named producer as in ``topics.json`` |
 
 The newest value of each key is all that counts, in whatever order keys come. Kinds that this version does not know, and
@@ -26,7 +27,7 @@ from logstore.directory.named_producers import decode_producers, encode_producer
 from logstore.errors import InvalidRecordError
 from logstore.format.json_document import INT64_MAX, items, table, text, truth, whole
 from logstore.machine import Change
-from replication.cluster.image import BrokerRegistration, ClusterImage
+from replication.cluster.image import BrokerRegistration, ClusterImage, PeerAddress
 from replication.cluster.placement import Replicas
 from replication.transport import METADATA_TOPIC
 
@@ -148,6 +149,14 @@ def _read_broker(key: tuple[Any, ...], fields: dict[str, Any], where: str) -> An
     )
 
 
+def _read_peer(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
+    return PeerAddress(
+        text(fields.get("host"), "host", where),
+        whole(fields.get("port"), "port", where, 0, 65_535),
+        truth(fields.get("removed"), "removed", where),
+    )
+
+
 def _read_producer(key: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     return decode_producers({key[0]: fields.get("producer")}, where, INT64_MAX >> 1)[key[0]]
 
@@ -160,6 +169,7 @@ _KEYS: Final[Mapping[str, Mapping[str, type]]] = {
     "target": {"topic_id": str, "partition": int},
     "vacated": {"topic_id": str, "partition": int},
     "broker": {"node_id": int},
+    "peer": {"node_id": int},
     "producer": {"name": str},
 }
 _READ: Final = {
@@ -170,6 +180,7 @@ _READ: Final = {
     "target": _read_target,
     "vacated": _read_vacated,
     "broker": _read_broker,
+    "peer": _read_peer,
     "producer": _read_producer,
 }
 
@@ -196,6 +207,10 @@ def records_between(before: ClusterImage, after: ClusterImage) -> tuple[Change, 
         records.append((key, None if nodes is None else _value(nodes=sorted(nodes))))
     for node_id, broker in _changed(before.brokers, after.brokers):
         records.append((_key("broker", node_id=node_id), None if broker is None else _broker_value(broker)))
+    for node_id, address in _changed(before.peers, after.peers):
+        records.append(
+            (_key("peer", node_id=node_id), None if address is None else _value(**address._asdict()))
+        )
     for name, producer in _changed(old.producers, new.producers):
         encoded = {} if producer is None else encode_producers({name: producer})
         value = _value(producer=encoded[name]) if encoded else None

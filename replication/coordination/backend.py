@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity
-from logstore.api.records import ListedOffset, OffsetSpec
+from logstore.api.records import FetchRequest, FetchResult, ListedOffset, OffsetSpec
 from logstore.api.transactions import TransactionSummary
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
@@ -20,9 +20,9 @@ from logstore.embedded.hanging_transactions import ProducerOwner
 from logstore.embedded.transaction_services import TransactionServices
 from logstore.errors import LogStoreError
 from logstore.groups.offset_values import SeenEnds
-from logstore.log.log_offsets import LogOffsets
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
+from logstore.partition.log_access import LogAccess
 from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
@@ -30,7 +30,7 @@ from logstore.upkeep.cleaning_manager import CleaningManager
 from replication.coordination.groups import ClusterGroups
 from replication.coordination.parts import ClusterParts
 from replication.coordination.transactions import ClusterTransactions, RoutedOffsets
-from replication.errors import NotLeaderError
+from replication.errors import NotLeaderError, PeerUnavailableError
 from replication.partition import ReplicatedPartition, confirm_leaders
 from replication.raft.types import NO_NODE
 
@@ -112,25 +112,64 @@ class ClusterBackend(EmbeddedBackend):
         self._settle(name)
 
     def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
-        """By its leader, else as this node's replica has it, else the offsets that its leader tells."""
+        """As its leader has it; while none can be asked as this node's replica does, if there is one."""
         try:
             return super().describe_partition(topic, partition)
         except NotLeaderError as error:
-            held = self._registry.get(topic).partition(partition)
-            if isinstance(held, ReplicatedPartition):
-                try:
-                    return description_of(held.replica().log, partition)
-                except NotLeaderError:
-                    return self._told_by(error.leader_id, TopicPartition(topic, partition), error)
-            raise
+            place = TopicPartition(topic, partition)
+            try:
+                if error.leader_id == NO_NODE:
+                    raise
+                return self.parts.calls.describe(error.leader_id, place, _CALL_S)
+            except (NotLeaderError, PeerUnavailableError):
+                held = self._registry.get(topic).partition(partition)
+                if not isinstance(held, ReplicatedPartition) or not held.is_held:
+                    raise
+                return description_of(held.replica().log, partition)
 
-    def _told_by(self, node: int, place: TopicPartition, why: LogStoreError) -> PartitionDescription:
-        if node == NO_NODE:
-            raise why
-        (found,) = self.parts.calls.ends(node, [place], _CALL_S)
-        if not isinstance(found, LogOffsets):
-            raise found
-        return PartitionDescription(partition=place.partition, **found._asdict(), segments=0, size_bytes=0)
+    # --- readers in racks ---
+
+    def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
+        found = (
+            None if request.reverse or not request.rack else self._fetch_near(request, isolation, max_bytes)
+        )
+        return super()._fetch_one(request, isolation, max_bytes) if found is None else found
+
+    def _fetch_near(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult | None:
+        """A replica in the reader's rack by its number, or what this one has where it follows; None: the reader gets
+        what all readers get. With whatever a follower cannot tell the reader goes back to the leader: the follower may
+        lack what the position was reached by."""
+        nothing = FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1)
+        try:
+            held = self._registry.get(request.topic).partition(request.partition)
+            if not isinstance(held, ReplicatedPartition):
+                return None
+            if held.is_leader:
+                node = held.near_replica(request.rack, request.offset, self.parts.rack_of)
+                return None if node is None else nothing._replace(preferred_replica=node)
+            followed = held.followed()
+            bounds = followed.reader().bounds()
+            if bounds.high_watermark < request.offset <= bounds.log_end_offset:
+                return nothing  # it has not heard of the commit yet
+            log = PartitionLog(LogAccess(self._context), followed)
+            fetched = log.fetch(request.offset, max_bytes, isolation, request.leader_epoch)
+        except NotLeaderError as error:
+            return nothing._replace(error=error)
+        except LogStoreError as error:
+            told = f"the follower of {request.topic}-{request.partition} cannot tell: {error.message}"
+            return nothing._replace(error=NotLeaderError(told))
+        known = fetched.bounds
+        return FetchResult(
+            request.topic,
+            request.partition,
+            fetched.data,
+            fetched.next_offset,
+            known.log_start_offset,
+            known.high_watermark,
+            known.last_stable_offset,
+        )
+
+    # --- offsets ---
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation

@@ -16,7 +16,8 @@ from logstore.log.log_offsets import LogOffsets
 from logstore.log.producers.producer_state import Marker, ProducerEntry, RememberedBatch
 from logstore.partition.open_transactions import OpenTransaction, first_open
 from logstore.partition.partition import Partition, PendingAppend, wait_all
-from logstore.types import TopicPartition
+from logstore.partition.partition_log import description_of
+from logstore.types import PartitionDescription, TopicPartition
 from replication.coordination.call_json import WHERE, error_of, fields_of, place_of, places_of, to_bytes, told
 from replication.errors import LeaderNotReadyError
 from replication.raft.types import NodeId
@@ -27,6 +28,8 @@ PRODUCERS: Final = "partition.producers"
 ENDS: Final = "partition.ends"
 KEYED: Final = "partition.keyed"
 OPEN: Final = "partition.open"
+DESCRIBE: Final = "partition.describe"
+_DESCRIBED: Final = (*LogOffsets._fields, "segments", "size_bytes")
 
 Ends: TypeAlias = LogOffsets | LogStoreError
 
@@ -68,6 +71,7 @@ class PartitionCalls:
             (ENDS, self._answer_ends),
             (KEYED, self._answer_keyed),
             (OPEN, self._answer_open),
+            (DESCRIBE, self._answer_describe),
         ):
             self._network.serve(
                 operation,
@@ -189,6 +193,22 @@ class PartitionCalls:
             except LogStoreError as error:
                 found.append(error)
         return found
+
+    def describe(self, node: NodeId, place: TopicPartition, timeout_s: float) -> PartitionDescription:
+        """The partition as its leader has it. PeerUnavailableError; NotLeaderError."""
+        answer = self._network.call(node, DESCRIBE, to_bytes(place._asdict()), timeout_s)
+        fields = fields_of(answer)
+        numbers = [whole(fields.get(name), name, WHERE, -1) for name in _DESCRIBED]
+        *offsets, segments, size_bytes = numbers
+        bounds = LogOffsets(*offsets)._asdict()
+        return PartitionDescription(
+            partition=place.partition, **bounds, segments=segments, size_bytes=size_bytes
+        )
+
+    def _answer_describe(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        place = place_of(fields)
+        found = description_of(self._partition(*place).reader(), place.partition)
+        return {name: getattr(found, name) for name in _DESCRIBED}
 
     # --- keys ---
 

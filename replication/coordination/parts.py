@@ -28,9 +28,10 @@ from replication.transport import PeerNetwork
 
 class ClusterParts:
     """Thread-safe. ``led``: a partition of an internal topic; ``leader_of``: of any partition, as this node knows it,
-    -1: not; ``catch_up``: has this node know what the controller knows (``ClusterMetadata``); ``note_opened``: the
-    housekeeper has work; ``partitions``: of coordinators' topics that are made here; ``pause``: lets others work for so
-    many seconds at the most. ``mark_offsets`` is set by the backend that is made of these parts."""
+    -1: not; ``rack_of``: a broker's rack, "": not said; ``catch_up``: has this node know what the controller knows
+    (``ClusterMetadata``); ``note_opened``: the housekeeper has work; ``partitions``: of coordinators' topics that are
+    made here; ``pause``: lets others work for so many seconds at the most. ``mark_offsets`` is set by the backend that
+    is made of these parts."""
 
     mark_offsets: Callable[[MarkerRequest], None]
 
@@ -43,12 +44,14 @@ class ClusterParts:
         *,
         led: Callable[[TopicPartition], LedPartition],
         leader_of: Callable[[TopicPartition], NodeId],
+        rack_of: Callable[[NodeId], str],
         catch_up: Callable[[], None],
         note_opened: Callable[[], None],
         partitions: int,
         pause: Callable[[float], None] | None = None,
     ) -> None:
         self._registry = registry
+        self.rack_of = rack_of
         self._clock = store.clock
         self._led = led
         self.note_opened = note_opened

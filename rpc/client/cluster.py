@@ -30,8 +30,14 @@ class RemoteClusterAdministration:
         request = pb.DrainBrokerRequest(node_id=node_id, draining=draining)
         self._controller.call("ClusterService/DrainBroker", request, pb.DrainBrokerResponse)
 
+    def add(self, node_id: int, host: str, port: int) -> None:
+        """Have a broker that runs, and listens there for its peers, join the cluster. BrokerExistsError,
+        BrokerUnreachableError, UnknownPeerError, ClusterMismatchError."""
+        request = pb.AddBrokerRequest(node_id=node_id, host=host, port=port)
+        self._controller.call("ClusterService/AddBroker", request, pb.AddBrokerResponse)
+
     def remove(self, node_id: int) -> None:
-        """Forget a broker that has no replicas. UnknownBrokerError, BrokerInUseError."""
+        """Forget a broker that has no replicas. UnknownBrokerError, BrokerInUseError, LastMajorityError."""
         request = pb.RemoveBrokerRequest(node_id=node_id)
         self._controller.call("ClusterService/RemoveBroker", request, pb.RemoveBrokerResponse)
 

@@ -30,6 +30,7 @@ from rpc.client.leaders import Leaders
 from rpc.client.leases import LeaseKeepers
 from rpc.client.membership import RemoteMembership
 from rpc.client.metadata import Metadata
+from rpc.client.near import NearReplicas
 from rpc.client.pipeline import GRACE_S, RemotePipeline, is_known, outcome_of
 from rpc.client.producers import RemoteNamedLease, RemoteUnnamedLease
 from rpc.client.role import Role
@@ -61,6 +62,7 @@ class RemoteData:
         self._coordinators = Coordinators(brokers)
         self._keepers = LeaseKeepers()
         self._leaders = Leaders(brokers, self._metadata)
+        self._near = NearReplicas(brokers.settings.rack)
         self._scatter = Scatter(brokers, self._leaders)
         self._produce = RoutedProduce(brokers, self._leaders)
 
@@ -147,7 +149,7 @@ class RemoteData:
         return RemoteFetchAhead(self, self._metadata.revision)
 
     def _fetches(self) -> RoutedFetches:
-        return RoutedFetches(self._brokers, self._leaders, _fetch_data)
+        return RoutedFetches(self._brokers, self._leaders, self._near, _fetch_data)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation

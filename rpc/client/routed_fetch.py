@@ -3,6 +3,9 @@
 A fetch is over when one leader has news. What still waits at the others stays under way, and is part of the next fetch
 that asks them for the same. A partition whose leader is away, or another one now, is asked for again at the new one; it
 has no news meanwhile, and an error only after ``request_timeout_s``.
+
+A client with a rack is sent by the leader to an in-sync replica there, and reads from that one until it fails, or for a
+minute; then the leader is asked again.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from rpc.client.brokers import Brokers
 from rpc.client.connection import StartedCall
 from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead, nothing
 from rpc.client.leaders import ROUTING, Leaders
+from rpc.client.near import NearReplicas
 from rpc.errors import BrokerBusyError, ContractMismatchError
 from rpc.wire.records import read_fetch_response
 
@@ -30,6 +34,9 @@ _LOOK_S: Final = 0.25
 """How often it is looked whether another node leads what is waited for."""
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
+_NEAR_WAIT_S: Final = 10.0
+"""How long a replica that is not the leader is asked to wait for more: it is read no more once it does not answer."""
+_HANGS_S: Final = 1.0
 _LEAST_BYTES: Final = 1 << 20
 """Of one leader's answer, however many there are."""
 
@@ -67,9 +74,10 @@ class _Trouble:
 class RoutedFetches:
     """``FetchCalls`` of one consumer, or of one fetch. Of one thread, but for cancellations."""
 
-    def __init__(self, brokers: Brokers, leaders: Leaders, data: FetchData) -> None:
+    def __init__(self, brokers: Brokers, leaders: Leaders, near: NearReplicas, data: FetchData) -> None:
         self._brokers = brokers
         self._leaders = leaders
+        self._near = near
         self._data = data
         self._waiting: list[_Part] = []
         self._troubles: dict[TopicPartition, _Trouble] = {}
@@ -137,8 +145,9 @@ class RoutedFetches:
         until_s: float,
         tell: Callable[[Any], object],
     ) -> list[_Part]:
-        """Ask the leaders, or go on waiting for those that were asked before. What cannot be asked is in trouble."""
-        split = self._leaders.split(requests)
+        """Ask the leaders, or replicas nearby, or go on waiting for those that were asked before. What cannot be asked
+        is in trouble."""
+        split = self._split(requests)
         share = max(settings.max_bytes // max(len(split), 1), min(settings.max_bytes, _LEAST_BYTES))
         parts = []
         for node, places in split.items():
@@ -150,6 +159,20 @@ class RoutedFetches:
                 part.call.add_done_callback(tell)
                 parts.append(part)
         return parts
+
+    def _split(self, requests: Sequence[FetchRequest]) -> dict[int, list[int]]:
+        """The places in ``requests`` of what each node is asked for."""
+        if not self._near.rack:
+            return self._leaders.split(requests)
+        split: dict[int, list[int]] = {}
+        for index, request in enumerate(requests):
+            place = _place_of(request)
+            near = None if request.reverse else self._near.of(place)
+            split.setdefault(self._leaders.of(*place) if near is None else near, []).append(index)
+        return split
+
+    def _is_near(self, request: FetchRequest, node: int) -> bool:
+        return bool(self._near.rack) and self._near.of(_place_of(request)) == node
 
     def _taken_up(self, node: int, requests: Sequence[FetchRequest], settings: FetchSettings) -> _Part | None:
         """What is under way to the node, if it asks for the same; else it is dropped."""
@@ -166,10 +189,17 @@ class RoutedFetches:
     def _begin(
         self, node: int, requests: Sequence[FetchRequest], settings: FetchSettings, until_s: float
     ) -> _Part | None:
-        wait_s = max(until_s - time.monotonic(), 0.0)
+        now_s = time.monotonic()
+        if any(self._is_near(request, node) for request in requests):
+            until_s = min(until_s, now_s + _NEAR_WAIT_S)
+        wait_s = max(until_s - now_s, 0.0)
+        rack_for = self._near.rack_for
+        asked = (
+            [one._replace(rack=rack_for(_place_of(one))) for one in requests] if self._near.rack else requests
+        )
         try:
             connection = self._leaders.connection(node)
-            data = self._data(requests, settings, wait_s)
+            data = self._data(asked, settings, wait_s)
             call = connection.start("FetchService/Fetch", data, wait_s + self.patience_s)
         except LogStoreError as error:
             if not isinstance(error, ROUTING):
@@ -202,14 +232,19 @@ class RoutedFetches:
             if isinstance(result.error, ROUTING):
                 self.failed(request, part.node, result.error)
                 results.append(None)
+            elif result.preferred_replica >= 0:
+                self._near.prefer(_place_of(request), result.preferred_replica)
+                results.append(None)
             else:
                 self._troubles.pop(_place_of(request), None)
                 results.append(result)
         return results
 
     def failed(self, request: FetchRequest, node: int, error: LogStoreError) -> None:
-        """The partition cannot be read at the node."""
+        """The partition cannot be read at the node. Where that was not the leader, the leader is asked at once."""
         place, now_s = _place_of(request), time.monotonic()
+        if self._near.give_up(place, node):
+            return
         self._leaders.note(place, node, error)
         trouble = self._troubles.setdefault(place, _Trouble(now_s, error))
         trouble.error = error
@@ -223,7 +258,14 @@ class RoutedFetches:
 
     def is_moved(self, part: _Part) -> bool:
         """Whether another node leads what the part waits for, for the second time: one that was deposed says so itself,
-        unless it hangs."""
+        unless it hangs. A replica that is not to lead has to answer in time."""
+        near = [request for request in part.requests if self._is_near(request, part.node)]
+        if near:
+            if time.monotonic() < part.until_s + _HANGS_S:
+                return False
+            for request in near:
+                self._near.give_up(_place_of(request), part.node)
+            return True
         moved = self._leaders.moved(map(_place_of, part.requests), part.node)
         part.moved = part.moved + 1 if moved else 0
         return part.moved > 1

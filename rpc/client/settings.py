@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from logstore.errors import InvalidArgumentError
 from rpc.security.scram import DEFAULT_MECHANISM, MECHANISMS
+
+MAX_RACK: Final = 249
+"""Characters of a rack's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,6 +18,9 @@ class ConnectionSettings:
 
     client_id: str = "logstore-python"
     """What the client calls itself: for quotas and for the broker's logs."""
+    rack: str = ""
+    """The rack or zone that the client is in: it reads from an in-sync replica of that rack where there is one, up to
+    what that one knows to be committed. "": from leaders."""
     request_timeout_s: float = 30.0
     """How long a call may take, beside what it is asked to wait for; retries are within."""
     connect_timeout_s: float = 30.0
@@ -55,6 +62,10 @@ class ConnectionSettings:
         if not self.client_id.isprintable() or not self.client_id.isascii() or len(self.client_id) > 200:
             raise InvalidArgumentError(
                 f"client_id={self.client_id[:40]!r}", hint="up to 200 printable ASCII characters"
+            )
+        if len(self.rack) > MAX_RACK or not self.rack.isprintable():
+            raise InvalidArgumentError(
+                f"rack={self.rack[:40]!r}", hint=f"up to {MAX_RACK} printable characters"
             )
         self._check_security()
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from logstore.api.topics import TopicMetadata
+from logstore.errors import InvalidArgumentError
 from replication.cluster.duties import MoveProgress
 from replication.cluster.view import BrokerInfo, ClusterView
 from replication.cluster_status import ClusterStatus, PartitionStatus, ReplicaStatus
@@ -18,6 +19,8 @@ from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource
 from rpc.handlers.engine import Engine
 from rpc.wire.cluster import ClusterDescription, PartitionMove, TopicPartitionStatus
 
+_MAX_NODE: Final = (1 << 31) - 1
+
 Gather: TypeAlias = Callable[[Collection[NodeId], float], ClusterStatus]
 """Asks brokers what they lead, for at most so many seconds."""
 
@@ -26,6 +29,7 @@ class ClusterAdministration(Protocol):
     """What administrators ask of the cluster; see ``replication.cluster.controller.Controller``. NotLeaderError where
     another broker is the controller."""
 
+    def add(self, node: NodeId, host: str, port: int) -> None: ...
     def drain(self, node: NodeId, draining: bool = True) -> object: ...
     def remove(self, node: NodeId) -> None: ...
     def reassign(self, wanted: Mapping[tuple[str, int], tuple[NodeId, ...] | None]) -> None: ...
@@ -94,6 +98,15 @@ class ClusterHandler:
         )
 
     # --- administration ---
+
+    async def add(self, caller: Caller, node: NodeId, host: str, port: int) -> None:
+        """InvalidArgumentError: what it says is no broker's address."""
+        administration = self._altered(caller)
+        if not 0 <= node <= _MAX_NODE or not host or not 0 < port <= 65_535:
+            raise InvalidArgumentError(
+                f"broker {node} at {host[:100]}:{port}: a number of 0 to {_MAX_NODE}, a host and a port are needed"
+            )
+        await self._blocking.run(administration.add, node, host, port)
 
     async def drain(self, caller: Caller, node: NodeId, draining: bool) -> None:
         await self._blocking.run(self._altered(caller).drain, node, draining)

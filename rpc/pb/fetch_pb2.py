@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from rpc.pb import common_pb2 as logstore_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17logstore/v1/fetch.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\"\xbd\x01\n\x0c\x46\x65tchRequest\x12)\n\tisolation\x18\x01 \x01(\x0e\x32\x16.logstore.v1.Isolation\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12/\n\npartitions\x18\x05 \x03(\x0b\x32\x1b.logstore.v1.FetchPartition\x12\x16\n\x0e\x63orrelation_id\x18\x06 \x01(\x03\"|\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x0f\n\x07reverse\x18\x06 \x01(\x08\"`\n\x12\x46\x65tchStreamRequest\x12*\n\x05start\x18\x01 \x01(\x0b\x32\x19.logstore.v1.FetchRequestH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x02 \x01(\x03H\x00\x42\x06\n\x04kind\"k\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.logstore.v1.FetchedPartition\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x0f \x01(\x0c\"\xd7\x01\n\x10\x46\x65tchedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0c\n\x04size\x18\x03 \x01(\x05\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x07 \x01(\x03\x12&\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x12.logstore.v1.ErrorH\x00\x88\x01\x01\x42\x08\n\x06_error2\x9e\x01\n\x0c\x46\x65tchService\x12>\n\x05\x46\x65tch\x12\x19.logstore.v1.FetchRequest\x1a\x1a.logstore.v1.FetchResponse\x12N\n\x0b\x46\x65tchStream\x12\x1f.logstore.v1.FetchStreamRequest\x1a\x1a.logstore.v1.FetchResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17logstore/v1/fetch.proto\x12\x0blogstore.v1\x1a\x18logstore/v1/common.proto\"\xbd\x01\n\x0c\x46\x65tchRequest\x12)\n\tisolation\x18\x01 \x01(\x0e\x32\x16.logstore.v1.Isolation\x12\x11\n\tmin_bytes\x18\x02 \x01(\x05\x12\x11\n\tmax_bytes\x18\x03 \x01(\x05\x12\x13\n\x0bmax_wait_ms\x18\x04 \x01(\x05\x12/\n\npartitions\x18\x05 \x03(\x0b\x32\x1b.logstore.v1.FetchPartition\x12\x16\n\x0e\x63orrelation_id\x18\x06 \x01(\x03\"\x8a\x01\n\x0e\x46\x65tchPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x11\n\tmax_bytes\x18\x05 \x01(\x05\x12\x0f\n\x07reverse\x18\x06 \x01(\x08\x12\x0c\n\x04rack\x18\x07 \x01(\t\"`\n\x12\x46\x65tchStreamRequest\x12*\n\x05start\x18\x01 \x01(\x0b\x32\x19.logstore.v1.FetchRequestH\x00\x12\x16\n\x0c\x63redit_bytes\x18\x02 \x01(\x03H\x00\x42\x06\n\x04kind\"k\n\rFetchResponse\x12\x31\n\npartitions\x18\x01 \x03(\x0b\x32\x1d.logstore.v1.FetchedPartition\x12\x16\n\x0e\x63orrelation_id\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x0f \x01(\x0c\"\x8d\x02\n\x10\x46\x65tchedPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0c\n\x04size\x18\x03 \x01(\x05\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x18\n\x10log_start_offset\x18\x05 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x06 \x01(\x03\x12\x1a\n\x12last_stable_offset\x18\x07 \x01(\x03\x12&\n\x05\x65rror\x18\x08 \x01(\x0b\x32\x12.logstore.v1.ErrorH\x00\x88\x01\x01\x12\x1e\n\x11preferred_replica\x18\t \x01(\x05H\x01\x88\x01\x01\x42\x08\n\x06_errorB\x14\n\x12_preferred_replica2\x9e\x01\n\x0c\x46\x65tchService\x12>\n\x05\x46\x65tch\x12\x19.logstore.v1.FetchRequest\x1a\x1a.logstore.v1.FetchResponse\x12N\n\x0b\x46\x65tchStream\x12\x1f.logstore.v1.FetchStreamRequest\x1a\x1a.logstore.v1.FetchResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FETCHREQUEST']._serialized_start=67
   _globals['_FETCHREQUEST']._serialized_end=256
-  _globals['_FETCHPARTITION']._serialized_start=258
-  _globals['_FETCHPARTITION']._serialized_end=382
-  _globals['_FETCHSTREAMREQUEST']._serialized_start=384
-  _globals['_FETCHSTREAMREQUEST']._serialized_end=480
-  _globals['_FETCHRESPONSE']._serialized_start=482
-  _globals['_FETCHRESPONSE']._serialized_end=589
-  _globals['_FETCHEDPARTITION']._serialized_start=592
-  _globals['_FETCHEDPARTITION']._serialized_end=807
-  _globals['_FETCHSERVICE']._serialized_start=810
-  _globals['_FETCHSERVICE']._serialized_end=968
+  _globals['_FETCHPARTITION']._serialized_start=259
+  _globals['_FETCHPARTITION']._serialized_end=397
+  _globals['_FETCHSTREAMREQUEST']._serialized_start=399
+  _globals['_FETCHSTREAMREQUEST']._serialized_end=495
+  _globals['_FETCHRESPONSE']._serialized_start=497
+  _globals['_FETCHRESPONSE']._serialized_end=604
+  _globals['_FETCHEDPARTITION']._serialized_start=607
+  _globals['_FETCHEDPARTITION']._serialized_end=876
+  _globals['_FETCHSERVICE']._serialized_start=879
+  _globals['_FETCHSERVICE']._serialized_end=1037
 # @@protoc_insertion_point(module_scope)

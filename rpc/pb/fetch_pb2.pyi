@@ -24,20 +24,22 @@ class FetchRequest(_message.Message):
     def __init__(self, isolation: _Optional[_Union[_common_pb2.Isolation, str]] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[FetchPartition, _Mapping]]] = ..., correlation_id: _Optional[int] = ...) -> None: ...
 
 class FetchPartition(_message.Message):
-    __slots__ = ("topic", "partition", "offset", "leader_epoch", "max_bytes", "reverse")
+    __slots__ = ("topic", "partition", "offset", "leader_epoch", "max_bytes", "reverse", "rack")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     REVERSE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     offset: int
     leader_epoch: int
     max_bytes: int
     reverse: bool
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., max_bytes: _Optional[int] = ..., reverse: _Optional[bool] = ...) -> None: ...
+    rack: str
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., max_bytes: _Optional[int] = ..., reverse: _Optional[bool] = ..., rack: _Optional[str] = ...) -> None: ...
 
 class FetchStreamRequest(_message.Message):
     __slots__ = ("start", "credit_bytes")
@@ -58,7 +60,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., correlation_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "size", "next_offset", "log_start_offset", "high_watermark", "last_stable_offset", "error")
+    __slots__ = ("topic", "partition", "size", "next_offset", "log_start_offset", "high_watermark", "last_stable_offset", "error", "preferred_replica")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +69,7 @@ class FetchedPartition(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     LAST_STABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PREFERRED_REPLICA_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
     size: int
@@ -75,4 +78,5 @@ class FetchedPartition(_message.Message):
     high_watermark: int
     last_stable_offset: int
     error: _common_pb2.Error
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ...) -> None: ...
+    preferred_replica: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., size: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., last_stable_offset: _Optional[int] = ..., error: _Optional[_Union[_common_pb2.Error, _Mapping]] = ..., preferred_replica: _Optional[int] = ...) -> None: ...

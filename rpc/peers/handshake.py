@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from logstore.errors import LogStoreError
-from replication.errors import ClusterMismatchError
+from replication.errors import ClusterMismatchError, UnknownPeerError
 from replication.raft.types import NodeId
-from rpc.errors import ContractMismatchError, MalformedRequestError, UnknownPeerError
+from rpc.errors import ContractMismatchError, MalformedRequestError
 from rpc.framing import parse
 from rpc.pb import common_pb2
 from rpc.wire.errors import TRAILER, from_wire, status_of, to_wire

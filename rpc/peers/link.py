@@ -93,6 +93,18 @@ class PeerLink:
         channel = self._channel
         if channel is None:
             raise PeerUnavailableError(f"node {self.node} at {self.address} cannot be reached: {self.fault}")
+        return self._ask(channel, operation, request, timeout_s)
+
+    def ask_once(self, operation: str, request: bytes, timeout_s: float) -> bytes:
+        """As ``call``, on a connection for it alone, of a link that is not started. Errors also those by which the node
+        refuses this one."""
+        channel = self._open_channel()
+        try:
+            return self._ask(channel, operation, request, timeout_s)
+        finally:
+            channel.close()
+
+    def _ask(self, channel: grpc.Channel, operation: str, request: bytes, timeout_s: float) -> bytes:
         message = join(pb.PeerCall(operation=operation), (request,), len(request))
         ask: Any = channel.unary_unary(CALL)
         try:

@@ -8,14 +8,12 @@ from collections.abc import Callable, Mapping
 from logstore.invariants import invariant
 from replication.errors import PeerUnavailableError
 from replication.raft.types import NodeId
-from replication.transport import CallHandler, Deliver, GroupMessage
+from replication.transport import Address, CallHandler, Deliver, GroupMessage
 from rpc.peers.handshake import Identity
 from rpc.peers.link import PeerLink
 from rpc.peers.listener import PeerListener, answer_of
 from rpc.peers.settings import PeerSettings
 from rpc.peers.tls import tls_of
-
-Address = tuple[str, int]
 
 
 def _pass_over(node: NodeId) -> None:
@@ -109,6 +107,11 @@ class GrpcPeerNetwork:
         if link is None:
             raise PeerUnavailableError(f"node {to} is no peer of node {self._settings.node_id}")
         return link.call(operation, request, timeout_s)
+
+    def ask(self, node: NodeId, address: Address, operation: str, request: bytes, timeout_s: float) -> bytes:
+        """See ``ClusterNetwork``."""
+        link = PeerLink(node, address, self._identity, self._settings, self._tls, _pass_over)
+        return link.ask_once(operation, request, timeout_s)
 
     @property
     def port(self) -> int:

@@ -31,6 +31,7 @@ FEATURES: Final = (
     "security-administration",
     "describe-cluster",
     "cluster-administration",
+    "add-broker",
 )
 """What this version can do; a name is never taken back within the contract's version."""
 
@@ -64,6 +65,7 @@ class ClusterService(Service):
         self.unary("GetCluster", pb.GetClusterRequest, self._get)
         self.unary("DescribeCluster", pb.DescribeClusterRequest, self._describe)
         self.once("DrainBroker", pb.DrainBrokerRequest, self._drain)
+        self.once("AddBroker", pb.AddBrokerRequest, self._add)
         self.once("RemoveBroker", pb.RemoveBrokerRequest, self._remove)
         self.once("ReassignPartitions", pb.ReassignPartitionsRequest, self._reassign)
         self.unary("ListMoves", pb.ListMovesRequest, self._moves)
@@ -99,6 +101,10 @@ class ClusterService(Service):
     async def _drain(self, caller: Caller, request: pb.DrainBrokerRequest) -> pb.DrainBrokerResponse:
         await self._handler.drain(caller, request.node_id, request.draining)
         return pb.DrainBrokerResponse()
+
+    async def _add(self, caller: Caller, request: pb.AddBrokerRequest) -> pb.AddBrokerResponse:
+        await self._handler.add(caller, request.node_id, request.host, request.port)
+        return pb.AddBrokerResponse()
 
     async def _remove(self, caller: Caller, request: pb.RemoveBrokerRequest) -> pb.RemoveBrokerResponse:
         await self._handler.remove(caller, request.node_id)

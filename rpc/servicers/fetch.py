@@ -164,9 +164,10 @@ class _StreamReader:
         _, wanted, isolation = self.start
         news, rest = [], []
         for request, result in zip(wanted, results, strict=True):
-            if len(result.batches) or result.next_offset != request.offset or result.error is not None:
+            ended = result.error is not None or result.preferred_replica >= 0
+            if len(result.batches) or result.next_offset != request.offset or ended:
                 news.append(result)
-            if result.error is None:  # a partition with an error is not read on until the client asks anew
+            if not ended:  # such a partition is not read on until the client asks anew
                 rest.append(request._replace(offset=result.next_offset))
             self.credit -= len(result.batches)
         self.start = (number, rest, isolation) if rest else None

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import logstore
 from logstore.errors import LogStoreError
+from replication.errors import BrokerUnreachableError
 from rpc.client.store import RemoteStore
 from rpc.errors import BrokerTimeoutError
 from rpc.testing.broker import PATIENCE_S, BrokerForTests
@@ -32,18 +33,21 @@ def free_ports(count: int) -> list[int]:
 
 class ClusterForTests:
     """``count`` brokers, numbered from 1, that serve when it is made, each in a directory of ``folder``.
-    ``settings``: of ``rpc.settings.BrokerSettings``, of all.
+    ``settings``: of ``rpc.settings.BrokerSettings``, of all; ``racks``: of each broker.
 
     Every ordered pair of brokers has a proxy of its own between them: ``cut`` is one way or both.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], count: int = 3, **settings: Any) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], count: int = 3, racks: Sequence[str] = (), **settings: Any
+    ) -> None:
         self.folder = Path(folder)
         self.nodes = range(1, count + 1)
         self._listens = dict(zip(self.nodes, free_ports(count), strict=True))
         self._ways = {(a, b): Proxy(self._listens[b]) for a in self.nodes for b in self.nodes if a != b}
         self.brokers: dict[int, BrokerForTests] = {}
         self._clients: list[RemoteStore] = []
+        self._racks = dict(zip(self.nodes, racks, strict=False))
         try:
             self._at_once(lambda node: self._make(node, settings), self.nodes)
         except BaseException:
@@ -55,24 +59,41 @@ class ClusterForTests:
         peers = ",".join(f"{to}=127.0.0.1:{port}" for to, port in ports.items())
         self.brokers[node] = BrokerForTests(
             self.folder / f"node-{node}",
-            **{"node_id": node, "peers": peers, "peer_timeout_s": 2.0, **settings},
+            **{
+                "node_id": node,
+                "peers": peers,
+                "peer_timeout_s": 2.0,
+                "rack": self._racks.get(node, ""),
+                **settings,
+            },
         )
 
     def add_broker(self, **settings: Any) -> int:
-        """One broker more, as an administrator adds it: the others are restarted in order, one after the other, with
-        its entry in ``peers``. Its number; there is no proxy on the ways to and from it."""
+        """One broker more, as an administrator adds it while the others run. Its number; there is no proxy on the ways
+        to and from it."""
         node = max(self.brokers) + 1
         (port,) = free_ports(1)
-        entry = f"{node}=127.0.0.1:{port}"
-        for broker in self.brokers.values():
-            broker.stop()
-            broker.set(peers=f"{broker.settings['peers']},{entry}")
-            broker.restart()
-            self.await_healthy()
-        own = [f"{other}=127.0.0.1:{listen}" for other, listen in self._listens.items()]
-        peers = {"node_id": node, "peers": ",".join([*own, entry]), "peer_timeout_s": 2.0}
-        self.brokers[node] = BrokerForTests(self.folder / f"node-{node}", **{**peers, **settings})
+        listens = [f"{other}=127.0.0.1:{listen}" for other, listen in self._listens.items()]
+        peers = ",".join([*listens, f"{node}=127.0.0.1:{port}"])
+        given = {"node_id": node, "peers": peers, "peer_timeout_s": 2.0, **settings}
+        with ThreadPoolExecutor(1) as threads:
+            starting = threads.submit(BrokerForTests, self.folder / f"node-{node}", **given)
+            self._add(node, port)
+            self.brokers[node] = starting.result()
         return node
+
+    def _add(self, node: int, port: int) -> None:
+        """Once it listens. BrokerUnreachableError."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        with logstore.connect(self.address, connect_timeout_s=PATIENCE_S) as client:
+            while True:
+                try:
+                    client.cluster_administration.add(node, "127.0.0.1", port)
+                    return
+                except BrokerUnreachableError:
+                    if time.monotonic() >= deadline_s:
+                        raise
+                    time.sleep(_LOOK_S)
 
     @staticmethod
     def _at_once(act: Callable[[int], None], nodes: Sequence[int]) -> None:

@@ -108,6 +108,7 @@ def fetch_request(
             leader_epoch=request.leader_epoch,
             max_bytes=min(whole(request.max_bytes, "max_bytes"), _MOST_BYTES),
             reverse=request.reverse,
+            rack=request.rack,
         )
     return message
 
@@ -122,6 +123,7 @@ def read_fetch_request(message: fetch_pb2.FetchRequest, most_bytes: int) -> list
             row.leader_epoch,
             min(row.max_bytes, most_bytes) if row.max_bytes > 0 else most_bytes,
             row.reverse,
+            row.rack,
         )
         for row in message.partitions
     ]
@@ -144,6 +146,8 @@ def fetch_response(results: Sequence[FetchResult], correlation_id: int) -> bytes
         )
         if result.error is not None:
             row.error.CopyFrom(to_wire(result.error))
+        if result.preferred_replica >= 0:
+            row.preferred_replica = result.preferred_replica
     return join(head, [result.batches for result in results], total)
 
 
@@ -166,6 +170,7 @@ def read_fetch_response(data: bytes) -> tuple[fetch_pb2.FetchResponse, list[Fetc
                 row.high_watermark,
                 row.last_stable_offset,
                 from_wire(row.error) if row.HasField("error") else None,
+                row.preferred_replica if row.HasField("preferred_replica") else -1,
             )
         )
         position = end

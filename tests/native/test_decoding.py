@@ -115,3 +115,36 @@ def test_names_of_headers_that_change_from_record_to_record() -> None:
     encoded = encode_rows(rows, 7)
     found = both(encoded.records, 100, 0, 7, "t", 0, None)
     assert [list(one.headers) for one in found] == [list(row[2]) for row in rows]
+
+
+def checked_by_both(section: bytes, count: int, base_ms: int) -> None:
+    for name, *arguments in (
+        ("newest_record", section, count, base_ms),
+        ("check_records", section, count, True),
+        ("check_records", section, count, False),
+    ):
+        if name == "newest_record" and count < 1:
+            continue  # a batch of no records has no last one
+        found = outcome(getattr(record, name), *arguments)
+        assert found == outcome(getattr(PYTHON, name), *arguments)
+
+
+@CALM
+@given(rows=row_lists)
+def test_checks_of_what_was_encoded(rows: list[Any]) -> None:
+    encoded = encode_rows(rows, 7)
+    checked_by_both(encoded.records, len(rows), encoded.base_timestamp)
+    newest = record.newest_record(encoded.records, len(rows), encoded.base_timestamp)
+    assert newest == (len(rows) - 1, encoded.max_timestamp)
+
+
+@CALM
+@given(section=sections(), count=st.integers(0, 4), base_ms=st.sampled_from([0, (1 << 63) - 2, -(1 << 63)]))
+def test_checks_of_any_fields(section: bytes, count: int, base_ms: int) -> None:
+    checked_by_both(section, count, base_ms)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("count", [1, 2, 1 << 31, 1 << 80])
+def test_checks_of_hostile_sections(name: str, count: int) -> None:
+    checked_by_both(bytes.fromhex(HOSTILE[name]), count, 1)

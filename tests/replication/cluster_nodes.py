@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from replication.cluster_node import ClusterNode, NodeSettings
+from replication.cluster_node import ClusterNode
 from replication.memory_network import MemoryLine, MemoryNetwork
+from replication.node_settings import NodeSettings
 from replication.raft.types import RaftSettings
 
 DEADLINE_S = 30.0
@@ -43,9 +44,12 @@ class Cluster:
         self.join_timeout_s = 30.0
 
     def make(self, number: int) -> ClusterNode:
+        """One that is none of the voters asks these: it waits to be added."""
+        voters = self.voters | {number}
         settings = NodeSettings(
             node_id=number,
-            voters=self.voters,
+            voters=voters,
+            peers={node: ("", node) for node in voters},
             port=9000 + number,
             tick_s=0.03,
             raft=RAFT,

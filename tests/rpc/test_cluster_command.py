@@ -45,6 +45,9 @@ class SomeAdministration:
         self.asked: list[object] = []
         self.topic_id = ""
 
+    def add(self, node: NodeId, host: str, port: int) -> None:
+        self.asked.append(("add", node, host, port))
+
     def drain(self, node: NodeId, draining: bool = True) -> None:
         self.asked.append(("drain", node, draining))
 
@@ -157,6 +160,7 @@ def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) 
     for words in (
         ("drain", "3"),
         ("drain", "3", "--undo"),
+        ("add", "4=h:9004"),
         ("remove", "3"),
         ("move", "led", "--to", "2,3"),
         ("move", "led", "-p", "0", "--cancel"),
@@ -165,6 +169,7 @@ def test_what_administrators_ask_arrives(clustered: tuple[BrokerShell, Served]) 
     assert ADMINISTRATION.asked == [
         ("drain", 3, True),
         ("drain", 3, False),
+        ("add", 4, "h", 9004),
         ("remove", 3),
         {("led", 0): (2, 3)},
         {("led", 0): None},

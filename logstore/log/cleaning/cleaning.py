@@ -226,6 +226,7 @@ class Cleaning:
         yield
         bounds = self._log.bounds()
         end = min(request.end_offset, bounds.high_watermark, bounds.last_stable_offset)
+        self._log.segments.check_whole(bounds.log_start_offset)  # a cleaned log would hide what is missing
         segments = self._closed_below(end)
         end = min(end, segments[-1].next_offset) if segments else min(end, request.start_offset)
         self._bytes_total = sum(segment.size for segment in segments)

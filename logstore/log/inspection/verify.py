@@ -104,7 +104,8 @@ class PartitionFacts:
     """What the store says of a partition beside its files; None: not known (all offsets count records).
 
     ``clean``: its store was closed in order; ``same_boot``: the machine has not restarted since it was
-    written; ``gaps_allowed``: compaction may have taken offsets; ``by_broker``: a Kafka broker wrote the folder.
+    written; ``gaps_allowed``: a broker's compaction may have taken offsets, ours puts empty batches there;
+    ``by_broker``: a Kafka broker wrote the folder.
     """
 
     topic_id: str | None = None

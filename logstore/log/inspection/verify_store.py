@@ -252,15 +252,12 @@ def partition_facts(
     entry: TopicEntry, partition: int, state: TopicState | None, boot_id: str
 ) -> PartitionFacts:
     """What the catalogue and the topic's state say of a partition."""
-    gaps_allowed = "compact" in entry.config.get("cleanup.policy", "delete")
     if state is None:
-        return PartitionFacts(topic_id=entry.topic_id, gaps_allowed=gaps_allowed)
+        return PartitionFacts(topic_id=entry.topic_id)
     same_boot = state.boot_of(partition) == boot_id
     row = state.partitions.get(partition)
     if row is None:  # first opened by an owner that wrote no state since
-        return PartitionFacts(
-            topic_id=entry.topic_id, same_boot=same_boot, recovery_point=0, gaps_allowed=gaps_allowed
-        )
+        return PartitionFacts(topic_id=entry.topic_id, same_boot=same_boot, recovery_point=0)
     return PartitionFacts(
         topic_id=entry.topic_id,
         clean=state.is_clean(partition),
@@ -268,7 +265,6 @@ def partition_facts(
         recovery_point=row.recovery_point,
         log_start_offset=row.log_start_offset,
         log_end_offset=row.log_end_offset,
-        gaps_allowed=gaps_allowed,
     )
 
 

@@ -21,6 +21,7 @@ from logstore.format.batch import (
     read_header,
     whole_batches,
 )
+from logstore.format.varint import INT64_MAX
 from logstore.invariants import invariant
 from logstore.log.producers.row_counts import note_counts
 from logstore.log.producers.transaction_index import ROW as ABORTED_ROW
@@ -84,6 +85,7 @@ class Segment:
         self.first_timestamp_ms = -1
         self.index_bytes = 0  # what the larger index may take; 0 for a segment that is not active
         self._max_timestamp: int | None = None
+        self._end: int | None = None
         self.active_since_s = 0.0  # by the monotonic clock, when this process began to append to it
         self.rule: IndexRule | None = None
         self._offsets: OffsetIndex | None = None
@@ -190,6 +192,20 @@ class Segment:
         if end < len(data):
             data = memoryview(data)[:end]
         return Chunk(data, next_offset, position + end)
+
+    def last_end(self) -> int:
+        """The offset behind its last batch, as the file says; of a closed segment it is read once. OSError,
+        CorruptBatchError."""
+        if self._end is not None:
+            return self._end
+        end, position, entry = self.base_offset, 0, self.offsets().last()
+        if entry is not None and _confirms(self.bytes_at(entry[1], HEADER_SIZE), entry[0]):
+            position = entry[1]
+        while (chunk := self.read(position, _STALE_BYTES, INT64_MAX)) is not None:
+            end, position = chunk.next_offset, chunk.end_position
+        if self.closed:
+            self._end = end
+        return end
 
     def _corrupt(self, position: int, reason: str) -> CorruptBatchError:
         path = self.path()

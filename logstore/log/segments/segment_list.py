@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from logstore.errors import CorruptBatchError
 from logstore.format.batch import HEADER_SIZE, iter_headers, read_header
 from logstore.log.cleaning.retention import SegmentFacts
 from logstore.log.producers.lost_rows import rows_of, rows_of_all
@@ -83,6 +84,24 @@ class SegmentList:
                 return chunk
         return None
 
+    def check_whole(self, start_offset: int = 0) -> None:
+        """``CorruptBatchError`` where a segment is missing between two others: all are opened by their names, so that
+        nothing else tells. What lies before ``start_offset`` does not count. Reads the end of each segment. OSError."""
+        for number in range(1, len(self.segments)):
+            if self._bases[number] > start_offset:
+                self._check_joined(number)
+
+    def _check_joined(self, number: int) -> None:
+        before, segment = self.segments[number - 1 : number + 1]
+        if before.gapless and (end := before.last_end()) < segment.base_offset:
+            path = segment.path()
+            raise CorruptBatchError(
+                f"{path}: offsets {end} to {segment.base_offset - 1}, which come before it, are missing",
+                hint="run `logstore log verify`; `logstore log salvage` copies what is readable",
+                path=path,
+                position=0,
+            )
+
     def read_back(self, end_offset: int) -> Back | None:
         """The batches that hold the records right before ``end_offset``: some hundred KiB of them, from a
         batch that the offset index knows. None if there are none. Costs the same wherever it starts."""
@@ -105,8 +124,11 @@ class SegmentList:
 
     def first_at_or_after(self, timestamp_ms: int, limit_offset: int) -> Iterator[TimestampFloor]:
         """Batches in offset order that may hold the first record >= ``timestamp_ms``: those whose largest
-        timestamp is at least that (records may be out of order in time, so each has to be looked into)."""
-        for segment in self.segments:
+        timestamp is at least that (records may be out of order in time, so each has to be looked into).
+        CorruptBatchError where a segment before them is missing."""
+        for number, segment in enumerate(self.segments):
+            if number:
+                self._check_joined(number)
             start = segment.times().offset_before(timestamp_ms)
             position = segment.locate(start)
             while position is not None and position + HEADER_SIZE <= segment.size:
@@ -117,7 +139,8 @@ class SegmentList:
                 position = chunk.end_position
 
     def max_timestamp(self, limit_offset: int) -> int:
-        """The largest timestamp below ``limit_offset`` in ms, -1 if there is none."""
+        """The largest timestamp below ``limit_offset`` in ms, -1 if there is none. Errors as ``check_whole``."""
+        self.check_whole()
         return max((segment.max_timestamp(limit_offset) for segment in self.segments), default=-1)
 
     def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:

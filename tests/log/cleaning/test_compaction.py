@@ -79,7 +79,9 @@ def test_both_ways_decide_the_same(
 def test_a_record_past_its_batchs_last_offset_is_named() -> None:
     desk = Desk(index_interval_bytes=100)
     log = desk.open()
-    put(log, (b"a", b"1"), (b"b", b"1"), (b"c", b"1"))
+    put(
+        log, (b"a", b"1"), (b"b", b"1" * 53), (b"c", b"1")
+    )  # the middle one is as long as a batch without records
     log.roll_idle()
     put(log, (b"a", b"2"))
     segment = log.segments.segments[0]
@@ -88,10 +90,11 @@ def test_a_record_past_its_batchs_last_offset_is_named() -> None:
     middle = key_column(section, 3).bounds[1:3]
     rest = section[: middle[0]] + section[middle[1] :]
     bad = pack_batch(header._replace(last_offset_delta=1, records_count=2), rest)
-    short = pack_batch(header._replace(last_offset_delta=2, records_count=0, base_offset=2), b"")
+    short = pack_batch(header._replace(last_offset_delta=0, records_count=0, base_offset=2), b"")
+    assert len(bad + short) == segment.size
     desk.pool.forget_file(segment.path())
     file = desk.fs.open(segment.path(), "rw")
-    file.pwritev([bad + short[: segment.size - len(bad)]], 0)
+    file.pwritev([bad + short], 0)
     file.close()
     with pytest.raises(CorruptBatchError, match="offset 2 of a record is past its batch's last, 1"):
         clean(desk, log)

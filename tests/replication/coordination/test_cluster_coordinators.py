@@ -274,6 +274,11 @@ def test_producers_and_administrators_are_answered_by_any_node(tmp_path: Path) -
         for node in three.nodes.values():
             described = node.engine.describe_topic("in")
             assert [row.partition for row in described.partitions] == [0, 1, 2]
+            # As the leader has it, also where a follower has not heard of the commit yet.
+            leader = three.leader(*PLACES[1])
+            row = node.engine.describe_partition(*PLACES[1])
+            assert row == leader.engine.describe_partition(*PLACES[1])
+            assert (row.segments, row.high_watermark) == (1, row.log_end_offset)
         with pytest.raises(InvalidPartitionsError, match="keys"):
             three.controller.engine.add_partitions("out", 6, allow_keyed=False)
         three.controller.engine.add_partitions("in", 6, allow_keyed=False)

@@ -91,7 +91,7 @@ messages = st.one_of(
     ),
     st.builds(AppendReply, sender, terms, flags, offsets, offsets, terms, offsets, flags),
     st.builds(SnapshotRequest, sender, terms, snapshots, st.just(0), st.just(0)),
-    st.builds(piece, sender, terms, snapshots, st.binary(max_size=300), offsets),
+    st.builds(piece, sender, terms, snapshots, st.binary(max_size=300), st.integers(0, 2**62)),
     st.builds(SnapshotReply, sender, terms, offsets, offsets),
     st.builds(TimeoutNow, sender, terms),
     st.builds(NodeBeat, sender, st.integers(0, 2**62), terms),

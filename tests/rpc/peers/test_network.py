@@ -11,7 +11,7 @@ import pytest
 
 from logstore.errors import FatalError, InvariantError, UnknownTopicError
 from logstore.format.batch import encode_batch
-from replication.errors import ClusterMismatchError, NotLeaderError, PeerUnavailableError
+from replication.errors import ClusterMismatchError, NotLeaderError, PeerUnavailableError, UnknownPeerError
 from replication.raft.messages import AppendRequest
 from replication.replicas.entries import entry_of
 from replication.transport import METADATA_GROUP, GroupMessage
@@ -20,7 +20,6 @@ from rpc.errors import (
     BrokerConfigError,
     SecretFileError,
     UnknownOperationError,
-    UnknownPeerError,
 )
 from rpc.framing import join
 from rpc.pb import peers_pb2 as pb

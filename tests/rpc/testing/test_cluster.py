@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import logstore
+from logstore.types import TopicPartition
 from rpc.errors import BrokerTimeoutError
 from rpc.testing.broker import BrokerForTests
 from rpc.testing.cluster import ClusterForTests
@@ -89,3 +90,36 @@ def test_brokers_with_certificates_make_a_cluster(tmp_path: Path) -> None:
 def _leaders(cluster: ClusterForTests, asked: int) -> set[int]:
     with logstore.connect(cluster.brokers[asked].address) as client:
         return {one.status.leader for one in client.describe_cluster(0.5).partitions}
+
+
+def test_a_reader_in_a_rack_reads_there_and_from_the_leader_when_that_fails(tmp_path: Path) -> None:
+    with ClusterForTests(tmp_path, racks=("a", "b", "c")) as cluster:
+        made(cluster, 1)
+        leader = cluster.leader_of("t")
+        near = next(node for node in cluster.nodes if node != leader)
+        place = TopicPartition("t", 0)
+        address = ",".join(broker.address for broker in cluster.brokers.values())
+        sent = [b"%d" % number for number in range(40)]
+        with (
+            logstore.connect(address, rack="abc"[near - 1]) as client,
+            client.producer() as producer,
+            client.consumer("t") as consumer,
+        ):
+            read: list[bytes | None] = []
+
+            def pass_on(values: list[bytes]) -> None:
+                for value in values:
+                    producer.send("t", value, partition=0).result(20)
+                more: list[bytes | None] = []
+                until(lambda: more.extend(one.value for one in consumer.poll()) or len(more) >= 10, "read")
+                read.extend(more)
+
+            pass_on(sent[:10])
+            pass_on(sent[10:20])
+            assert client.backend._near.of(place) == near
+            cluster.kill(near)
+            pass_on(sent[20:30])
+            assert client.backend._near.of(place) is None
+            pass_on(sent[30:])
+            assert read == sent
+    BrokerForTests.end_spares()

@@ -96,7 +96,7 @@ def test_what_cannot_be_is_refused(cluster: ClusterForTests) -> None:
         assert words_told in shell.run("cluster", *words, code=code).stderr, words
 
 
-def test_a_broker_is_added_by_its_entry_in_peers(cluster: ClusterForTests) -> None:
+def test_a_broker_is_added_while_the_others_run(cluster: ClusterForTests) -> None:
     shell = BrokerShell(cluster.address)
     shell.run("topic", "create", "t", "--partitions", "2")
     cluster.await_healthy()
