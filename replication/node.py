@@ -19,6 +19,7 @@ from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
 from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
+from replication.recovery_budget import RecoveryBudget
 from replication.replicas.pending import Awaited
 from replication.replicas.replica import Replica
 from replication.resting import Resting
@@ -33,7 +34,8 @@ _LOOK_TICKS: Final = 20
 
 class ReplicationNode:
     """Thread-safe. ``tick_s``: the time between ticks; ``silent_s``: after how long without a word of a node it counts
-    as gone, for what rests on it (``resting.py``); ``on_change``: told, with a replica's lock held, when the
+    as gone, for what rests on it (``resting.py``); ``recovery_bytes_s``: how much peers that are not in sync
+    are sent, 0: as much as goes; ``on_change``: told, with a replica's lock held, when the
     replica has another role or leader: must not wait."""
 
     def __init__(
@@ -47,11 +49,13 @@ class ReplicationNode:
         silent_s: float = 1.0,
         threads: bool = True,
         on_change: Callable[[Replica], None] | None = None,
+        recovery_bytes_s: float = 0.0,
     ) -> None:
         self.node_id = node_id
         self.network = network
         self.randomness = randomness
         self._clock = clock
+        self.recovery = RecoveryBudget(recovery_bytes_s, clock) if recovery_bytes_s > 0 else None
         self._tick_s = tick_s
         self._threads = threads
         self._on_change = on_change

@@ -26,6 +26,7 @@ class NodeSettings:
     rack: str = ""
     tick_s: float = 0.05
     lag_s: float = 10.0
+    recovery_bytes_s: float = 0.0
     """Kafka's ``replica.lag.time.max.ms``."""
     join_timeout_s: float = 60.0
     coordinators: int = 12

@@ -20,8 +20,8 @@ from logstore.seams.clock import Clock
 from logstore.types import Acks
 from replication.errors import LeaderNotReadyError, NotEnoughReplicasError, NotLeaderError
 from replication.raft.types import NodeId
-from replication.replicas.pending import ReplicatedAppend
-from replication.replicas.replica import ReadAnswer, Replica
+from replication.replicas.pending import ReadAnswer, ReplicatedAppend
+from replication.replicas.replica import Replica
 from replication.replicas.state_snapshots import KeptState
 
 _READY_S: Final = 1.0

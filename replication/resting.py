@@ -21,7 +21,7 @@ class Resting:
     def __init__(self, silent_s: float) -> None:
         self._silent_s = silent_s
         self._lock = threading.Lock()
-        self._replicas: set[Replica] = set()
+        self._replicas: dict[Replica, None] = {}  # in their order: a run is a function of its seed
         self._heard_s: dict[NodeId, float] = {}
         self._incarnations: dict[NodeId, int] = {}
         self._gone: set[NodeId] = set()
@@ -34,11 +34,11 @@ class Resting:
 
     def add(self, replica: Replica) -> None:
         with self._lock:
-            self._replicas.add(replica)
+            self._replicas[replica] = None
 
     def discard(self, replica: Replica) -> None:
         with self._lock:
-            self._replicas.discard(replica)
+            self._replicas.pop(replica, None)
 
     def replicas(self) -> list[Replica]:
         with self._lock:

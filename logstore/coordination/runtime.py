@@ -59,7 +59,7 @@ class CoordinatorRuntime(Generic[Machine]):
         self._followed: FollowedMachine[Machine] = FollowedMachine(make_machine)
         self._mutex = Lock()  # around the machine; taken last
         self._line: CommitQueue[HeldLog] = CommitQueue()
-        self._waiters: set[Waiter] = set()
+        self._waiters: dict[Waiter, None] = {}
         self._pending: list[PendingAppend] = []  # of the group that is served
         # Decided on by the group that is served, and not in the log yet.
         self._gathered: list[tuple[Queued, Sequence[Change]]] = []
@@ -326,11 +326,11 @@ class CoordinatorRuntime(Generic[Machine]):
         """``event.set()`` whenever this process has appended or replayed something; for what other processes
         append ask ``changed`` now and then."""
         with self._mutex:
-            self._waiters.add(event)
+            self._waiters[event] = None
 
     def unsubscribe(self, event: Waiter) -> None:
         with self._mutex:
-            self._waiters.discard(event)
+            self._waiters.pop(event, None)
 
     def _tell_waiters(self) -> None:
         for waiter in tuple(self._waiters):

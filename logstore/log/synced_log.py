@@ -72,7 +72,7 @@ class SyncedLog:
         self._roll_jitter_ms = roll_jitter_ms
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
-        self._waiters: set[Waiter] = set()
+        self._waiters: dict[Waiter, None] = {}
         self._failure: LogStoreError | None = None
         self._installing = loaded.installing
         self._held = HeldFile(pool)
@@ -316,11 +316,11 @@ class SyncedLog:
     def subscribe(self, waiter: Waiter) -> None:
         """``waiter.set()`` is called whenever the high watermark moves or the log is poisoned."""
         with self._lock:
-            self._waiters.add(waiter)
+            self._waiters[waiter] = None
 
     def unsubscribe(self, waiter: Waiter) -> None:
         with self._lock:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
 
     def wake_waiters(self) -> None:
         for waiter in tuple(self._waiters):

@@ -31,7 +31,7 @@ from replication.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from replication.raft.state import LogView, RaftState
+from replication.raft.state import LogView, RaftState, SendBudget
 from replication.raft.trail import Trail
 from replication.raft.types import NO_NODE, Entry, Membership, NodeId, RaftSettings, Role, VoteState
 
@@ -57,8 +57,11 @@ class RaftCore:
         *,
         abstains: bool = False,
         held_back: bool = False,
+        recovery: SendBudget | None = None,
     ) -> None:
-        self.state = RaftState(node_id, settings, trail, log, vote, commit, randomness, abstains, held_back)
+        self.state = RaftState(
+            node_id, settings, trail, log, vote, commit, randomness, abstains, held_back, recovery
+        )
         election.wait_anew(self.state)
 
     # --- time and messages ---

@@ -26,14 +26,19 @@ def replicate(state: RaftState) -> None:
 
 def send_entries(state: RaftState, peer: NodeId, progress: Progress) -> None:
     settings, trail = state.settings, state.trail
+    budget = state.recovery if progress.recovers else None
     while progress.next < trail.end and progress.can_send(settings.max_inflight):
         if progress.next < trail.start:
             progress.note_snapshot(state.now)
             state.emit(SendSnapshot(peer, state.term))
             return
+        if budget is not None and not budget.has_room():
+            return  # a later tick sends it
         entries = state.log.entries(progress.next, settings.max_entries_bytes)
         if not entries:
             return  # the driver has not appended them yet
+        if budget is not None:
+            budget.take(sum(len(entry.data or b"") for entry in entries))
         previous = trail.term_before(progress.next)
         request = AppendRequest(
             state.node_id, state.term, progress.next, previous, entries, state.commit, state.round
@@ -69,6 +74,8 @@ def on_leader_tick(state: RaftState) -> None:
         if progress.is_stuck(state.now, patience):
             progress.begin_again(state.now)
             send_entries(state, peer, progress)
+        elif progress.recovers:
+            send_entries(state, peer, progress)  # what the budget held back
         if state.now - progress.sent_tick >= settings.heartbeat_ticks:
             heartbeat(state, peer, progress)
 

@@ -19,7 +19,8 @@ class Progress:
     """``match``: position up to which the peer is durable and agrees; ``next``: what is sent next; ``inflight``: ends
     of messages with entries that are not answered; ``answers``: how many came. Ticks are the leader's: of the last word
     to the peer, and of the last time that the peer came further. ``sent_piece``: byte of the snapshot from which the
-    piece goes that was sent last."""
+    piece goes that was sent last. ``recovers``: what the peer
+    lacks comes out of the budget for recovery, as the driver says."""
 
     __slots__ = (
         "active",
@@ -29,6 +30,7 @@ class Progress:
         "match",
         "mode",
         "next",
+        "recovers",
         "round",
         "sent_piece",
         "sent_tick",
@@ -41,6 +43,7 @@ class Progress:
         self.inflight: deque[int] = deque()
         self.active = True  # heard of since the leader last looked
         self.round = self.answers = 0
+        self.recovers = False
         self.sent_piece = 0
         self.sent_tick = self.further_tick = tick
 

@@ -29,6 +29,13 @@ class LogView(Protocol):
         ...
 
 
+class SendBudget(Protocol):
+    """Bytes that may be sent to peers that are far behind."""
+
+    def has_room(self) -> bool: ...
+    def take(self, size: int) -> None: ...
+
+
 class WaitingRead(NamedTuple):
     """``position``: what was committed when it was asked; ``round``: of the leader's messages since."""
 
@@ -62,7 +69,9 @@ class RaftState:
         randomness: random.Random,
         abstains: bool = False,
         held_back: bool = False,
+        recovery: SendBudget | None = None,
     ) -> None:
+        self.recovery = recovery
         self.node_id = node_id
         self.settings = settings
         self.trail = trail

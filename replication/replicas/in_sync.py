@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replication.raft.quorum import has_majority
 from replication.raft.state import RaftState
 from replication.raft.types import NodeId, Role
 
@@ -45,6 +46,15 @@ class InSync:
             if progress.match >= mark_end:
                 self._caught_up_s[node] = mark_s
                 self._marks[node] = (end, now_s)
+        self._note_recovering(state)
+
+    def _note_recovering(self, state: RaftState) -> None:
+        """Peers that are not in sync are filled out of the budget for recovery, unless a commit waits for them."""
+        in_sync = self.nodes(state)
+        waits = not has_majority(state.membership, set(in_sync))
+        for node, progress in state.peers.items():
+            needed = waits and node in state.membership.voters
+            progress.recovers = node not in in_sync and not needed
 
     def hears_all(self, state: RaftState, within_s: float) -> bool:
         """Whether every member has answered lately."""

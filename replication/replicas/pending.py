@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.log_offsets import Appended
@@ -14,6 +14,10 @@ from replication.errors import NotConfirmedError, NotLeaderError
 
 _LONGEST_APPEND_S: Final = 30.0
 """How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
+
+
+ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
+"""Called once with the position to read up to, or the error."""
 
 
 class Awaited(Protocol):
@@ -25,6 +29,10 @@ class Decides(Protocol):
     """What decides appends (``Replica``). ``lock``: around ``done`` and ``error``."""
 
     lock: threading.RLock
+
+    def read_index(self, answer: ReadAnswer) -> None:
+        """Have a majority confirm that this node leads."""
+        ...
 
     def help_on(self, what: Awaited) -> None:
         """Where nothing runs in the background: go on until it is done."""
@@ -89,6 +97,14 @@ class ReplicatedAppend:
             event = self._event = self._event or threading.Event()
         self._by.help_on(self)
         event.wait()
+
+
+def refused(by: Decides, end: int, error: LogStoreError) -> ReplicatedAppend:
+    """An append that fails with this once a majority has confirmed that its leader leads: the log of a leader of
+    before lacks what was acknowledged since, and a refusal is final to its producer."""
+    refusal = ReplicatedAppend(by, Appended(end, end), -1, done=False, known=True, since_s=0.0)
+    by.read_index(lambda _, lost: refusal.decide(lost or error))
+    return refusal
 
 
 class PendingAppends:

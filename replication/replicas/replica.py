@@ -13,12 +13,13 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Final
 
 from logstore.errors import (
     CorruptBatchError,
     DamagedStoreError,
     LogStoreError,
+    OutOfOrderSequenceError,
     from_os_error,
 )
 from logstore.invariants import invariant
@@ -48,12 +49,13 @@ from replication.raft.effects import (
     Truncate,
 )
 from replication.raft.messages import AppendReply, AppendRequest
+from replication.raft.state import SendBudget
 from replication.raft.types import Membership, NodeId, RaftSettings, Role
 from replication.replicas import repair
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
-from replication.replicas.pending import Awaited, PendingAppends, ReplicatedAppend
+from replication.replicas.pending import Awaited, PendingAppends, ReadAnswer, ReplicatedAppend, refused
 from replication.replicas.replica_host import ReplicaHost
 from replication.replicas.state_snapshots import KeptState, StateSnapshots
 from replication.replicas.vote_store import VoteStore
@@ -66,14 +68,12 @@ _REST_TICKS: Final = 20
 """Without anything to do for so long a leader and its followers rest."""
 _HEARD_S: Final = 1.0
 
-ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
-"""Called once with the position to read up to, or the error."""
-
 
 class Replica:
     """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
     bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync;
-    ``states``: of a log whose front goes once a snapshot of its state stands for it."""
+    ``states``: of a log whose front goes once a snapshot of its state stands for it; ``recovery``: what peers that are
+    not in sync are sent, of all of the node's replicas."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class Replica:
         save_state: Callable[[], None],
         lag_s: float,
         states: StateSnapshots | None = None,
+        recovery: SendBudget | None = None,
     ) -> None:
         self.group = group
         self.where = log.where
@@ -116,6 +117,7 @@ class Replica:
         self._idle_ticks = 0
         self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
+        self._recovery = recovery
         self._abstained = repair.abstains(fs, log.directory)
         self._held_back = repair.is_held_back(fs, log.directory)
         self.core = self._make_core()
@@ -133,6 +135,7 @@ class Replica:
             seed,
             abstains=self._abstained,
             held_back=self._held_back,
+            recovery=self._recovery,
         )
 
     # --- what it is ---
@@ -445,7 +448,9 @@ class Replica:
             if self.log.poisoned:
                 self._fail(error)
                 raise
-            self._propose()  # batches before the one that failed may be in
+            self._propose()  # batches before it may be in
+            if isinstance(error, OutOfOrderSequenceError):
+                return refused(self, before, error)
             raise
         pending = self.awaited(appended, acks, time_ms, known)
         self._propose()

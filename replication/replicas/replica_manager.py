@@ -120,15 +120,20 @@ class ReplicaManager:
             if replica.group not in wanted and replica.group != METADATA_GROUP:
                 self._node.remove(replica.group)
         for group, (name, voters) in wanted.items():
-            known = self._node.replica(group)
-            if known is not None and known.is_damaged and len(known.membership.voters) > 1:
-                self._begin_anew(topics.get(name), known)
-            if self._node.replica(group) is None and self._may_try(group):
-                try:
-                    self._open(topics.get(name), group, voters, vacated=group in vacated)
-                    self._failed.pop(group, None)
-                except LogStoreError as error:
-                    self._note_failure(group, name, error)
+            try:
+                self._have(topics.get(name), group, voters, vacated=group in vacated)
+            except LogStoreError as error:
+                self._note_failure(group, name, error)
+
+    def _have(self, topic: Topic, group: GroupId, voters: Collection[NodeId], *, vacated: bool) -> None:
+        if topic.entry.topic_id != group.topic_id:
+            return  # the store still has the deleted topic of that name: once it has looked at its catalogue
+        known = self._node.replica(group)
+        if known is not None and known.is_damaged and len(known.membership.voters) > 1:
+            self._begin_anew(topic, known)
+        if self._node.replica(group) is None and self._may_try(group):
+            self._open(topic, group, voters, vacated=vacated)
+            self._failed.pop(group, None)
 
     def _readmit(self, vacated: Collection[GroupId]) -> None:
         """Groups have counted their replicas here out since."""
@@ -181,6 +186,7 @@ class ReplicaManager:
                 open_votes=partial(VoteStore.open, self._fs, log.directory),
                 save_state=topic.save_state,
                 lag_s=self._lag_s,
+                recovery=self._node.recovery,
             )
             self._node.add(replica)
         if self._node.node_id == next(iter(voters), None) and log.log_end_offset == 0:

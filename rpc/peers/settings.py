@@ -35,6 +35,9 @@ class PeerSettings(SecuritySettings):
     coordinator_partitions: int = 12
     """Partitions of the topics by which groups, and transactions, are spread over brokers. What the first commit in the
     cluster finds counts, for ever: the same on all brokers."""
+    recovery_bytes_s: int = 0
+    """Records a second that this broker sends to replicas that are not in sync, of all partitions that it leads; 0: no
+    limit. Replicas that are in sync are not held up, nor those without which nothing can be committed."""
     peer_queue_bytes: int = 64 * _MIB
     """Messages that wait for one peer; what comes beyond is dropped, and sent again later."""
     peer_frame_bytes: int = 4 * _MIB
@@ -128,6 +131,8 @@ def _check_values(settings: PeerSettings) -> None:
     for name in ("peer_queue_bytes", "peer_frame_bytes", "peer_message_bytes", "peer_threads"):
         if getattr(settings, name) < 1:
             raise BrokerConfigError(f"{name}={getattr(settings, name)}: it is at least 1")
+    if settings.recovery_bytes_s < 0:
+        raise BrokerConfigError(f"recovery_bytes_s={settings.recovery_bytes_s}: it is at least 0")
     if not 1 <= settings.coordinator_partitions <= _MOST_COORDINATORS:
         raise BrokerConfigError(
             f"coordinator_partitions={settings.coordinator_partitions}: it is 1 to {_MOST_COORDINATORS}"

@@ -48,7 +48,12 @@ class ClusterNode:
         seed = nodes.dice.random()
         clock = nodes.clock_of(self)
         self.node = ReplicationNode(
-            self.node_id, nodes.network.line(self.node_id), clock, random.Random(seed), threads=False
+            self.node_id,
+            nodes.network.line(self.node_id),
+            clock,
+            random.Random(seed),
+            threads=False,
+            recovery_bytes_s=nodes.recovery_bytes_s,
         )
         self.node.help = lambda append: nodes.run(lambda: append.done)
         self.files = StandaloneLog(
@@ -76,6 +81,7 @@ class ClusterNode:
             save_state=self.files.save_state,
             lag_s=2.0,
             states=self.files.states,
+            recovery=self.node.recovery,
         )
         self.node.add(self.replica)
         self.node.start()
@@ -149,7 +155,9 @@ class Nodes:
         settings: RaftSettings = SETTINGS,
         config: TopicConfig | None = None,
         keeps_state: bool = False,
+        recovery_bytes_s: float = 0.0,
     ) -> None:
+        self.recovery_bytes_s = recovery_bytes_s
         self.keeps_state = keeps_state
         self.dice = random.Random(seed)
         self.settings = settings

@@ -8,7 +8,7 @@ import pytest
 
 from replication.cluster.controller import ControllerSettings
 from replication.errors import BrokerInUseError, NotLeaderError
-from tests.replication.cluster_nodes import Cluster, cluster, until
+from tests.replication.cluster_nodes import Cluster, add, cluster, until
 
 ROWS = [(None, b"%d" % number) for number in range(50)]
 QUICK = ControllerSettings(look_s=0.05, busy_s=0.02, settle_s=0.3)
@@ -55,7 +55,7 @@ def test_a_broker_joins_takes_over_and_another_leaves(tmp_path: Path) -> None:
         three.controller.engine.create_topic("t", 4, {}, replication_factor=2)
         for number in range(4):
             three.leader("t", number).store.partition("t", number).append(ROWS)
-        three.start(4)
+        add(three, 4)
         until(lambda: 4 in {one.node_id for one in three.controller.brokers()})
         until(lambda: 4 in three.controller._candidates().expected)  # it has the metadata, and a vote on them
         leaving = next(number for number in (1, 2, 3) if number != three.controller.node_id)

@@ -8,8 +8,8 @@ import sys
 import time
 from collections import Counter
 
+from tests.sim.cluster.coverage import STATES, table
 from tests.sim.cluster.run import run_seed
-from tests.sim.cluster.world import STATES
 
 
 def main(words: list[str] | None = None) -> int:
@@ -49,17 +49,8 @@ def main(words: list[str] | None = None) -> int:
     )
     for name, count in sorted(counts.items()):
         sys.stdout.write(f"  {name}: {count:,}\n")
-    sys.stdout.write("\n".join(coverage(hits)) + "\n")
+    sys.stdout.write("\n".join(table(hits, STATES)) + "\n")
     return 1 if failed else 0
-
-
-def coverage(hits: Counter[tuple[str, str]]) -> list[str]:
-    """The table of faults and what the node that they hit was doing."""
-    lines = [f"| fault | {' | '.join(STATES)} |", f"|---|{'---:|' * len(STATES)}"]
-    for fault in sorted({fault for fault, _ in hits}):
-        cells = " | ".join(f"{hits[fault, state]:,}" for state in STATES)
-        lines.append(f"| {fault} | {cells} |")
-    return lines
 
 
 if __name__ == "__main__":

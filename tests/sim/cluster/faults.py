@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from typing import Final, NamedTuple
 
+from logstore.seams.faults import FaultKind
 from logstore.seams.memory_crash import RandomChooser
+from tests.sim.cluster.operators import Operator
 from tests.sim.cluster.world import Machine, World
 
 
@@ -155,6 +157,70 @@ def calm(world: World) -> None:
     network.longest_s, network.slow = 0.004, 0.02
 
 
+def _full_disk(world: World, machine: Machine, fault: Fault) -> None:
+    fs, dice = machine.fs, random.Random(fault.luck)
+    fs.capacity_bytes = fs._used + dice.choice((0, 200, 2000))
+
+    def mend() -> None:
+        fs.capacity_bytes = None  # of a machine that was killed since, the file system is another one
+        machine.fs.capacity_bytes = None
+
+    later(world, fault, "room", mend)
+
+
+def _disk_error(world: World, machine: Machine, fault: Fault) -> None:
+    """One call fails, or all from there on until it is mended."""
+    dice = random.Random(fault.luck)
+    faults = machine.fs.faults
+    kind = dice.choice((FaultKind.EIO, FaultKind.ENOSPC, FaultKind.SHORT_WRITE, FaultKind.FAILED_SYNC))
+    faults.at(faults.calls + dice.randint(1, 60), kind, forever=dice.random() < 0.2)
+    host = machine.host
+
+    def mend() -> None:
+        """A machine whose disk failed is started again: what it could not make durable it does not retry."""
+        faults.clear()
+        if machine.host is host and machine.runs:
+            machine.kill(None if dice.random() < 0.5 else RandomChooser(dice))
+            machine.start()
+
+    later(world, fault, "disk", mend)
+
+
+def _slow_disk(world: World, machine: Machine, fault: Fault) -> None:
+    disk = machine.disk
+    if disk is None:
+        return
+    disk.longest_sync_s = 0.3
+
+    def mend() -> None:
+        disk.longest_sync_s = world.longest_sync_s
+
+    later(world, fault, "disk", mend)
+
+
+def _clock_set(world: World, machine: Machine, fault: Fault) -> None:
+    """For good."""
+    machine.jumped_ms = machine.clock.jumped_ms = random.Random(fault.luck).choice(
+        (-600_000, -5_000, 5_000, 600_000)
+    )
+
+
+def _reassign(world: World, machine: Machine, fault: Fault) -> None:
+    """A partition moves to other replicas: membership changes, one at a time."""
+    dice = random.Random(fault.luck)
+    operator = Operator(world)
+    place = dice.choice(sorted(operator.places))
+    replicas = tuple(dice.sample(sorted(world.machines), dice.choice((2, 3, 3))))
+    world.scheduler.spawn("reassign", lambda: operator.reassign(place, replicas), world.scheduler.world)
+
+
+def _transfer(world: World, machine: Machine, fault: Fault) -> None:
+    """All that it leads goes to others, while it goes on."""
+    node = machine.node
+    if node is not None and machine.ready:
+        world.scheduler.spawn("hand over", node.node.hand_over, machine.host)
+
+
 KINDS: Final = {
     "power lost": (6, _lose_power),
     "killed": (3, _kill),
@@ -165,6 +231,12 @@ KINDS: Final = {
     "cut one way": (3, _one_way),
     "split": (2, _split),
     "bad network": (3, _bad_network),
+    "disk full": (2, _full_disk),
+    "disk error": (2, _disk_error),
+    "slow disk": (2, _slow_disk),
+    "clock set": (1, _clock_set),
+    "reassigned": (4, _reassign),
+    "transferred": (2, _transfer),
 }
 
 

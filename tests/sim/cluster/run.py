@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import replication.cluster_node  # noqa: F401 - all of production is there before its modules are looked at
-from logstore.errors import TopicExistsError
-from logstore.types import TopicPartition
-from tests.history.checker import check
-from tests.history.events import End, History, Place
 from tests.replication.sim.checks import BrokenPropertyError
 from tests.sim.cluster.checks import Checks, watching
-from tests.sim.cluster.clients import Client, IdempotentProducer, Reader, Transactor
+from tests.sim.cluster.client import Client
+from tests.sim.cluster.ending import check_ending
 from tests.sim.cluster.faults import Fault, drawn, heal, strike
+from tests.sim.cluster.operators import CONFIGS, TOPICS, Operator, TopicChurn
+from tests.sim.cluster.producer import IdempotentProducer, KeyedProducer, RetainedProducer
+from tests.sim.cluster.reader import Member, Reader
 from tests.sim.cluster.scheduler import KilledError, Scheduler, StuckError
 from tests.sim.cluster.threads import exchanged
+from tests.sim.cluster.transactor import Transactor
 from tests.sim.cluster.world import World
 
 _BEGIN_S: Final = 120.0
 _PEACE_S: Final = 120.0
 """Within so long after the last fault everything works again."""
-TOPICS: Final = {"plain": 2, "moved": 1}
 
 
 @dataclass
@@ -112,23 +112,15 @@ class Run:
             strike(self.world, fault)
         heal(self.world)
         self._peace()
-        self._check_history()
+        check_ending(self.world, self.clients)
 
     def _begin(self) -> None:
         for machine in self.world.machines.values():
             machine.start()
         self.wait("the cluster begins", lambda: len(self.world.ready()) == len(self.world.machines), _BEGIN_S)
-        setup = Client(self.world, "setup", {})
-        for name, partitions in TOPICS.items():
-
-            def make(node: object, name: str = name, partitions: int = partitions) -> None:
-                config = {"segment.bytes": "4096", "min.insync.replicas": "1"}
-                node.engine.create_topic(name, partitions, config, 3)  # type: ignore[attr-defined]
-
-            try:
-                setup.ask("create_topic", make)
-            except TopicExistsError:
-                pass  # the answer before it was lost
+        setup = Operator(self.world, "setup")
+        for name, (partitions, config) in CONFIGS.items():
+            setup.create(name, partitions, config)
 
     def _with_clients(self) -> None:
         world = self.world
@@ -137,6 +129,11 @@ class Run:
             IdempotentProducer(world, "p2", dict(TOPICS)),
             Transactor(world, "t1", dict(TOPICS)),
             Reader(world, "r1", dict(TOPICS)),
+            Member(world, "m1", dict(TOPICS), "members"),
+            Member(world, "m2", dict(TOPICS), "members"),
+            KeyedProducer(world, "k1", {"compacted": 1}),
+            RetainedProducer(world, "d1", {"retained": 1}),
+            TopicChurn(world, "churn"),
         ]
         for client in self.clients:
             self.scheduler.spawn(client.name, client.run, world.scheduler.world)
@@ -171,37 +168,3 @@ class Run:
                 log = replica.log
                 ends.setdefault(replica.group, set()).add((log.high_watermark, log.log_end_offset))
         return all(len(found) == 1 and len(set(next(iter(found)))) == 1 for found in ends.values())
-
-    def _check_history(self) -> None:
-        end = Reader(self.world, "end", dict(TOPICS))
-        end.begin()
-        records = tuple(
-            ((topic, number), tuple(self._read_all(end, (topic, number))))
-            for topic, count in TOPICS.items()
-            for number in range(count)
-        )
-        groups = tuple(
-            (client.group, tuple(self._committed(end, client.group)))
-            for client in self.clients
-            if isinstance(client, Reader | Transactor)
-        )
-        history = History({one.name: one.events for one in self.clients}, End(records, groups))
-        found = check(history)
-        if found:
-            raise BrokenPropertyError(f"{len(found)} in the history, the first: {found[0]}")
-
-    def _read_all(self, end: Reader, place: Place) -> list[tuple[int, str]]:
-        found: list[tuple[int, str]] = []
-        limit = end.ask(
-            "end", lambda node: node.engine.list_offsets([TopicPartition(*place)], "latest", "read_committed")
-        )
-        stop = limit[TopicPartition(*place)].offset or 0
-        while end._positions.get(place, 0) < stop:
-            records, following = end.read(place)
-            found += records
-            end._positions[place] = following
-        return found
-
-    def _committed(self, end: Reader, group: str) -> list[tuple[Place, int]]:
-        found = end.ask("committed", lambda node: node.engine.committed_offsets(group))
-        return sorted(((place.topic, place.partition), at.offset) for place, at in found.items())

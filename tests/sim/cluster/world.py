@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from logstore.errors import LogStoreError, StoreClosedError
+from logstore.errors import LogStoreError, PartitionPoisonedError, StorageError, StoreClosedError
 from logstore.seams.memory_crash import Chooser
 from logstore.seams.memory_fs import MemoryFileSystem
 from replication.cluster.controller import ControllerSettings
@@ -23,6 +23,8 @@ from tests.sim.cluster.threads import Event
 START_MS: Final = 1_700_000_000_000
 Answer = TypeVar("Answer")
 STATES: Final = ("starting", "leads none", "leads some", "controller", "coordinator", "elects")
+_NODES_OWN: Final = (StoreClosedError, StorageError, PartitionPoisonedError)
+"""Errors that say that a node cannot, not that what was asked is wrong."""
 """What a node is doing when a fault hits it, the rarest last that applies."""
 
 
@@ -230,8 +232,9 @@ class World:
         if network.dice.random() < network.loss:
             raise PeerUnavailableError(f"the answer of node {number} was lost")
         found = answer[0]
-        if isinstance(found, StoreClosedError):
-            raise PeerUnavailableError(f"node {number} was about to stop") from None
+        if isinstance(found, _NODES_OWN):
+            self.counts[f"nodes' own errors: {type(found).__name__}"] += 1
+            raise PeerUnavailableError(f"node {number}: {found.message}") from None
         if isinstance(found, LogStoreError):
             raise copy.copy(found)
         return found

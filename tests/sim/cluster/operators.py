@@ -1,0 +1,95 @@
+"""``Operator``: an administrator of a simulated cluster: topics come and go, partitions move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from logstore.errors import LogStoreError, TopicExistsError, UnknownTopicError
+from replication.cluster_node import ClusterNode
+from replication.errors import LeaderNotReadyError
+from tests.history.events import Place
+from tests.replication.sim.checks import BrokenPropertyError
+from tests.sim.cluster.client import Client, Sequences, again_if_doubtful, produced
+from tests.sim.cluster.world import World
+
+TOPICS: Final = {"plain": 2, "moved": 1}
+"""Those of which the history tells."""
+CONFIGS: Final[dict[str, tuple[int, dict[str, str]]]] = {
+    "plain": (2, {"segment.bytes": "4096"}),
+    "moved": (1, {"segment.bytes": "1024", "index.interval.bytes": "200"}),
+    "compacted": (
+        1,
+        {
+            "segment.bytes": "1024",
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+        },
+    ),
+    "retained": (1, {"segment.bytes": "1024", "retention.bytes": "4096"}),
+}
+"""Partitions and settings."""
+
+
+class Operator(Client):
+    def __init__(self, world: World, name: str = "operator") -> None:
+        super().__init__(world, name, {})
+        self.places = [(name, number) for name, (count, _) in CONFIGS.items() for number in range(count)]
+
+    def create(self, name: str, partitions: int, config: dict[str, str], factor: int = 3) -> None:
+        def work(node: ClusterNode) -> None:
+            node.engine.create_topic(name, partitions, config, factor)
+
+        try:
+            self.ask("create_topic", again_if_doubtful(work))
+        except TopicExistsError:
+            self.world.counts["topics that were there already"] += 1  # the answer before was lost
+
+    def delete(self, name: str) -> None:
+        try:
+            self.ask("delete_topic", again_if_doubtful(lambda node: node.engine.delete_topic(name)))
+        except UnknownTopicError:
+            self.world.counts["topics that were gone already"] += 1
+
+    def reassign(self, place: Place, replicas: tuple[int, ...]) -> None:
+        """Begun, not waited for."""
+
+        def work(node: ClusterNode) -> None:
+            node.administration.reassign({place: replicas})
+
+        try:
+            self.ask("reassign", again_if_doubtful(work))
+            self.world.counts["reassignments begun"] += 1
+        except LogStoreError as error:
+            self.world.counts[f"reassignments refused: {type(error).__name__}"] += 1
+
+
+def _known(work: Callable[[ClusterNode], int]) -> Callable[[ClusterNode], int]:
+    """A node that does not know the topic yet is about to."""
+
+    def asked(node: ClusterNode) -> int:
+        try:
+            return work(node)
+        except UnknownTopicError as error:
+            raise LeaderNotReadyError(error.message) from error
+
+    return asked
+
+
+class TopicChurn(Operator):
+    """Makes and deletes a topic of the same name again and again; nobody else uses it."""
+
+    def step(self) -> None:
+        name = f"{self.name}-topic"
+        self.create(name, 1, {}, 3)
+        lease = self.ask("init_producer", lambda node: node.engine.init_producer(None))
+        sequences = Sequences(lease.producer_id, lease.epoch)
+        data = sequences.encoded((name, 0), ("one",), self.world.now_ms())
+        base = self.ask(f"produce {name}-0", again_if_doubtful(_known(produced((name, 0), data))))
+        if base > 1:
+            raise BrokenPropertyError(
+                f"the first record of {name} is at offset {base}: of a topic that was deleted"
+            )
+        self.delete(name)
+        self.world.counts["topics made and deleted"] += 1
+        self.world.scheduler.let_pass(self.dice.random() * 3)
