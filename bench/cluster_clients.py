@@ -10,6 +10,7 @@ import logstore
 from bench.harness import percentile
 
 VALUE_BYTES = 1024
+PERCENTILES = (10, 50, 90, 99, 99.9)
 _STEP_S = 0.001
 _LOOKED_AT_S = 2000
 
@@ -32,7 +33,7 @@ def produce(address: str, topic: str, count: int) -> float:
 
 def paced(address: str, topic: str, rate: float, seconds: float) -> dict[str, float]:
     """Records at a steady rate whatever the answers: seconds from the moment when a record was due to its answer, at
-    p50 and p99, of one record in so many that 2,000 a second are looked at; the longest time between two answers;
+    ``PERCENTILES``, of one record in so many that 2,000 a second are looked at; the longest time between two answers;
     failures; and the rate that was reached."""
     value, clock = bytes(VALUE_BYTES), time.perf_counter
     each = max(1, int(rate / _LOOKED_AT_S))
@@ -63,8 +64,7 @@ def paced(address: str, topic: str, rate: float, seconds: float) -> dict[str, fl
         ended = clock()
     pauses = [after - before for before, after in pairwise(answers)]
     return {
-        "p50": percentile(took, 50),
-        "p99": percentile(took, 99),
+        **{f"p{share:g}": percentile(took, share) for share in PERCENTILES},
         "pause": max(pauses, default=0.0),
         "failed": float(len(failed)),
         "rate": len(took) * each / (ended - began),

@@ -34,9 +34,9 @@ from replication.cluster.beginning import Beginning
 from replication.cluster.controller import Controller
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.identity import IdentityFile
-from replication.cluster.image import ClusterImage, PeerAddress
+from replication.cluster.image import AccessKey, ClusterImage, PeerAddress
 from replication.cluster.leader_calls import LeaderCalls
-from replication.cluster.machine import Candidates
+from replication.cluster.machine import AccessChange, Candidates
 from replication.cluster.metadata import ClusterMetadata
 from replication.cluster.peers import KnownPeers
 from replication.cluster.replicated_catalogue import ReplicatedCatalogue
@@ -45,7 +45,7 @@ from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
-from replication.errors import LeaderNotReadyError
+from replication.errors import LeaderNotReadyError, MetadataConflictError
 from replication.everywhere import Everywhere, wait_until
 from replication.node import ReplicationNode
 from replication.node_lock import lock_node
@@ -79,7 +79,8 @@ _LEADERS_S: Final = 5.0
 class ClusterNode:
     """``StoreReplication``, and ``ClusterView`` of its cluster. Thread-safe once ``start`` has returned.
 
-    ``store``: served by ``engine``; both there after ``start``.
+    ``store``: served by ``engine``; both there after ``start``. ``local_access``: users and rules of the directory,
+    which the cluster takes over when it joins.
     """
 
     store: LogStore
@@ -101,6 +102,7 @@ class ClusterNode:
         clock: Clock | None = None,
         fs: FileSystem | None = None,
         randomness: random.Random | None = None,
+        local_access: Callable[[], Mapping[AccessKey, Any]] = dict,
     ) -> None:
         self.settings = settings
         self.node_id = settings.node_id
@@ -109,6 +111,7 @@ class ClusterNode:
         self._store_settings = store_settings or {}
         self._clock = clock or SystemClock()
         self._given_fs = fs
+        self._local_access = local_access
         self._randomness = randomness or random.Random(os.urandom(16))
         self._leaders_moved = 0
         self._joined = False  # the metadata here are not older than this node's registration
@@ -281,6 +284,10 @@ class ClusterNode:
             if local.topics or local.producers:
                 revision = self.metadata.import_catalogue(local, settings.join_timeout_s)
                 follower.wait_for(revision, settings.join_timeout_s)
+            if access := self._local_access():
+                follower.wait_for(
+                    self.metadata.import_access(access, settings.join_timeout_s), settings.join_timeout_s
+                )
             catalogue.joined()
         self.metadata.catch_up(settings.join_timeout_s)
         self._joined = True
@@ -456,6 +463,22 @@ class ClusterNode:
 
     def _others(self) -> list[NodeId]:
         return [one.node_id for one in self.brokers() if one.alive and one.node_id != self.node_id]
+
+    # --- who may do what ---
+
+    def access(self) -> Mapping[AccessKey, Any]:
+        """Users and rules of the cluster, as this node has followed them; another object once they are others."""
+        return self.metadata.follower.image.access
+
+    def change_access(self, changes: Sequence[AccessChange], timeout_s: float) -> None:
+        """In force here when it returns, and at all nodes in a moment. MetadataConflictError: decide anew, with what is
+        known here then; errors as ``ClusterMetadata.change_access``."""
+        try:
+            revision = self.metadata.change_access(changes, timeout_s)
+        except MetadataConflictError:
+            self.metadata.catch_up(timeout_s)
+            raise
+        self.metadata.follower.wait_for(revision, timeout_s)
 
     # --- the view ---
 

@@ -46,6 +46,8 @@ class BrokerProcess:
         signal.signal(signal.SIGTERM, _leave)
         self._security = open_security(self._settings, self._settings.data)
         with serving(self._settings, self._store_settings) as served:
+            if served.access is not None:
+                self._security = open_security(self._settings, self._settings.data, served.access)
             asyncio.run(self._serve(served))
         return self._exit_code
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import logstore
@@ -17,6 +18,8 @@ from rpc.addresses import host_and_port
 from rpc.handlers.cluster import ClusterPlace
 from rpc.handlers.engine import Engine
 from rpc.peers.network import GrpcPeerNetwork
+from rpc.security.access import Access
+from rpc.security.cluster_access import ClusterAccess, local_pieces
 from rpc.servicers.cluster import no_brokers
 from rpc.settings import BrokerSettings
 
@@ -31,14 +34,15 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Serving:
-    """``hand_over``: blocks until other brokers lead what this one led, as far as that can be had; calls are answered
-    meanwhile."""
+    """``access``: users and rules of the cluster; None: those of the directory count. ``hand_over``: blocks until other
+    brokers lead what this one led, as far as that can be had; calls are answered meanwhile."""
 
     store: logstore.LogStore
     engine: Engine
     cluster_id: str
     brokers: Callable[[], Sequence[BrokerInfo]] = no_brokers
     place: ClusterPlace | None = None
+    access: Access | None = None
     hand_over: Callable[[], None] = _nothing
 
 
@@ -78,6 +82,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
         ),
         network,
         store_settings=store_settings,
+        local_access=partial(local_pieces, settings.data),
         **seams,
     )
     network.on_gone = node.node.node_is_gone
@@ -97,6 +102,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
                 gather=node.gatherer.gather,
                 administration=node.administration,
             ),
+            access=ClusterAccess(node),
             hand_over=node.hand_over,
         )
     finally:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import MemberIdentity
 from logstore.coordination.coordinator import Coordinator, Coordinators
@@ -169,8 +169,10 @@ class TransactionManager:
         *,
         coordinator: str | None = None,
         keep_prepared: bool = False,
+        check: Callable[[TransactionCoordinator], None] | None = None,
     ) -> CoordinatedLease:
-        """See ``Backend.init_transactions``."""
+        """See ``Backend.init_transactions``. ``check``: called whenever the opening is decided on; raises where it is
+        not to be opened."""
         store = self.store
         store.check_writable()
         validate_transactional_id(transactional_id)
@@ -180,7 +182,11 @@ class TransactionManager:
             id_lock, era = self._lock_of(transactional_id), self.era
             try:
                 reply = self.initialise(
-                    transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
+                    transactional_id,
+                    timeout_ms,
+                    coordinator=coordinator,
+                    keep_prepared=keep_prepared,
+                    check=check,
                 )
                 # Its former opening in another process is fenced now, and lets go when it notices.
                 id_lock.take(deadline_s - store.clock.monotonic_s())
@@ -254,6 +260,7 @@ class TransactionManager:
         *,
         coordinator: str | None = None,
         keep_prepared: bool = False,
+        check: Callable[[TransactionCoordinator], None] | None = None,
     ) -> InitReply:
         """A new epoch, once nothing of earlier ones is open. ``TopicLockedError``: partitions that another process
         has to mark first. The others: see ``TransactionCoordinator.decide_init``. The guard is held."""
@@ -261,8 +268,13 @@ class TransactionManager:
         deadline_s = store.clock.monotonic_s() + store.lock_timeout_s
         while True:
             fresh_id, now_ms = self.runtime.take_producer_id(), self.now_ms()
-            reply: InitReply = self.coordinator().decide(
-                lambda machine, fresh_id=fresh_id, now_ms=now_ms: machine.decide_init(  # type: ignore[misc]
+
+            def decide(
+                machine: TransactionCoordinator, fresh_id: int = fresh_id, now_ms: int = now_ms
+            ) -> Decision[InitReply]:
+                if check is not None:
+                    check(machine)
+                return machine.decide_init(
                     transactional_id,
                     timeout_ms,
                     fresh_id,
@@ -271,7 +283,8 @@ class TransactionManager:
                     coordinator=coordinator,
                     keep_prepared=keep_prepared,
                 )
-            )
+
+            reply = self.coordinator().decide(decide)
             if reply.pending is None:
                 return reply
             try:

@@ -42,7 +42,8 @@ may pass, and an abort any earlier would cost the job. It is safe all the same: 
 class TransactionReaper:
     """``step`` does what is due; seconds until the next look, None if transactions are not used here.
     ``prepared_max_age_ms``: how long a prepared transaction waits for its coordinator; ``owners_return``: an owner that
-    has not come here yet may still come, within its transaction's timeout."""
+    has not come here yet may still come, within its transaction's timeout; ``may_forget``: of an id that is out of use,
+    None: any may be forgotten."""
 
     def __init__(
         self,
@@ -50,8 +51,10 @@ class TransactionReaper:
         prepared_max_age_ms: int = PREPARED_MAX_AGE_MS,
         *,
         owners_return: bool = False,
+        may_forget: Callable[[TransactionState], bool] | None = None,
     ) -> None:
         self._manager = manager
+        self._may_forget = may_forget
         self._owners_return = owners_return
         self._prepared_max_age_ms = prepared_max_age_ms
         self._next_s = 0.0
@@ -187,6 +190,10 @@ class TransactionReaper:
 
     def _forget(self, transactional_id: str) -> None:
         manager = self._manager
+        if self._may_forget is not None:
+            state = manager.state_of(transactional_id)
+            if state is not None and not self._may_forget(state):
+                return
         manager.coordinator().decide(
             lambda machine: machine.decide_forget(manager.now_ms(), EXPIRATION_MS, {transactional_id})
         )

@@ -67,7 +67,7 @@ class TransactionAdmin:
     def summaries(self) -> list[TransactionSummary]:
         """All ids, sorted."""
         known: list[TransactionState] = self._look(lambda machine: machine.transactions(), [])
-        return [self._summary(state) for state in known]
+        return [self._summary(state) for state in known if not state.is_elsewhere]
 
     def _summary(self, state: TransactionState) -> TransactionSummary:
         return TransactionSummary(

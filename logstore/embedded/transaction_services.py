@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
 from logstore.coordination.transactional_offsets import TransactionalOffsets
@@ -10,10 +12,12 @@ from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.embedded.transaction_admin import TransactionAdmin
 from logstore.partition.context import StoreContext
 from logstore.partition.topic_registry import TopicRegistry
+from logstore.transactions.coordinator import TransactionState
 
 
 class TransactionServices:
-    """``manager``: open ids; ``reaper``: the housekeeper's part; ``admin``: the administrator's."""
+    """``manager``: open ids; ``reaper``: the housekeeper's part; ``admin``: the administrator's. ``may_forget``: see
+    ``TransactionReaper``."""
 
     def __init__(
         self,
@@ -22,11 +26,15 @@ class TransactionServices:
         producer_ids: ProducerIds,
         offsets: TransactionalOffsets,
         parts: CoordinationParts,
+        may_forget: Callable[[TransactionState], bool] | None = None,
     ) -> None:
         runtime = parts.transaction_runtime(producer_ids)
         self.manager = TransactionManager(context, runtime, offsets, parts.coordinators)
         self.reaper = TransactionReaper(
-            self.manager, int(context.prepared_max_age_s * 1000), owners_return=parts.owners_return
+            self.manager,
+            int(context.prepared_max_age_s * 1000),
+            owners_return=parts.owners_return,
+            may_forget=may_forget,
         )
         self.admin = TransactionAdmin(context, registry, self.manager, offsets, parts)
 

@@ -211,11 +211,13 @@ def record_bounds(section: bytes, count: int) -> tuple[Sequence[int], bool]:
     return bounds, shifted
 
 
+@compiled("spans")
 def joined(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> bytes:
     """The records of these numbers, as they stand."""
     return b"".join([section[bounds[number] : bounds[number + 1]] for number in numbers])
 
 
+@compiled("spans")
 def timestamp_deltas(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> list[int]:
     """Milliseconds from the base timestamp of the records of these numbers."""
     found = []

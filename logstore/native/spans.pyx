@@ -1,7 +1,9 @@
 """Keys, offsets and byte ranges of records without making records: the compiled twin of format/record_spans.py."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 
 from logstore.native.varints cimport PAST_END, TOO_LONG, fingerprint, read_raw, unzigzag
 
@@ -113,3 +115,66 @@ def record_bounds(bytes section not None, Py_ssize_t count):
         at += <Py_ssize_t>(raw >> 1)
         bounds[number] = at
     return bounds, shifted
+
+
+cdef inline Py_ssize_t bound_at(bounds, Py_ssize_t number, Py_ssize_t size) except -1:
+    """A bound within the section, whatever the caller has."""
+    cdef Py_ssize_t bound = bounds[number]
+    if bound < 0 or bound > size:
+        raise IndexError("index out of range")
+    return bound
+
+
+def joined(bytes section not None, bounds, numbers):
+    """The records of these numbers, as they stand."""
+    cdef const char* data = PyBytes_AS_STRING(section)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(section), total = 0, count = 0, place, first, last, number
+    if type(numbers) is not list:
+        numbers = list(numbers)
+    cdef Py_ssize_t most = len(numbers)
+    cdef Py_ssize_t* runs = <Py_ssize_t*>PyMem_Malloc((2 * most + 1) * sizeof(Py_ssize_t))
+    if runs is NULL:
+        raise MemoryError()
+    try:
+        for number in <list>numbers:
+            first = bound_at(bounds, number, size)
+            last = bound_at(bounds, number + 1, size)
+            if last < first:
+                continue
+            total += last - first
+            if count and runs[2 * count - 1] == first:
+                runs[2 * count - 1] = last  # neighbours are copied as one
+            else:
+                runs[2 * count] = first
+                runs[2 * count + 1] = last
+                count += 1
+        made = PyBytes_FromStringAndSize(NULL, total)
+        total = 0
+        for place in range(count):
+            first, last = runs[2 * place], runs[2 * place + 1]
+            memcpy(PyBytes_AS_STRING(made) + total, data + first, last - first)
+            total += last - first
+        return made
+    finally:
+        PyMem_Free(runs)
+
+
+def timestamp_deltas(bytes section not None, bounds, numbers):
+    """Milliseconds from the base timestamp of the records of these numbers."""
+    cdef const uint8_t* data = <const uint8_t*>PyBytes_AS_STRING(section)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(section), at, number
+    cdef uint64_t raw = 0
+    cdef int failure
+    cdef list found = []
+    for number in numbers:
+        at = bound_at(bounds, number, size)
+        failure = read_raw(data, size, &at, 5, &raw)
+        if not failure:
+            at += 1  # the attributes
+            failure = read_raw(data, size, &at, 10, &raw)
+        if failure == TOO_LONG:
+            raise _unread(failure, at)
+        if failure:
+            raise IndexError("index out of range")
+        found.append(unzigzag(raw))
+    return found

@@ -106,6 +106,11 @@ class TransactionState:
     decides: tuple[PreparedTransaction, ...] | None = None
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Another coordinator, that of the id's ``coordinator``, has all of the id: this one has its place alone."""
+        return self.producer_id < 0 and self.coordinator is not None
+
+    @property
     def is_prepared(self) -> bool:
         return self.status == TransactionStatus.ONGOING and self.prepared_ms >= 0
 

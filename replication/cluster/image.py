@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from logstore.directory.catalogue import Catalogue
 from logstore.errors import UnknownPartitionError
@@ -52,6 +52,9 @@ class PeerAddress(NamedTuple):
 
 REMOVED: Final = PeerAddress("", 0, True)
 
+AccessKey: TypeAlias = tuple[str, str]
+"""(kind, name) of a piece of who may do what: users and rules, which mean something to brokers alone."""
+
 
 def _none() -> Mapping[_K, _V]:
     return MappingProxyType({})
@@ -63,7 +66,7 @@ class ClusterImage:
     each partition, preferred leader first; ``targets``: what a partition is to have instead, while it moves;
     ``vacated``: nodes whose replica of a partition, or of the metadata, was in a directory that was exchanged, until
     its group has counted them out as voters once; ``peers``: where nodes listen for each other, those that were
-    added and have not registered yet among them."""
+    added and have not registered yet among them; ``access``: users and rules, as JSON's values."""
 
     catalogue: Catalogue = field(default_factory=lambda: Catalogue(store_id=""))
     features: Mapping[str, int] = field(default_factory=_none)
@@ -72,6 +75,7 @@ class ClusterImage:
     targets: Mapping[Place, Replicas] = field(default_factory=_none)
     vacated: Mapping[Place, frozenset[NodeId]] = field(default_factory=_none)
     peers: Mapping[NodeId, PeerAddress] = field(default_factory=_none)
+    access: Mapping[AccessKey, Any] = field(default_factory=_none)
 
     @property
     def cluster_id(self) -> str:
@@ -148,6 +152,11 @@ class ClusterImage:
 
     def with_peer(self, node: NodeId, address: PeerAddress) -> ClusterImage:
         return replace(self, peers=MappingProxyType({**self.peers, node: address}))
+
+    def with_access(self, changes: Mapping[AccessKey, Any]) -> ClusterImage:
+        """None: the piece is gone."""
+        kept = {key: value for key, value in {**self.access, **changes}.items() if value is not None}
+        return replace(self, access=MappingProxyType(kept))
 
     def with_vacated(self, place: Place, nodes: frozenset[NodeId]) -> ClusterImage:
         """Empty: none of its replicas is held back."""

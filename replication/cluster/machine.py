@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from logstore.config import parse_topic_config
 from logstore.directory.catalogue import Catalogue, TopicEntry, is_uuid
@@ -26,6 +26,7 @@ from replication.cluster.changes import CatalogueChange, TopicCreated, applied
 from replication.cluster.image import (
     FEATURE,
     METADATA_VERSION,
+    AccessKey,
     BrokerRegistration,
     ClusterImage,
     PeerAddress,
@@ -40,6 +41,7 @@ from replication.errors import (
     ClusterMismatchError,
     InvalidReplicasError,
     InvalidReplicationFactorError,
+    MetadataConflictError,
     RemovedBrokerError,
     StaleBrokerError,
 )
@@ -63,6 +65,14 @@ class Candidates:
 ANYWHERE: Final = Candidates()
 
 
+class AccessChange(NamedTuple):
+    """Of one piece of who may do what. None: there is none."""
+
+    key: AccessKey
+    before: Any
+    after: Any
+
+
 class ClusterMachine:
     """A ``logstore.machine.StateMachine``. Not thread-safe: its owner serialises calls.
 
@@ -80,6 +90,8 @@ class ClusterMachine:
         self._vacated: dict[Place, frozenset[NodeId]] = {}
         self._brokers: dict[NodeId, BrokerRegistration] = {}
         self._peers: dict[NodeId, PeerAddress] = {}
+        self._access: dict[AccessKey, Any] = {}
+        self._frozen_access: Mapping[AccessKey, Any] | None = None
         self._producers: dict[str, NamedProducer] = {}
         self._image: ClusterImage | None = None
 
@@ -106,8 +118,15 @@ class ClusterMachine:
                 targets=_frozen(self._targets),
                 vacated=_frozen(self._vacated),
                 peers=_frozen(self._peers),
+                access=self._access_now(),
             )
         return self._image
+
+    def _access_now(self) -> Mapping[AccessKey, Any]:
+        """The same object until it is another one: brokers make their rules of it."""
+        if self._frozen_access is None:
+            self._frozen_access = _frozen(self._access)
+        return self._frozen_access
 
     def _decided(self, after: ClusterImage, reply: Reply) -> Decision[Reply]:
         """The records of a change, whatever it is, raise the revision by one."""
@@ -218,6 +237,28 @@ class ClusterMachine:
                 hint="let only one process be that broker",
             )
         return broker
+
+    # --- who may do what ---
+
+    def decide_access(self, changes: Sequence[AccessChange]) -> Decision[int]:
+        """All of them, or none; the revision from which on they count. What is in already is no change.
+        MetadataConflictError: a piece is another one by now."""
+        image = self.image
+        for change in changes:
+            now = image.access.get(change.key)
+            if now not in (change.before, change.after):
+                raise MetadataConflictError(f"{' '.join(change.key)[:200]!r} was changed meanwhile")
+        return self._with_access({change.key: change.after for change in changes})
+
+    def decide_import_access(self, access: Mapping[AccessKey, Any]) -> Decision[int]:
+        """As ``decide_access``: take over those that the cluster does not have."""
+        known = self.image.access
+        return self._with_access({key: value for key, value in access.items() if key not in known})
+
+    def _with_access(self, changes: Mapping[AccessKey, Any]) -> Decision[int]:
+        image = self.image
+        decision = self._decided(image.with_access(changes), image.revision)
+        return replace(decision, reply=image.revision + bool(decision.records))
 
     # --- topics and producers ---
 
@@ -389,6 +430,9 @@ class ClusterMachine:
                 _put(self._vacated, (key_fields[0], key_fields[1]), content)
             case "broker":
                 _put(self._brokers, key_fields[0], content)
+            case "access":
+                _put(self._access, (key_fields[0], key_fields[1]), content)
+                self._frozen_access = None
             case "peer":
                 _put(self._peers, key_fields[0], content)
             case "producer":

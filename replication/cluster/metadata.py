@@ -27,8 +27,8 @@ from replication.cluster.changes import (
     may_be_forwarded,
 )
 from replication.cluster.follower import MetadataFollower
-from replication.cluster.image import BrokerRegistration, PeerAddress
-from replication.cluster.machine import Candidates, ClusterMachine
+from replication.cluster.image import AccessKey, BrokerRegistration, PeerAddress
+from replication.cluster.machine import AccessChange, Candidates, ClusterMachine
 from replication.cluster.metadata_log import MetadataLog, MetadataPartition
 from replication.errors import (
     LeaderNotReadyError,
@@ -44,6 +44,7 @@ Reply = TypeVar("Reply")
 CHANGE: Final = "metadata.change"
 REGISTER: Final = "metadata.register"
 IMPORT: Final = "metadata.import"
+ACCESS: Final = "metadata.access"
 REVISION: Final = "metadata.revision"
 
 _FIRST_PAUSE_S: Final = 0.02
@@ -87,6 +88,7 @@ class ClusterMetadata:
         self._network.serve(CHANGE, lambda _, request: self._revision(self._changed(request)))
         self._network.serve(REGISTER, self._answer_register)
         self._network.serve(IMPORT, self._answer_import)
+        self._network.serve(ACCESS, lambda _, request: self._revision(self._access_changed(request)))
         self._network.serve(REVISION, lambda _, request: self._revision(self._own_revision(request)))
 
     # --- the controller ---
@@ -195,6 +197,27 @@ class ClusterMetadata:
         catalogue = catalogues.decode(request, _WHERE)
         return self._revision(self.decide(lambda machine: machine.decide_import(node, catalogue)))
 
+    # --- who may do what ---
+
+    def change_access(self, changes: Sequence[AccessChange], timeout_s: float) -> int:
+        """The revision from which on they count; of any node. MetadataConflictError."""
+        rows = [[*change.key, change.before, change.after] for change in changes]
+        request = _request({"changes": rows})
+        return self._asked(ACCESS, request, timeout_s, lambda: self._access_changed(request))
+
+    def import_access(self, access: Mapping[AccessKey, Any], timeout_s: float) -> int:
+        """Those of this node's directory that the cluster does not have are the cluster's from now on."""
+        request = _request({"import": [[*key, None, value] for key, value in access.items()]})
+        return self._asked(ACCESS, request, timeout_s, lambda: self._access_changed(request))
+
+    def _access_changed(self, request: bytes) -> int:
+        fields = _fields(request)
+        if "import" in fields:
+            access = {change.key: change.after for change in _access_changes(fields["import"])}
+            return self.decide(lambda machine: machine.decide_import_access(access))
+        changes = _access_changes(fields.get("changes"))
+        return self.decide(lambda machine: machine.decide_access(changes))
+
     # --- what the controller knows ---
 
     def catch_up(self, timeout_s: float) -> None:
@@ -252,6 +275,15 @@ class ClusterMetadata:
                     hint = error.leader_id
                 self._pause(min(pause_s, left_s))
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _access_changes(value: object) -> list[AccessChange]:
+    """InvalidRecordError, DamagedStoreError."""
+    found = []
+    for row in items(value, "changes", _WHERE):
+        of, name, before, after = items(row, "a change", _WHERE, 4)
+        found.append(AccessChange((text(of, "of", _WHERE), text(name, "name", _WHERE)), before, after))
+    return found
 
 
 def _peer_of(value: object) -> PeerAddress | None:

@@ -10,6 +10,7 @@
 | ``{"kind": "vacated", "topic_id", "partition"}`` | nodes whose directory with a replica was exchanged |
 | ``{"kind": "broker", "node_id"}`` | its registration |
 | ``{"kind": "peer", "node_id"}`` | where it listens for its peers, or that it was removed |
+| ``{"kind": "access", "of", "name"}`` | a user, a rule |
 | ``{"kind": "producer", "name"}`` | a named producer as in ``topics.json`` |
 
 The newest value of each key is all that counts, in whatever order keys come. Kinds that this version does not know, and
@@ -157,6 +158,11 @@ def _read_peer(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     )
 
 
+def _read_access(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
+    del where
+    return fields.get("content")
+
+
 def _read_producer(key: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     return decode_producers({key[0]: fields.get("producer")}, where, INT64_MAX >> 1)[key[0]]
 
@@ -170,6 +176,7 @@ _KEYS: Final[Mapping[str, Mapping[str, type]]] = {
     "vacated": {"topic_id": str, "partition": int},
     "broker": {"node_id": int},
     "peer": {"node_id": int},
+    "access": {"of": str, "name": str},
     "producer": {"name": str},
 }
 _READ: Final = {
@@ -181,6 +188,7 @@ _READ: Final = {
     "vacated": _read_vacated,
     "broker": _read_broker,
     "peer": _read_peer,
+    "access": _read_access,
     "producer": _read_producer,
 }
 
@@ -210,6 +218,10 @@ def records_between(before: ClusterImage, after: ClusterImage) -> tuple[Change, 
     for node_id, address in _changed(before.peers, after.peers):
         records.append(
             (_key("peer", node_id=node_id), None if address is None else _value(**address._asdict()))
+        )
+    for (of, name), content in _changed(before.access, after.access):
+        records.append(
+            (_key("access", of=of, name=name), None if content is None else _value(content=content))
         )
     for name, producer in _changed(old.producers, new.producers):
         encoded = {} if producer is None else encode_producers({name: producer})

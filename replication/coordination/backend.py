@@ -65,8 +65,9 @@ class ClusterBackend(EmbeddedBackend):
             self._registry,
             self.parts,
             offsets,
-            lambda shard: TransactionServices(
-                self._context, self._registry, self._producer_ids, offsets, shard
+            self.parts.network,
+            lambda shard, may_forget: TransactionServices(
+                self._context, self._registry, self._producer_ids, offsets, shard, may_forget
             ),
         )
         self.parts.mark_offsets = self.groups.mark

@@ -75,7 +75,7 @@ class CoordinatorCalls:
 
         def transactions(number: int, fields: Mapping[str, Any]) -> object:
             del fields
-            return [list(one) for one in coordinating().transactions_of(number)]
+            return [transaction_row(one) for one in coordinating().transactions_of(number)]
 
         def owners(number: int, fields: Mapping[str, Any]) -> object:
             ids = [whole(one, "an id", WHERE) for one in items(fields.get("ids"), "ids", WHERE)]
@@ -98,7 +98,7 @@ class CoordinatorCalls:
         self, node: NodeId, numbers: Sequence[int], timeout_s: float
     ) -> list[list[TransactionSummary] | LogStoreError]:
         return self._each(
-            node, TRANSACTIONS, numbers, {}, timeout_s, lambda rows: [_transaction(row) for row in rows]
+            node, TRANSACTIONS, numbers, {}, timeout_s, lambda rows: [transaction_of(row) for row in rows]
         )
 
     def owners(
@@ -241,7 +241,12 @@ def _member(row: object) -> MemberDescription:
     )
 
 
-def _transaction(row: object) -> TransactionSummary:
+def transaction_row(one: TransactionSummary) -> list[Any]:
+    *rest, places, holder, coordinator = one
+    return [*rest, [list(place) for place in places], holder, coordinator]
+
+
+def transaction_of(row: object) -> TransactionSummary:
     name, state, *numbers, places, holder, coordinator = items(row, "a transaction", WHERE, 9)
     producer_id, epoch, timeout_ms, started_ms = (whole(one, "a number", WHERE, -1) for one in numbers)
     return TransactionSummary(

@@ -51,6 +51,7 @@ class ClusterParts:
         pause: Callable[[float], None] | None = None,
     ) -> None:
         self._registry = registry
+        self.network = network
         self.rack_of = rack_of
         self._clock = store.clock
         self._led = led

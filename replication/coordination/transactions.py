@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
 
 from logstore.api.groups import MemberIdentity, checked_offsets
 from logstore.api.transactions import HangingTransaction, TransactionSummary
@@ -16,13 +17,17 @@ from logstore.errors import LogStoreError, UnknownTransactionError
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
 from logstore.partition.topic_registry import TopicRegistry
-from logstore.transactions.coordinator import validate_transactional_id
+from logstore.transactions.coordinator import TransactionState, validate_transactional_id
 from logstore.transactions.transaction_records import TOPIC as STATE_TOPIC
 from logstore.types import CompactedPartition, OffsetAndMetadata, TopicPartition
 from replication.coordination.groups import ClusterGroups
-from replication.coordination.key_partition import partition_of
+from replication.coordination.id_moves import IdMoves
 from replication.coordination.parts import ClusterParts, ShardParts
 from replication.errors import NotLeaderError
+from replication.transport import PeerNetwork
+
+MayForget: TypeAlias = Callable[[TransactionState], bool]
+"""See ``TransactionReaper``."""
 
 
 class RoutedOffsets:
@@ -69,13 +74,21 @@ class ClusterTransactions:
         registry: TopicRegistry,
         parts: ClusterParts,
         offsets: RoutedOffsets,
-        make: Callable[[ShardParts], TransactionServices],
+        network: PeerNetwork,
+        make: Callable[[ShardParts, MayForget], TransactionServices],
     ) -> None:
         self._parts = parts
         self._coordinators = parts.coordinators
         self._make = make
         self._guard = threading.Lock()
         self._shards: dict[int, TransactionServices] = {}
+        self._moves = IdMoves(
+            parts.routing,
+            network,
+            self.shard,
+            lambda: self._coordinators.made(STATE_TOPIC, STATE_CONFIG),
+        )
+        self._moves.serve()
         self.reaper = ClusterReaper(self)
         self._hanging = HangingTransactions(context, registry, parts.shard(0), self.owners, offsets)
         self.admin = self
@@ -86,7 +99,7 @@ class ClusterTransactions:
         with self._guard:
             found = self._shards.get(number)
             if found is None:
-                found = self._shards[number] = self._make(self._parts.shard(number))
+                found = self._shards[number] = self._make(self._parts.shard(number), self._moves.may_forget)
             return found
 
     def shards(self) -> list[TransactionServices]:
@@ -111,7 +124,10 @@ class ClusterTransactions:
         self, transactional_id: str, timeout_ms: int, *, coordinator: str | None, keep_prepared: bool
     ) -> CoordinatedLease:
         """See ``Backend.init_transactions``. A participant is where its coordinator is."""
-        return self.of(coordinator or transactional_id).manager.open(
+        validate_transactional_id(transactional_id)
+        if coordinator is not None:
+            validate_transactional_id(coordinator)
+        return self._moves.open(
             transactional_id, timeout_ms, coordinator=coordinator, keep_prepared=keep_prepared
         )
 
@@ -129,10 +145,9 @@ class ClusterTransactions:
     def abort(self, transactional_id: str) -> TransactionSummary:
         """See ``Backend.abort_transaction``."""
         validate_transactional_id(transactional_id)
-        count = self._coordinators.known(STATE_TOPIC)
-        if not count:
+        if not self._coordinators.known(STATE_TOPIC):
             raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")
-        return self.shard(partition_of(transactional_id, count)).admin.abort(transactional_id)
+        return self._moves.abort(transactional_id)
 
     # --- all ids ---
 

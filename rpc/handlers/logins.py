@@ -10,7 +10,7 @@ from typing import Final
 
 from rpc.errors import AuthenticationError, BrokerBusyError, SessionExpiredError
 from rpc.security.audit import AuditLog
-from rpc.security.document import Document
+from rpc.security.document import Kept
 from rpc.security.peers import is_local
 from rpc.security.scram import MECHANISMS, FirstMessage, ScramServer, Verifier, decoy_verifier
 from rpc.security.sessions import Sessions
@@ -36,7 +36,7 @@ class LoginHandler:
     """Of the event loop alone. ``most``: log-ins under way at once; what is not finished in time makes room."""
 
     def __init__(
-        self, users: Document[Users], sessions: Sessions, audit: AuditLog, *, secure: bool, most: int
+        self, users: Kept[Users], sessions: Sessions, audit: AuditLog, *, secure: bool, most: int
     ) -> None:
         self._users = users
         self._sessions = sessions

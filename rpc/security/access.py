@@ -1,6 +1,7 @@
-"""``AccessFiles``: the users and rules of a store, in its directory: for its broker, and for commands beside it.
+"""``Access``: users and rules, and their administration; ``AccessFiles``: those of a store, in its directory: for a
+broker that is alone, and for commands beside it.
 
-``AccessAdministration`` is what both these files and a client of a broker offer.
+``AccessAdministration`` is what both ``Access`` and a client of a broker offer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from logstore.errors import InvalidArgumentError
-from rpc.security.document import Document
+from rpc.security.document import Document, Kept
 from rpc.security.rules import Rule, RuleSet, rules_from_json, rules_to_json
 from rpc.security.scram import MECHANISMS, Verifier
 from rpc.security.users import Token, User, Users, no_users, users_from_json, users_to_json
@@ -53,16 +54,12 @@ class AccessAdministration(Protocol):
     def remove_user(self, name: str) -> None: ...
 
 
-class AccessFiles:
-    """``AccessAdministration``. Thread-safe. ``directory``: None: in memory alone."""
+class Access:
+    """``AccessAdministration``. Thread-safe."""
 
-    def __init__(self, directory: str | None) -> None:
-        self.rules: Document[RuleSet] = Document(
-            directory, RULES_FILE, rules_from_json, rules_to_json, RuleSet
-        )
-        self.users: Document[Users] = Document(
-            directory, USERS_FILE, users_from_json, users_to_json, no_users
-        )
+    def __init__(self, rules: Kept[RuleSet], users: Kept[Users]) -> None:
+        self.rules = rules
+        self.users = users
 
     def list_rules(self) -> list[Rule]:
         self.rules.look()
@@ -108,6 +105,16 @@ class AccessFiles:
 
     def remove_user(self, name: str) -> None:
         self.users.change(lambda users: users.without(name))
+
+
+class AccessFiles(Access):
+    """In files of ``directory``; None: in memory alone."""
+
+    def __init__(self, directory: str | None) -> None:
+        super().__init__(
+            Document(directory, RULES_FILE, rules_from_json, rules_to_json, RuleSet),
+            Document(directory, USERS_FILE, users_from_json, users_to_json, no_users),
+        )
 
 
 def _summary(user: User) -> UserSummary:

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from rpc.errors import AccessDeniedError
 from rpc.handlers.caller import Caller, Operation, Resource
 from rpc.security.audit import AuditLog
-from rpc.security.document import Document
+from rpc.security.document import Kept
 from rpc.security.rules import RuleSet
 
 _ADMINISTRATION: Final = (Operation.CREATE, Operation.DELETE, Operation.ALTER)
@@ -37,7 +37,7 @@ class EverythingAllowed:
 class ByRules:
     """``super_users``: principals that may do everything, whatever rules deny."""
 
-    def __init__(self, rules: Document[RuleSet], super_users: Collection[str]) -> None:
+    def __init__(self, rules: Kept[RuleSet], super_users: Collection[str]) -> None:
         self._rules = rules
         self._super_users = frozenset(super_users)
 

@@ -24,11 +24,19 @@ def access_of(target: Target) -> Iterator[AccessAdministration]:
             yield store.security
         return
     from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
-    from logstore.seams.fs import OsFileSystem
+    from logstore.errors import InvalidArgumentError
+    from logstore.seams.fs import OsFileSystem, exists
+    from replication.cluster.identity import FILE_NAME as CLUSTER_FILE
     from rpc.security.access import AccessFiles
 
     directory = target.directory()
     kind = classify_directory(OsFileSystem(), directory)
     if kind is not DirectoryKind.STORE:
         raise missing_store(kind, directory)
+    fs = OsFileSystem()
+    if exists(fs, f"{directory}/{CLUSTER_FILE}"):
+        raise InvalidArgumentError(
+            f"{directory} is a directory of a cluster's node, whose users and rules the cluster has",
+            hint="ask a broker: --bootstrap-server HOST:PORT",
+        )
     yield AccessFiles(directory)

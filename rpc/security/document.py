@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import crc32c
 
@@ -34,6 +34,19 @@ _POLL_S: Final = 0.02
 _MAX_BYTES: Final = 32 << 20
 Content = TypeVar("Content")
 Stamp = tuple[int, int, int] | None
+
+
+class Kept(Protocol[Content]):
+    """What is in force, wherever it is kept (``Document``). Thread-safe."""
+
+    def current(self) -> Content: ...
+    def look(self) -> None:
+        """``current`` is the newest from now on."""
+        ...
+
+    def change(self, decide: Callable[[Content], Content]) -> Content:
+        """As ``Document.change``."""
+        ...
 
 
 class Document(Generic[Content]):

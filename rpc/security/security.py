@@ -11,7 +11,7 @@ import grpc
 from rpc.handlers.caller import AllowAll, Authorizer
 from rpc.handlers.logins import LoginHandler
 from rpc.security import sessions, tokens
-from rpc.security.access import AccessFiles
+from rpc.security.access import Access, AccessFiles
 from rpc.security.audit import AuditLog
 from rpc.security.authentication import Authentication
 from rpc.security.authorizer import AuditedAuthorizer, ByRules, EverythingAllowed
@@ -31,18 +31,20 @@ class Security:
     identify: Identify = field(default_factory=Authentication)
     authorizer: Authorizer = field(default_factory=AllowAll)
     credentials: Callable[[], grpc.ServerCredentials] | None = None
-    access: AccessFiles | None = None
+    access: Access | None = None
     logins: LoginHandler | None = None
     audit: AuditLog = field(default_factory=AuditLog)
 
 
-def open_security(settings: SecuritySettings, directory: str | None) -> Security:
-    """As the settings say. ``directory``: the store's, None: it is in memory. SecretFileError, TlsConfigError,
-    DamagedSecurityError."""
+def open_security(
+    settings: SecuritySettings, directory: str | None, access: Access | None = None
+) -> Security:
+    """As the settings say. ``directory``: the store's, None: it is in memory; ``access``: users and rules, if not those
+    of the directory. SecretFileError, TlsConfigError, DamagedSecurityError."""
     tls = None
     if settings.has_tls:
         tls = ServerTls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-    audit, access = AuditLog(), AccessFiles(directory)
+    audit, access = AuditLog(), access or AccessFiles(directory)
     begun = Sessions(access.users, secure=tls is not None, lifetime_s=settings.session_s)
     shown = TokenCredentials(access.users, secure=tls is not None, wall_ms=_wall_ms)
     identify = Authentication(

@@ -16,7 +16,7 @@ from typing import Final
 
 from rpc.errors import AuthenticationError, BrokerBusyError, SessionExpiredError
 from rpc.security.authentication import CallFacts
-from rpc.security.document import Document
+from rpc.security.document import Kept
 from rpc.security.peers import is_local
 from rpc.security.scram import Verifier
 from rpc.security.users import Users, digest_of
@@ -44,7 +44,7 @@ class Sessions:
 
     def __init__(
         self,
-        users: Document[Users],
+        users: Kept[Users],
         *,
         secure: bool,
         lifetime_s: float,

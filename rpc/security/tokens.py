@@ -8,7 +8,7 @@ from typing import Final
 
 from rpc.errors import AuthenticationError
 from rpc.security.authentication import CallFacts
-from rpc.security.document import Document
+from rpc.security.document import Kept
 from rpc.security.users import Users, digest_of, split_token
 
 SCHEME: Final = "Bearer"
@@ -18,7 +18,7 @@ _NO_DIGEST: Final = bytes(32)
 class TokenCredentials:
     """``Credentials``. A token is found by the part of it that is no secret; the rest is compared in constant time."""
 
-    def __init__(self, users: Document[Users], *, secure: bool, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, users: Kept[Users], *, secure: bool, wall_ms: Callable[[], int]) -> None:
         self._users = users
         self._secure = secure
         self._wall_ms = wall_ms

@@ -17,6 +17,7 @@ from logstore.format.record_spans import (
     record_bounds,
     timestamp_deltas,
 )
+from tests.native.twins import python_twin
 
 NOW_MS = 1_700_000_000_000
 
@@ -49,6 +50,10 @@ def test_it_agrees_with_the_decoder(rows: list[tuple[object, ...]], data: st.Dat
     assert deltas == [record.timestamp_ms - base_ms for record in kept]
     part = joined(section, column.bounds, numbers)
     assert decode_rows(part, len(numbers), 0, base_ms, "", 0, None) == kept
+    python = python_twin(record_spans.__name__)
+    assert python.timestamp_deltas(section, column.bounds, iter(numbers)) == deltas
+    assert python.joined(section, column.bounds, iter(numbers)) == part
+    assert joined(section, column.bounds, iter(numbers)) == part
     moved = rebased(section, column.bounds, numbers, -(10**9))
     assert decode_rows(moved, len(numbers), 0, base_ms + 10**9, "", 0, None) == kept
     assert list(key_column(part, len(numbers)).deltas) == numbers

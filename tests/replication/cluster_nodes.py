@@ -130,3 +130,35 @@ def cluster(root: Path, count: int = 3, **settings: Any) -> Iterator[Cluster]:
         yield made
     finally:
         made.close()
+
+
+def listens(three: Cluster, number: int) -> bool:
+    line = three.network.lines[number]
+    return line._deliver is not None and not line.closed
+
+
+@contextmanager
+def starting(three: Cluster, number: int) -> Iterator[None]:
+    """A node that starts meanwhile, and waits to be added; it has joined when this ends."""
+    failures: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            three.start(number)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    until(lambda: number in three.network.lines and listens(three, number))
+    try:
+        yield
+    finally:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def add(three: Cluster, number: int) -> None:
+    with starting(three, number):
+        three.controller.administration.add(number, "", number)

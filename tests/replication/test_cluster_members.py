@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from replication.errors import (
     UnknownPeerError,
 )
 from replication.transport import METADATA_GROUP
-from tests.replication.cluster_nodes import Cluster, cluster, until
+from tests.replication.cluster_nodes import Cluster, add, cluster, listens, starting, until
 
 SOON = ControllerSettings(look_s=0.1, busy_s=0.05)
 
@@ -30,38 +29,6 @@ def voters(three: Cluster) -> frozenset[int]:
     replica = three.controller.node.replica(METADATA_GROUP)
     assert replica is not None
     return replica.membership.voters
-
-
-def listens(three: Cluster, number: int) -> bool:
-    line = three.network.lines[number]
-    return line._deliver is not None and not line.closed
-
-
-@contextmanager
-def starting(three: Cluster, number: int) -> Iterator[None]:
-    """A node that starts meanwhile, and waits to be added; it has joined when this ends."""
-    failures: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            three.start(number)
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    until(lambda: number in three.network.lines and listens(three, number))
-    try:
-        yield
-    finally:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def add(three: Cluster, number: int) -> None:
-    with starting(three, number):
-        three.controller.administration.add(number, "", number)
 
 
 def test_a_node_joins_a_running_cluster_of_whose_peers_it_is_none(tmp_path: Path) -> None:

@@ -37,7 +37,8 @@ from logstore.format.batch import (
 from logstore.format.control import ControlType, decode_control_batch
 from logstore.format.record_spans import joined, key_column, rebased, record_bounds, timestamp_deltas
 from logstore.format.varint import INT32_MAX, INT64_MAX, INT64_MIN
-from logstore.log.cleaning.key_offsets import LIVE_TOMBSTONE, KeyOffsets
+from logstore.log.cleaning.key_offsets import KeyOffsets
+from logstore.log.cleaning.key_table import LIVE_TOMBSTONE
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
 from logstore.log.producers.transaction_index import AbortedTransaction
 

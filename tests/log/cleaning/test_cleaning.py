@@ -9,6 +9,7 @@ import pytest
 from logstore.errors import CorruptBatchError, InvariantError, LogStoreError, PartitionPoisonedError
 from logstore.format.batch import decode_batches, iter_headers
 from logstore.log.cleaning.cleaning import CleanProgress
+from logstore.log.cleaning.key_offsets import ENTRY_BYTES
 from logstore.log.cleaning.retirement import Retirement
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.fs import read_file, write_all
@@ -205,7 +206,7 @@ def test_a_full_key_map_cleans_a_prefix_and_always_comes_further() -> None:
     put(log, (b"z", b"end"))
     start, rounds = 0, 0
     while start < 60:
-        result = clean(desk, log, start_offset=start, key_map_bytes=3 * 122)
+        result = clean(desk, log, start_offset=start, key_map_bytes=3 * (ENTRY_BYTES + 2))
         assert start < result.cleaned_to <= 60
         start, rounds = result.cleaned_to, rounds + 1
     assert rounds >= 20

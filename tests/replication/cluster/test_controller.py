@@ -8,7 +8,7 @@ import pytest
 
 from replication.cluster.controller import ControllerSettings
 from replication.errors import BrokerInUseError, NotLeaderError
-from tests.replication.cluster_nodes import Cluster, cluster, until
+from tests.replication.cluster_nodes import Cluster, add, cluster, until
 
 ROWS = [(None, b"%d" % number) for number in range(50)]
 QUICK = ControllerSettings(look_s=0.05, busy_s=0.02, settle_s=0.3)
@@ -48,6 +48,15 @@ def test_a_partition_moves_with_its_records(tmp_path: Path) -> None:
         assert len(values(three, "t")) == 100
         former = three.nodes[home]
         until(lambda: all(one.where != "t-0" for one in former.node.replicas()))
+        folder = tmp_path / str(home) / "t-0"
+        until(lambda: not list(folder.glob("*.log")) and not list(folder.glob("raft-[lm]*")))
+        assert all((tmp_path / str(number) / "t-0" / "raft-members").exists() for number in aim)
+        three.stop(home)
+        three.start(home)
+        three.controller.administration.reassign({("t", 0): (home,)})
+        until(lambda: three.controller.replicas_of("t", 0) == (home,))
+        assert len(values(three, "t")) == 100
+        until(lambda: not any(list((tmp_path / str(number) / "t-0").glob("*.log")) for number in aim))
 
 
 def test_a_broker_joins_takes_over_and_another_leaves(tmp_path: Path) -> None:
@@ -55,7 +64,7 @@ def test_a_broker_joins_takes_over_and_another_leaves(tmp_path: Path) -> None:
         three.controller.engine.create_topic("t", 4, {}, replication_factor=2)
         for number in range(4):
             three.leader("t", number).store.partition("t", number).append(ROWS)
-        three.start(4)
+        add(three, 4)
         until(lambda: 4 in {one.node_id for one in three.controller.brokers()})
         until(lambda: 4 in three.controller._candidates().expected)  # it has the metadata, and a vote on them
         leaving = next(number for number in (1, 2, 3) if number != three.controller.node_id)

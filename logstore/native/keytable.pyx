@@ -1,0 +1,370 @@
+"""The last offset of every key, exactly, in 24 bytes beside the key: the compiled twin of log/cleaning/key_table.py.
+
+Entries lie one behind the other in an arena, in chunks that never move::
+
+    offset   i64   that of a tombstone as -2 - offset
+    length   u8    of the key; 255: four bytes more hold it
+    key
+
+Exact keys rather than digests: with a digest of 16 bytes an entry would take 24 to 30 bytes whatever its key, but the
+answer would rest on the digest's secret; with its key it takes 40 where keys have 16 bytes, and cannot be wrong.
+
+A slot of the hash table is eight bytes, the upper half of them bits of the key's hash, the lower half the entry's place
+in the arena and one; 0 is an empty slot. The table is 64 small ones, chosen by other bits of the hash: each grows by a
+quarter when it is four fifths full, so that a step of growth is short and the table is never half empty. A slot tells
+where it goes in a larger table: growth reads no key.
+
+An entry takes 9 bytes and its key in the arena and 10 to 12.5 in the table (and 4 if the key has more than 254); what
+is left of the 24 covers the ends of chunks. One thread at a time uses a table: a cleaning's.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.object cimport PyObject_Hash
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from logstore.native.varints cimport fingerprint
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define LOGSTORE_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define LOGSTORE_PREFETCH(address) ((void)0)
+    #endif
+    """
+    void LOGSTORE_PREFETCH(const void* address) noexcept nogil
+
+FINGERPRINT = fingerprint()
+
+cdef enum:
+    TABLES = 64
+    FIRST_SLOTS = 8
+    PAGE_BITS = 16  # places in the arena are numbered through; pages of a chunk lie side by side
+    PAGE_BYTES = 1 << 16
+    CHUNK_PAGES = 16
+    LARGE_BYTES = 1 << 17  # an entry of more has a chunk of its own
+    HEAD_BYTES = 9
+    LONG_KEY = 255
+    AT_ONCE = 500  # entries of a step
+    AHEAD = 64  # keys whose slots and entries are asked of the memory before the first is looked up
+    ENTRY = 24
+    MOST_PAGES = 0xFFFF  # so that a place has 32 bits: 4 GiB of entries at most
+
+cdef struct Table:
+    uint64_t* slots
+    uint32_t size
+    uint32_t used
+
+cdef struct Chunk:
+    uint8_t* data
+    uint32_t first_page
+    uint64_t size
+    uint64_t used
+
+
+cdef inline uint64_t hash_of(bytes key) except? 0:
+    # Mixed once more: the interpreter may be built with a weaker hash, or one of 32 bits.
+    cdef uint64_t hashed = <uint64_t>PyObject_Hash(key) * 0x9E3779B97F4A7C15u
+    return hashed ^ (hashed >> 32)
+
+
+cdef inline uint8_t* key_at(uint8_t* entry, uint32_t* length) noexcept nogil:
+    if entry[8] != LONG_KEY:
+        length[0] = entry[8]
+        return entry + HEAD_BYTES
+    memcpy(length, entry + HEAD_BYTES, 4)
+    return entry + HEAD_BYTES + 4
+
+
+cdef class KeyTable:
+    cdef Table tables[TABLES]
+    cdef uint8_t** pages
+    cdef uint32_t page_room
+    cdef uint32_t page_count
+    cdef Chunk* chunks
+    cdef Py_ssize_t chunk_room
+    cdef Py_ssize_t chunk_count
+    cdef Py_ssize_t current
+    cdef Py_ssize_t count
+    cdef readonly long long used_bytes
+
+    ENTRY_BYTES = ENTRY
+
+    def __cinit__(self):
+        self.current = -1
+
+    def __len__(self):
+        return self.count
+
+    def __dealloc__(self):
+        cdef Py_ssize_t number
+        for number in range(self.chunk_count):
+            PyMem_RawFree(self.chunks[number].data)
+        for number in range(TABLES):
+            PyMem_RawFree(self.tables[number].slots)
+        PyMem_RawFree(self.chunks)
+        PyMem_RawFree(self.pages)
+
+    # --- the arena ---
+
+    cdef bint add_chunk(self, uint64_t least_bytes) except -1:
+        """One with room for so many bytes: the current one from now on, unless it is a large key's own. False: the
+        places in the arena are used up."""
+        cdef bint own = least_bytes > LARGE_BYTES
+        cdef uint64_t pages = CHUNK_PAGES if self.chunk_count else 1
+        cdef uint64_t number, size
+        cdef void* grown
+        cdef uint8_t* data
+        if pages * PAGE_BYTES < least_bytes or own:
+            pages = (least_bytes + PAGE_BYTES - 1) >> PAGE_BITS
+        size = least_bytes if own else pages * PAGE_BYTES
+        if self.page_count + pages > MOST_PAGES:
+            return False
+        if self.chunk_count == self.chunk_room:
+            grown = PyMem_RawRealloc(self.chunks, (self.chunk_room * 2 + 8) * sizeof(Chunk))
+            if grown is NULL:
+                raise MemoryError()
+            self.chunks = <Chunk*>grown
+            self.chunk_room = self.chunk_room * 2 + 8
+        if self.page_count + pages > self.page_room:
+            grown = PyMem_RawRealloc(self.pages, (self.page_count + pages) * 2 * sizeof(uint8_t*))
+            if grown is NULL:
+                raise MemoryError()
+            self.pages = <uint8_t**>grown
+            self.page_room = (self.page_count + <uint32_t>pages) * 2
+        data = <uint8_t*>PyMem_RawMalloc(size)
+        if data is NULL:
+            raise MemoryError()
+        self.chunks[self.chunk_count] = Chunk(data, self.page_count, size, 0)
+        for number in range(pages):
+            self.pages[self.page_count + number] = data + number * PAGE_BYTES
+        if not own:
+            self.current = self.chunk_count
+        self.chunk_count += 1
+        self.page_count += <uint32_t>pages
+        return True
+
+    cdef inline uint8_t* entry_at(self, uint64_t slot) noexcept:
+        cdef uint32_t place = <uint32_t>slot - 1
+        return self.pages[place >> PAGE_BITS] + (place & (PAGE_BYTES - 1))
+
+    cdef int64_t write_entry(self, bytes key, int64_t stored) except -1:
+        """A new entry; its place and one, 0 if there is no place."""
+        cdef uint64_t length = PyBytes_GET_SIZE(key)
+        cdef uint64_t size = HEAD_BYTES + length + (4 if length >= LONG_KEY else 0)
+        cdef uint32_t long_length = <uint32_t>length
+        cdef Py_ssize_t number = self.current
+        cdef Chunk* chunk
+        cdef uint8_t* entry
+        if length > 0x7FFFFFFF:
+            raise OverflowError("a key has 2^31-1 bytes at most")
+        if size > LARGE_BYTES or number < 0 or self.chunks[number].used + size > self.chunks[number].size:
+            if not self.add_chunk(size):
+                return 0
+            number = self.chunk_count - 1
+        chunk = self.chunks + number
+        entry = chunk.data + chunk.used
+        memcpy(entry, &stored, 8)
+        if length < LONG_KEY:
+            entry[8] = <uint8_t>length
+            memcpy(entry + HEAD_BYTES, PyBytes_AS_STRING(key), length)
+        else:
+            entry[8] = LONG_KEY
+            memcpy(entry + HEAD_BYTES, &long_length, 4)
+            memcpy(entry + HEAD_BYTES + 4, PyBytes_AS_STRING(key), length)
+        chunk.used += size
+        return <int64_t>((<uint64_t>chunk.first_page << PAGE_BITS) + (chunk.used - size) + 1)
+
+    # --- the tables ---
+
+    cdef uint8_t* find(self, bytes key, uint64_t hashed) noexcept:
+        """The key's entry, NULL if there is none."""
+        cdef Table* table = &self.tables[hashed >> 58]
+        cdef uint64_t tag = hashed & 0xFFFFFFFF
+        cdef uint64_t slot
+        cdef uint32_t at, length = 0
+        cdef uint8_t* entry
+        cdef uint8_t* found
+        if table.size == 0:
+            return NULL
+        at = <uint32_t>((tag * table.size) >> 32)
+        while True:
+            slot = table.slots[at]
+            if slot == 0:
+                return NULL
+            if slot >> 32 == tag:
+                entry = self.entry_at(slot)
+                found = key_at(entry, &length)
+                if length == <uint64_t>PyBytes_GET_SIZE(key) and not memcmp(found, PyBytes_AS_STRING(key), length):
+                    return entry
+            at += 1
+            if at == table.size:
+                at = 0
+
+    cdef int look_ahead(self, list keys, Py_ssize_t first, uint64_t* hashes) except -1:
+        """Hashes of up to ``AHEAD`` keys (None: 0), whose slots and entries come from memory side by side meanwhile."""
+        cdef Py_ssize_t place, count = min(<Py_ssize_t>AHEAD, PyList_GET_SIZE(keys) - first)
+        cdef Table* table
+        cdef uint64_t hashed, slot, tag
+        cdef uint64_t* home
+        cdef object key
+        for place in range(count):
+            key = <object>PyList_GET_ITEM(keys, first + place)
+            hashed = 0
+            if key is not None:
+                hashed = hash_of(<bytes?>key)
+            hashes[place] = hashed
+            table = &self.tables[hashed >> 58]
+            tag = hashed & 0xFFFFFFFF
+            if table.size:
+                home = table.slots + ((tag * table.size) >> 32)
+                LOGSTORE_PREFETCH(home)
+        for place in range(count):
+            hashed = hashes[place]
+            table = &self.tables[hashed >> 58]
+            tag = hashed & 0xFFFFFFFF
+            if table.size:
+                slot = table.slots[(tag * table.size) >> 32]
+                if slot and slot >> 32 == tag:
+                    LOGSTORE_PREFETCH(self.entry_at(slot))
+        return 0
+
+    cdef int insert(self, uint64_t hashed, uint32_t reference) except -1:
+        cdef Table* table = &self.tables[hashed >> 58]
+        if (<uint64_t>table.used + 1) * 5 > <uint64_t>table.size * 4:
+            self.grow(table)
+        put(table, ((hashed & 0xFFFFFFFF) << 32) | reference)
+        table.used += 1
+        return 0
+
+    cdef int grow(self, Table* table) except -1:
+        cdef Table larger
+        cdef uint32_t at
+        larger.size = table.size + table.size // 4 + FIRST_SLOTS
+        larger.used = table.used
+        larger.slots = <uint64_t*>PyMem_RawCalloc(larger.size, 8)
+        if larger.slots is NULL:
+            raise MemoryError()
+        for at in range(table.size):
+            if table.slots[at]:
+                put(&larger, table.slots[at])
+        PyMem_RawFree(table.slots)
+        table[0] = larger
+        return 0
+
+    # --- the twin's methods ---
+
+    def enter(self, keys, offsets, nulls, long long limit_bytes):
+        """Enter records in order, until a new key would take the table past ``limit_bytes``; how many are in. One key
+        always fits. ``nulls``: numbers of the tombstones, ascending."""
+        cdef Py_ssize_t number, next_null
+        cdef int64_t stored, first_offset = 0
+        cdef uint64_t hashes[AHEAD]
+        cdef int64_t reference
+        cdef uint8_t* entry
+        cdef long long size
+        cdef bytes key
+        cdef list names = keys if type(keys) is list else list(keys)
+        cdef list places = None
+        if type(offsets) is range and (<object>offsets).step == 1:
+            first_offset = (<object>offsets).start
+        else:
+            places = list(offsets)
+        if len(offsets) != PyList_GET_SIZE(names):
+            raise ValueError(f"{PyList_GET_SIZE(names)} keys with {len(offsets)} offsets")
+        left = iter(nulls)
+        next_null = next(left, -1)
+        for number in range(PyList_GET_SIZE(names)):
+            if number % AHEAD == 0:
+                self.look_ahead(names, number, hashes)
+            key = <bytes?>names[number]
+            stored = first_offset + number if places is None else places[number]
+            if number == next_null:
+                stored = -2 - stored
+                next_null = next(left, -1)
+            entry = self.find(key, hashes[number % AHEAD])
+            if entry is not NULL:
+                memcpy(entry, &stored, 8)
+                continue
+            size = ENTRY + PyBytes_GET_SIZE(key)
+            if self.count and self.used_bytes + size > limit_bytes:
+                return number
+            reference = self.write_entry(key, stored)
+            if reference == 0:
+                return number
+            self.insert(hashes[number % AHEAD], <uint32_t>reference)
+            self.used_bytes += size
+            self.count += 1
+        return PyList_GET_SIZE(names)
+
+    def newest(self, keys):
+        """For each key its last offset, -1 if there is no record of it."""
+        cdef list names = keys if type(keys) is list else list(keys)
+        cdef list found = []
+        cdef Py_ssize_t number
+        cdef int64_t stored
+        cdef uint64_t hashes[AHEAD]
+        cdef uint8_t* entry
+        for number in range(PyList_GET_SIZE(names)):
+            if number % AHEAD == 0:
+                self.look_ahead(names, number, hashes)
+            stored = -1
+            key = names[number]
+            if key is not None:
+                entry = self.find(<bytes?>key, hashes[number % AHEAD])
+                if entry is not NULL:
+                    memcpy(&stored, entry, 8)
+            found.append(stored if stored >= -1 else -2 - stored)
+        return found
+
+    def mark(self, bytearray live not None, long long start_offset):
+        """In small steps: ``LIVE`` or ``LIVE_TOMBSTONE`` for each offset, from ``start_offset`` on."""
+        cdef Py_ssize_t number = 0, at_once
+        cdef uint64_t at = 0
+        cdef int64_t stored
+        cdef uint32_t length = 0
+        cdef uint8_t* entry
+        while number < self.chunk_count:
+            at_once = AT_ONCE
+            while at_once and number < self.chunk_count:
+                if at == self.chunks[number].used:
+                    number += 1
+                    at = 0
+                    continue
+                entry = self.chunks[number].data + at
+                memcpy(&stored, entry, 8)
+                if stored >= 0:
+                    live[stored - start_offset] = 1
+                else:
+                    live[-2 - stored - start_offset] = 2
+                at += <uint64_t>(key_at(entry, &length) - entry) + length
+                at_once -= 1
+            if at_once < AT_ONCE:
+                yield
+
+    def forget(self):
+        """Give the memory back in small steps."""
+        cdef Py_ssize_t number
+        for number in range(TABLES):
+            PyMem_RawFree(self.tables[number].slots)
+            self.tables[number] = Table(NULL, 0, 0)
+        self.count = 0
+        self.page_count = 0
+        self.current = -1
+        self.used_bytes = 0
+        while self.chunk_count:
+            self.chunk_count -= 1
+            PyMem_RawFree(self.chunks[self.chunk_count].data)
+            yield
+
+
+cdef void put(Table* table, uint64_t slot) noexcept:
+    cdef uint32_t at = <uint32_t>(((slot >> 32) * table.size) >> 32)
+    while table.slots[at]:
+        at += 1
+        if at == table.size:
+            at = 0
+    table.slots[at] = slot
