@@ -158,7 +158,8 @@ def _leave(
         in_sync = {one.node_id for one in now.replicas if one.in_sync}
         heirs = [node for node in target if node in in_sync]
         return Transfer(now.group, now.leader, heirs[0]) if heirs else None
-    return Moved(place, target)
+    # Files go with this word: who has the partition must not be taken back any more.
+    return Moved(place, target) if now.settled else None
 
 
 def progress(image: ClusterImage, status: ClusterStatus) -> list[MoveProgress]:

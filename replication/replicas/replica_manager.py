@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from logstore.config import TopicConfig
+from logstore.directory.catalogue import Catalogue
 from logstore.errors import (
     CorruptBatchError,
     DamagedStoreError,
@@ -32,8 +33,9 @@ from replication.errors import LostReplicaError
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
 from replication.raft.types import Membership, NodeId, RaftSettings
-from replication.replicas import repair
+from replication.replicas import leaving, repair
 from replication.replicas.member_file import FILE_NAME as MEMBER_FILE
+from replication.replicas.member_file import MemberFile
 from replication.replicas.replica import Replica
 from replication.replicas.standalone_log import open_promises
 from replication.replicas.vote_store import VoteStore
@@ -48,6 +50,9 @@ _AGAIN_S: Final = 5.0
 
 class Topics(Protocol):
     """The topics of this node's store (``TopicRegistry``)."""
+
+    @property
+    def catalogue(self) -> Catalogue: ...
 
     def get(self, name: str) -> Topic: ...
 
@@ -79,6 +84,7 @@ class ReplicaManager:
         self._opening = threading.Lock()
         self._fresh: dict[Replica, int] = {}  # and how often they may stand yet
         self._failed: dict[GroupId, tuple[LogStoreError, float]] = {}
+        self._left: set[GroupId] = set()  # of which this node has no files, as far as it has looked
 
     # --- partitions ---
 
@@ -119,6 +125,7 @@ class ReplicaManager:
         for replica in self._node.replicas():
             if replica.group not in wanted and replica.group != METADATA_GROUP:
                 self._node.remove(replica.group)
+        self._leave_unwanted(topics, wanted)
         for group, (name, voters) in wanted.items():
             try:
                 self._have(topics.get(name), group, voters, vacated=group in vacated)
@@ -134,6 +141,39 @@ class ReplicaManager:
         if self._node.replica(group) is None and self._may_try(group):
             self._open(topic, group, voters, vacated=vacated)
             self._failed.pop(group, None)
+
+    def _leave_unwanted(self, topics: Topics, wanted: Collection[GroupId]) -> None:
+        """Replicas that others have instead: the cluster has committed that, and theirs are whole."""
+        self._left.difference_update(wanted)
+        for name, entry in topics.catalogue.topics.items():
+            for number in range(entry.partitions):
+                group = GroupId(entry.topic_id, number)
+                if group in wanted or group in self._left or not self._may_try(group):
+                    continue
+                try:
+                    self._leave(topics.get(name), number)
+                    self._left.add(group)
+                    self._failed.pop(group, None)
+                except LogStoreError as error:
+                    self._note_failure(group, name, error)
+
+    def _leave(self, topic: Topic, number: int) -> None:
+        directory = self._directory(topic, number)
+        if not leaving.has_files(self._fs, directory):
+            return
+        members = MemberFile.open(self._fs, directory)
+        if members is not None and members.rows[-1].membership.voters == {self._node.node_id}:
+            # After an unclean recovery whose metadata are older than the move here: it may be the only copy.
+            logger.error(
+                "%s-%d: this node has it alone, and the cluster knows nothing of that: its files stay in %s",
+                topic.name,
+                number,
+                directory,
+            )
+            return
+        with self._opening, topic.using(counts_as_use=False):
+            leaving.leave(self._fs, directory, lambda: topic.forget_row(number))
+        logger.info("%s-%d: other nodes have it, and its files here are gone", topic.name, number)
 
     def _readmit(self, vacated: Collection[GroupId]) -> None:
         """Groups have counted their replicas here out since."""
@@ -206,6 +246,8 @@ class ReplicaManager:
     def _log(self, topic: Topic, number: int, voters: Collection[NodeId]) -> OwnedLog:
         """One that is damaged is set aside, if others have it. With the topic in use."""
         directory = self._directory(topic, number)
+        if leaving.is_unfinished(self._fs, directory):
+            leaving.leave(self._fs, directory, lambda: topic.forget_row(number))
         if repair.is_unfinished(self._fs, directory):
             self._set_aside(topic, number)
         try:

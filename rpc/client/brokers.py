@@ -24,7 +24,7 @@ from rpc.pb import cluster_pb2 as pb
 
 NOBODY: Final = -1
 """The node that leads, where none is known."""
-_KEEPALIVE_S: Final = 6.0
+KEEPALIVE_S: Final = 6.0
 """A broker that hangs is given up sooner where others can take its place."""
 _LOOK_S: Final = 0.2
 """Brokers are asked for again at most this often."""
@@ -155,7 +155,7 @@ class Brokers:
                 raise ClientClosedError(f"the connection to {self.target} is closed")
             found = self._connections.get(address)
             if found is None:
-                found = Connection(address, self.settings, self._limits, keepalive_s=_KEEPALIVE_S)
+                found = Connection(address, self.settings, self._limits, keepalive_s=KEEPALIVE_S)
                 self._connections[address] = found
             return found
 

@@ -9,6 +9,8 @@ import time
 import pytest
 
 from logstore.errors import LogStoreError
+from rpc.broker import LEAST_PING_MS
+from rpc.client.brokers import KEEPALIVE_S
 from rpc.client.connection import Connection
 from rpc.client.settings import ConnectionSettings
 from rpc.client.store import RemoteStore
@@ -72,3 +74,8 @@ def test_a_connection_that_hangs_is_found_out_long_before_the_calls_deadline(ser
     finally:
         proxy.close()
         connection.close()
+
+
+def test_a_client_pings_far_less_often_than_a_broker_allows() -> None:
+    """A ping that a busy machine holds up comes close before the next one; three of those ended the connection."""
+    assert KEEPALIVE_S * 1000 >= 4 * LEAST_PING_MS

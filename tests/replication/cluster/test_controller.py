@@ -48,6 +48,15 @@ def test_a_partition_moves_with_its_records(tmp_path: Path) -> None:
         assert len(values(three, "t")) == 100
         former = three.nodes[home]
         until(lambda: all(one.where != "t-0" for one in former.node.replicas()))
+        folder = tmp_path / str(home) / "t-0"
+        until(lambda: not list(folder.glob("*.log")) and not list(folder.glob("raft-[lm]*")))
+        assert all((tmp_path / str(number) / "t-0" / "raft-members").exists() for number in aim)
+        three.stop(home)
+        three.start(home)
+        three.controller.administration.reassign({("t", 0): (home,)})
+        until(lambda: three.controller.replicas_of("t", 0) == (home,))
+        assert len(values(three, "t")) == 100
+        until(lambda: not any(list((tmp_path / str(number) / "t-0").glob("*.log")) for number in aim))
 
 
 def test_a_broker_joins_takes_over_and_another_leaves(tmp_path: Path) -> None:

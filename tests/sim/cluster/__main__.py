@@ -9,7 +9,8 @@ import time
 from collections import Counter
 
 from tests.sim.cluster.coverage import STATES, table
-from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.run import Outcome, run_seed
+from tests.sim.cluster.shrink import shrunk
 
 
 def main(words: list[str] | None = None) -> int:
@@ -17,6 +18,8 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--nodes", type=int, choices=(3, 5))
+    parser.add_argument("--only", help="numbers of the faults that are left, with commas between")
+    parser.add_argument("--shrink", action="store_true", help="of a seed that fails, find the fewest faults")
     parser.add_argument("--trace", help="a file for the trace of the last seed")
     parser.add_argument("--go-on", action="store_true", help="with the next seed after one that fails")
     given = parser.parse_args(words)
@@ -27,7 +30,8 @@ def main(words: list[str] | None = None) -> int:
     began_s = time.monotonic()
     for seed in range(given.seed, given.seed + given.seeds):
         lines: list[str] | None = [] if given.trace else None
-        outcome = run_seed(seed, nodes=given.nodes, lines=lines)
+        only = None if given.only is None else [int(one) for one in given.only.split(",") if one]
+        outcome = run_seed(seed, nodes=given.nodes, only=only, lines=lines)
         counts += outcome.counts
         hits += outcome.hits
         looks, turns = looks + outcome.looks, turns + outcome.turns
@@ -37,6 +41,8 @@ def main(words: list[str] | None = None) -> int:
         if outcome.broken:
             failed += 1
             sys.stdout.write(f"seed {seed} ({outcome.nodes} nodes): {outcome.broken}\n")
+            if given.shrink:
+                sys.stdout.write("\n".join(_smaller(seed, given.nodes, only, outcome)) + "\n")
             if not given.go_on:
                 break
         elif given.seeds == 1:
@@ -51,6 +57,19 @@ def main(words: list[str] | None = None) -> int:
         sys.stdout.write(f"  {name}: {count:,}\n")
     sys.stdout.write("\n".join(table(hits, STATES)) + "\n")
     return 1 if failed else 0
+
+
+def _smaller(seed: int, nodes: int | None, only: list[int] | None, outcome: Outcome) -> list[str]:
+    """How to see it with fewer faults."""
+    numbers = list(range(len(outcome.faults))) if only is None else only
+    left, runs = shrunk(numbers, lambda some: bool(run_seed(seed, nodes=nodes, only=some).broken))
+    told = run_seed(seed, nodes=nodes, only=left)
+    words = f"--seed {seed} --only {','.join(map(str, left)) or ','}" + (f" --nodes {nodes}" if nodes else "")
+    return [
+        f"{len(left)} of {len(numbers)} faults, after {runs} runs: {told.broken}",
+        *(f"  {fault}" for fault in told.faults),
+        f"  python -m tests.sim.cluster {words}",
+    ]
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
@@ -52,16 +52,17 @@ def run_seed(
     seed: int,
     *,
     nodes: int | None = None,
-    faults: list[Fault] | None = None,
+    only: Sequence[int] | None = None,
     lines: list[str] | None = None,
     plant: Callable[[], object] | None = None,
 ) -> Outcome:
-    """Never raises for what is broken: the outcome says it. ``faults``: in the place of those that the seed draws;
-    ``lines``: gets the trace; ``plant``: a context in which production has a bug."""
+    """Never raises for what is broken: the outcome says it. ``only``: numbers of the faults that are left, of
+    all that the seed draws; ``lines``: gets the trace; ``plant``: a context in which production has a bug."""
     dice = random.Random(f"{seed}:schedule")
     count = nodes or dice.choice((3, 3, 5))
     schedule = drawn(dice, count)
-    outcome = Outcome(seed, count, schedule if faults is None else faults)
+    chosen = schedule if only is None else [schedule[number] for number in only]
+    outcome = Outcome(seed, count, chosen)
     scheduler = Scheduler(seed, preempts=dice.choice((0.0, 0.01, 0.05)))
     scheduler.lines = lines
     checks = Checks()

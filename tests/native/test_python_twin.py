@@ -1,0 +1,29 @@
+"""The codec's suite once more with the Python twin: its oracles, malformed inputs and golden files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.house import ROOT
+
+FILES = (
+    "test_alike", "test_arrow", "test_batch", "test_golden", "test_headers", "test_malformed", "test_oracles",
+    "test_payloads", "test_proof", "test_record", "test_record_spans",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", f"tests/format/{name}.py"],
+        cwd=ROOT,
+        env={**os.environ, "LOGSTORE_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

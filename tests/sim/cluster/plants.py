@@ -1,0 +1,179 @@
+"""Planted bugs of whole clusters, as switches, and in which seed the simulator finds each.
+
+python -m tests.sim.cluster.plants [--seeds 60] [WORD ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest import mock
+
+from logstore.errors import LogStoreError
+from logstore.log.producers.producer_journal import ProducerJournal
+from logstore.log.replica_log import ReplicaLog
+from replication.coordination import backend, replicated_log
+from replication.coordination.partition_calls import PartitionCalls
+from replication.coordination.replicated_log import LeaderHold, ReplicatedCoordinatorLog
+from replication.partition import ReplicatedPartition
+from replication.raft import membership
+from replication.replicas import replica
+from replication.replicas.replica_manager import ReplicaManager
+from tests.replication.sim import storage_plants
+from tests.sim.cluster.run import run_seed
+
+Plant = Callable[[], Any]
+
+
+@contextmanager
+def dedupe_state_is_the_leaders_alone() -> Iterator[None]:
+    """What followers take in is not remembered of its producer. (A switch of each thread: several are in there.)"""
+    append, note, inside = ReplicaLog.append_as_follower, ProducerJournal.note, threading.local()
+
+    def appended(log: ReplicaLog, batches: Any) -> Any:
+        inside.yes = True
+        try:
+            return append(log, batches)
+        finally:
+            inside.yes = False
+
+    def noted(journal: ProducerJournal, *of: Any, **more: Any) -> Any:
+        return None if getattr(inside, "yes", False) else note(journal, *of, **more)
+
+    with (
+        mock.patch.object(ReplicaLog, "append_as_follower", appended),
+        mock.patch.object(ProducerJournal, "note", noted),
+    ):
+        yield
+
+
+def group_commits_are_answered_before_they_are_committed() -> Any:
+    """What a coordinator has decided counts as soon as it is in its own log: it goes when the coordinator does."""
+
+    def append(hold: LeaderHold, batches: Any) -> Any:
+        pending = hold._partition.append(batches, 1, expected_offset=hold.log_end_offset)
+        hold.log_end_offset = pending.next_offset
+        return pending
+
+    return mock.patch.object(LeaderHold, "append", append)
+
+
+def markers_for_other_nodes_are_lost() -> Any:
+    """A marker that another node is to write counts as written."""
+
+    def mark(calls: PartitionCalls, node: int, requests: Sequence[Any], timeout_s: float) -> list[None]:
+        return [None] * len(requests)
+
+    return mock.patch.object(PartitionCalls, "mark", mark)
+
+
+def the_end_is_what_this_node_knows() -> Any:
+    """No majority is asked whether this node still leads."""
+
+    def confirmed(partitions: Sequence[ReplicatedPartition], timeout_s: float) -> list[int]:
+        return [one.replica().log.high_watermark for one in partitions]
+
+    return mock.patch.object(backend, "confirm_leaders", confirmed)
+
+
+def coordinators_answer_without_a_majority() -> Any:
+    """A coordinator that was cut off tells what it has."""
+    return mock.patch.object(ReplicatedCoordinatorLog, "confirm", return_value=None)
+
+
+@contextmanager
+def members_change_without_a_guard() -> Iterator[None]:
+    """Several voters at once, and new ones that hold nothing."""
+    with (
+        mock.patch.object(membership, "_check_step", return_value=None),
+        mock.patch.object(membership, "_check_caught_up", return_value=None),
+    ):
+        yield
+
+
+def replicas_open_on_a_deleted_topics_files() -> Any:
+    """The name alone says which topic it is. Was a bug."""
+
+    def have(manager: ReplicaManager, topic: Any, group: Any, voters: Any, *, vacated: bool) -> None:
+        known = manager._node.replica(group)
+        if known is None and manager._may_try(group):
+            manager._open(topic, group, voters, vacated=vacated)
+
+    return mock.patch.object(ReplicaManager, "_have", have)
+
+
+def a_deposed_leader_refuses_for_good() -> Any:
+    """A gap in the sequences of a producer is told without asking who leads. Was a bug."""
+
+    def refused(by: Any, end: int, error: LogStoreError) -> Any:
+        raise error
+
+    return mock.patch.object(replica, "refused", refused)
+
+
+def coordinators_decide_on_what_is_not_committed() -> Any:
+    """A new coordinator does not wait for what its log holds to be committed."""
+
+    def ready(log: ReplicatedCoordinatorLog, timeout_s: float) -> int:
+        log._check_leads()
+        return log._partition.term
+
+    return mock.patch.object(replicated_log.ReplicatedCoordinatorLog, "_wait_ready", ready)
+
+
+PLANTS: Final[Mapping[str, Plant]] = {
+    one.__name__: one
+    for one in (
+        storage_plants.durable_before_the_sync,
+        storage_plants.no_directory_is_synced,
+        dedupe_state_is_the_leaders_alone,
+        storage_plants.snapshot_without_producers,
+        storage_plants.appends_outlive_their_leader,
+        group_commits_are_answered_before_they_are_committed,
+        markers_for_other_nodes_are_lost,
+        the_end_is_what_this_node_knows,
+        coordinators_answer_without_a_majority,
+        coordinators_decide_on_what_is_not_committed,
+        members_change_without_a_guard,
+        replicas_open_on_a_deleted_topics_files,
+        a_deposed_leader_refuses_for_good,
+    )
+}
+
+
+def found(plant: Plant, seeds: int) -> tuple[int, str] | None:
+    """The first seed that breaks with the bug, and what it broke; None: none of them."""
+    for seed in range(seeds):
+        broken = run_seed(seed, plant=plant).broken
+        if broken:
+            return seed, broken
+    return None
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=60)
+    parser.add_argument("words", nargs="*")
+    given = parser.parse_args(words)
+    logging.disable(logging.CRITICAL)
+    lived = 0
+    for name, plant in PLANTS.items():
+        if given.words and not any(word in name for word in given.words):
+            continue
+        answer = found(plant, given.seeds)
+        lived += answer is None
+        told = (
+            f"not in {given.seeds} seeds" if answer is None else f"within {answer[0] + 1}: {answer[1][:140]}"
+        )
+        sys.stdout.write(f"{name}: {told}\n")
+        sys.stdout.flush()
+    return 1 if lived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
