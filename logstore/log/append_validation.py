@@ -66,6 +66,8 @@ def check_leader_append(
     batches: Sequence[CheckedBatch], config: TopicConfig, now_ms: int, where: str
 ) -> list[CheckedBatch]:
     """Batches as the leader stores them. Errors name the rule and the limit; nothing is stored then."""
+    if len(batches) == 1:
+        return [_check_one(batches[0], config, now_ms, where)]
     return [_check_one(batch, config, now_ms, where) for batch in batches]
 
 

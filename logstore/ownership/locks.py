@@ -166,8 +166,13 @@ class FileLocks:
             if now_s < self._checked_until_s and not self._lost:
                 return
             self._checked_until_s = now_s + CHECKED_FOR_S
-        with self._using("look at") as mechanism:
-            if self._lost or not mechanism.is_in_place():
+        self._usable()  # `_using` spelled out: every durable append comes here
+        with self._guard:
+            try:
+                in_place = self._usable().is_in_place()
+            except OSError as error:
+                raise from_os_error(error, "look at", self.path) from error
+            if self._lost or not in_place:
                 raise self._lost_error()
 
     def _lost_error(self) -> LockLostError:

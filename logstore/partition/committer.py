@@ -142,6 +142,11 @@ class Committer:
 
 
 def _sync_all(wants: Sequence[tuple[OwnedLog, int]], threads: int) -> None:
+    if len(wants) == 1:
+        log, target = wants[0]
+        if log.flushed_offset < target:
+            log.sync()
+        return
     if threads > 1 and len(wants) >= MANY:
         fan_out(_sync_up_to, wants, threads)
         return

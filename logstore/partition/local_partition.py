@@ -89,8 +89,11 @@ class LocalAppend:
             self.done = True
             self._topic.leave()
             return
-        mine = [other for other in others if type(other) is LocalAppend and not other.done]
-        wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
+        if len(others) == 1:
+            mine, wants = [self], [(self._log, self.next_offset)]
+        else:
+            mine = [other for other in others if type(other) is LocalAppend and not other.done]
+            wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
         failure: LogStoreError | None = None
         try:
             if wants:

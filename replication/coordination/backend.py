@@ -18,7 +18,7 @@ from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.embedded.groups import EmbeddedGroups
 from logstore.embedded.hanging_transactions import ProducerOwner
 from logstore.embedded.transaction_services import TransactionServices
-from logstore.errors import LogStoreError
+from logstore.errors import DataLossError, LogStoreError, OffsetOutOfRangeError
 from logstore.groups.offset_values import SeenEnds
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
@@ -35,6 +35,15 @@ from replication.partition import ReplicatedPartition, confirm_leaders
 from replication.raft.types import NO_NODE
 
 _CALL_S = 5.0
+_CONFIRM_S = 1.0
+"""How long a fetch waits for a majority's word."""
+
+
+def _is_past_the_end(found: FetchResult, request: FetchRequest) -> bool:
+    error = found.error
+    if isinstance(error, OffsetOutOfRangeError):
+        return request.offset >= max(error.log_start_offset, 0)
+    return isinstance(error, DataLossError)
 
 
 class ClusterBackend(EmbeddedBackend):
@@ -102,7 +111,16 @@ class ClusterBackend(EmbeddedBackend):
 
     # --- topics ---
 
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
+        self.parts.know_of(name)
+        super().alter_topic(name, config)
+
+    def delete_topic(self, name: str) -> None:
+        self.parts.know_of(name)
+        super().delete_topic(name)
+
     def add_partitions(self, name: str, total: int, *, allow_keyed: bool) -> None:
+        self.parts.know_of(name)
         self._registry.entry(name).refuse_internal()
         if not allow_keyed:
             router = self.parts.router
@@ -134,7 +152,22 @@ class ClusterBackend(EmbeddedBackend):
         found = (
             None if request.reverse or not request.rack else self._fetch_near(request, isolation, max_bytes)
         )
-        return super()._fetch_one(request, isolation, max_bytes) if found is None else found
+        if found is None:
+            found = super()._fetch_one(request, isolation, max_bytes)
+            if _is_past_the_end(found, request):
+                found = self._fetch_confirmed(request, isolation, max_bytes)
+        return found
+
+    def _fetch_confirmed(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
+        """A position past the end counts only of a leader that a majority has confirmed: one that was deposed and has
+        not heard of it lacks what the reader has read at the new one."""
+        try:
+            held = self._registry.get(request.topic).partition(request.partition)
+            if isinstance(held, ReplicatedPartition):
+                confirm_leaders([held], _CONFIRM_S)
+        except LogStoreError as error:
+            return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1, error)
+        return super()._fetch_one(request, isolation, max_bytes)
 
     def _fetch_near(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult | None:
         """A replica in the reader's rack by its number, or what this one has where it follows; None: the reader gets

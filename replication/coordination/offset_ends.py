@@ -75,7 +75,7 @@ class LeaderEnds:
                 asked.setdefault(self._leader_of(place), []).append(place)
             ends[place] = end
         for node, places in asked.items():
-            for place, found in zip(places, self._ask(node, places), strict=True):
+            for place, found in zip(places, self._ask(node, places, offsets), strict=True):
                 ends[place] = self._end(entries[place.topic], place, found, offsets[place])
         return SeenEnds(ends, {name: entry.topic_id for name, entry in entries.items()})
 
@@ -92,13 +92,34 @@ class LeaderEnds:
         entry.live_slot(partition)
         return entry
 
-    def _ask(self, node: NodeId, places: Sequence[TopicPartition]) -> Sequence[Ends]:
+    def _ask(
+        self,
+        node: NodeId,
+        places: Sequence[TopicPartition],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> Sequence[Ends]:
+        """An end before the offset counts only of a leader that a majority has confirmed: one that was deposed and has
+        not heard of it lacks what a reader has read at the new one."""
+        found = self._ask_once(node, places)
+        short = [
+            place
+            for place, end in zip(places, found, strict=True)
+            if isinstance(end, LogOffsets) and _is_past(offsets[place].offset, end.log_end_offset)
+        ]
+        if not short:
+            return found
+        again = dict(zip(short, self._ask_once(node, short, confirmed=True), strict=True))
+        return [again.get(place, end) for place, end in zip(places, found, strict=True)]
+
+    def _ask_once(
+        self, node: NodeId, places: Sequence[TopicPartition], *, confirmed: bool = False
+    ) -> Sequence[Ends]:
         try:
             if node == NO_NODE:
                 raise NotLeaderError("this node does not know who leads a partition")
             if node == self._node_id:
-                return self._calls.ends_here(places)
-            return self._calls.ends(node, places, _CALL_S)
+                return self._calls.ends_here(places, confirmed=confirmed)
+            return self._calls.ends(node, places, _CALL_S, confirmed=confirmed)
         except LogStoreError as error:
             return [error] * len(places)
 
@@ -109,3 +130,8 @@ class LeaderEnds:
             self._known.clear()
         self._known[entry.topic_id, place.partition] = found.high_watermark
         return found.log_end_offset
+
+
+def _is_past(offset: object, end: int) -> bool:
+    """An offset that is no number is refused elsewhere, with its own words."""
+    return type(offset) is int and offset > end

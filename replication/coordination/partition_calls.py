@@ -20,6 +20,7 @@ from logstore.partition.partition_log import description_of
 from logstore.types import PartitionDescription, TopicPartition
 from replication.coordination.call_json import WHERE, error_of, fields_of, place_of, places_of, to_bytes, told
 from replication.errors import LeaderNotReadyError
+from replication.partition import ReplicatedPartition
 from replication.raft.types import NodeId
 from replication.transport import PeerNetwork
 
@@ -29,6 +30,8 @@ ENDS: Final = "partition.ends"
 KEYED: Final = "partition.keyed"
 OPEN: Final = "partition.open"
 DESCRIBE: Final = "partition.describe"
+_CONFIRM_S: Final = 1.0
+"""How long a leader that is asked for ends waits for a majority's word."""
 _DESCRIBED: Final = (*LogOffsets._fields, "segments", "size_bytes")
 
 Ends: TypeAlias = LogOffsets | LogStoreError
@@ -167,11 +170,13 @@ class PartitionCalls:
 
     # --- ends ---
 
-    def ends(self, node: NodeId, places: Sequence[TopicPartition], timeout_s: float) -> list[Ends]:
-        """What readers may see of each. PeerUnavailableError."""
-        answer = self._network.call(
-            node, ENDS, to_bytes({"places": [list(one) for one in places]}), timeout_s
-        )
+    def ends(
+        self, node: NodeId, places: Sequence[TopicPartition], timeout_s: float, *, confirmed: bool = False
+    ) -> list[Ends]:
+        """What readers may see of each; ``confirmed``: by a leader that a majority has confirmed since it was asked.
+        PeerUnavailableError."""
+        request = {"places": [list(one) for one in places], "confirmed": confirmed}
+        answer = self._network.call(node, ENDS, to_bytes(request), timeout_s)
         rows = items(fields_of(answer).get("ends"), "ends", WHERE, len(places))
         return [
             error_of(row)
@@ -182,14 +187,19 @@ class PartitionCalls:
 
     def _answer_ends(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         places = places_of(items(fields.get("places"), "places", WHERE))
-        found = self.ends_here(places)
+        confirmed = truth(fields.get("confirmed", False), "confirmed", WHERE)
+        found = self.ends_here(places, confirmed=confirmed)
         return {"ends": [told(one) if isinstance(one, LogStoreError) else list(one) for one in found]}
 
-    def ends_here(self, places: Sequence[TopicPartition]) -> list[Ends]:
+    def ends_here(self, places: Sequence[TopicPartition], *, confirmed: bool = False) -> list[Ends]:
+        """As ``ends``, of partitions that this node is to lead."""
         found: list[Ends] = []
         for place in places:
             try:
-                found.append(self._partition(*place).reader().bounds())
+                partition = self._partition(*place)
+                if confirmed and isinstance(partition, ReplicatedPartition):
+                    partition.confirm_leader(_CONFIRM_S)
+                found.append(partition.reader().bounds())
             except LogStoreError as error:
                 found.append(error)
         return found

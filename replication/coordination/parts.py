@@ -77,6 +77,11 @@ class ClusterParts:
         self.router = Router(self.routing, self.calls)
         self.ends = LeaderEnds(node_id, lambda: registry.catalogue, self.calls, leader_of, known)
 
+    def know_of(self, topic: str) -> None:
+        """Before it is said that there is no such topic: know what the controller knows."""
+        if topic not in self._registry.catalogue.topics:
+            self._catch_up()
+
     def _partition(self, topic: str, partition: int) -> Partition:
         return self._registry.get(topic).partition(partition)
 

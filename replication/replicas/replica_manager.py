@@ -284,10 +284,11 @@ class ReplicaManager:
     def stand_again(self) -> bool:
         """Preferred leaders of new partitions stand again, as the others may have made their replicas only now. Whether
         any of them is to be asked once more."""
-        for replica, left in list(self._fresh.items()):
-            if replica.leader_id >= 0 or left == 0:
-                del self._fresh[replica]
-            else:
-                self._fresh[replica] = left - 1
-                replica.stand()
-        return bool(self._fresh)
+        with self._opening:  # the adjuster and calls of other nodes look at the same time
+            for replica, left in list(self._fresh.items()):
+                if replica.leader_id >= 0 or left == 0:
+                    del self._fresh[replica]
+                else:
+                    self._fresh[replica] = left - 1
+                    replica.stand()
+            return bool(self._fresh)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.errors import RetriableError, TopicLockedError
+from logstore.api.records import FetchRequest
+from logstore.errors import (
+    DataLossError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    TopicLockedError,
+    UnknownTopicError,
+)
 from logstore.types import TopicPartition
 from replication.cluster_node import ClusterNode
 from replication.errors import ClusterMismatchError, LeaderNotReadyError, NotLeaderError
@@ -142,6 +149,41 @@ def _asked(three: Cluster) -> list[ClusterNode]:
     return list(three.nodes.values())
 
 
+def test_a_position_past_the_end_is_told_by_a_leader_that_a_majority_confirms(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        leader = three.leader("t")
+        leader.store.partition("t", 0).append(ROWS)
+        beyond = FetchRequest("t", 0, 1000, -1, 1 << 20)
+        ((found,), _) = leader.engine.collect([beyond], "read_committed", 1, 1 << 20)
+        assert isinstance(found.error, OffsetOutOfRangeError)
+        reached = beyond._replace(leader_epoch=leader.store.partition("t", 0).leader_epoch)
+        ((found,), _) = leader.engine.collect([reached], "read_committed", 1, 1 << 20)
+        assert isinstance(found.error, DataLossError)
+        for number in three.nodes:
+            three.network.cut(leader.node_id, number)
+        ((found,), _) = leader.engine.collect([beyond], "read_committed", 1, 1 << 20)
+        assert isinstance(found.error, NotLeaderError | LeaderNotReadyError)
+        three.network.heal()
+
+
+def test_a_node_that_has_not_heard_of_a_topic_asks_before_it_refuses_to_change_it(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        late = next(node for node in three.nodes.values() if node is not three.controller)
+        until(lambda: "t" in late.engine.topics())
+        known, asked = late.engine.parts._catch_up, []
+        late.engine.parts._catch_up = lambda: (asked.append(1), known())[1]
+        with pytest.raises(UnknownTopicError):
+            late.engine.delete_topic("u")
+        with pytest.raises(UnknownTopicError):
+            late.engine.alter_topic("u", {"retention.ms": "1"})
+        assert len(asked) == 2
+        with pytest.raises(NotLeaderError):
+            late.engine.delete_topic("t")
+        assert len(asked) == 2
+
+
 def test_a_leader_that_is_cut_off_answers_nothing_that_is_out_of_date(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
         three.controller.store.create_topic("t")
@@ -160,4 +202,9 @@ def test_a_leader_that_is_cut_off_answers_nothing_that_is_out_of_date(tmp_path: 
         assert new.engine.list_offsets([place], "latest", "read_committed")[place].offset > 20
         with pytest.raises((NotLeaderError, LeaderNotReadyError)):
             old.engine.list_offsets([place], "latest", "read_committed")
+        beyond = FetchRequest("t", 0, 20, 1, 1 << 20)
+        ((found,), _) = old.engine.collect([beyond], "read_committed", 1, 1 << 20)
+        assert isinstance(found.error, NotLeaderError | LeaderNotReadyError)  # and not that records are lost
+        (end,) = old.engine.parts.calls.ends_here([place], confirmed=True)
+        assert isinstance(end, NotLeaderError | LeaderNotReadyError)
         three.network.heal()

@@ -96,7 +96,7 @@ class PendingBatch(OpenBatch):
     timestamps: list[int] | None = None
     error: LogStoreError | None = None
     observed = False  # a caller has been told of the error
-    gate: threading.Lock | None = None  # held until done; waiters pass it on
+    gates: list[threading.Lock] | None = None  # one for each thread that waits, released when it is done
     callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
 
     def __init__(

@@ -341,8 +341,10 @@ class Sender:
     def announce(self, batches: Iterable[PendingBatch]) -> None:
         """Let waiters go on and call callbacks, outside the lock."""
         for batch in batches:
-            if batch.gate is not None:
-                batch.gate.release()
+            # All at once rather than one waking the next: those who wake last would miss the next flight.
+            for gate in batch.gates or ():
+                gate.release()
+            batch.gates = None
         for batch in batches:
             for _, callback in batch.callbacks or ():
                 try:
@@ -391,9 +393,7 @@ class Sender:
                 if self._thread is None:
                     self._start()
         late_s = max(0.0001, batch.deadline_s + FLIGHT_GRACE_S - now_s)
-        if gate.acquire(timeout=late_s if left_s is None else min(late_s, max(left_s, 0))):
-            gate.release()  # and the next one may pass
-        else:
+        if not gate.acquire(timeout=late_s if left_s is None else min(late_s, max(left_s, 0))):
             self.expire()
 
     def finish(self, batches: Iterable[PendingBatch], timeout_s: float | None) -> bool:
@@ -496,11 +496,13 @@ def _encoded(batch: PendingBatch, codec: str) -> tuple[bytes, BatchHeader | None
 
 
 def _gate_of(batch: PendingBatch) -> threading.Lock:
-    """The lock that waiters of ``batch`` pass on to each other once it is done. The lock is held."""
-    if batch.gate is None:
-        batch.gate = threading.Lock()
-        batch.gate.acquire()
-    return batch.gate
+    """A lock that is released once ``batch`` is done, for one waiter. The accumulator's lock is held."""
+    gate = threading.Lock()
+    gate.acquire()
+    if batch.gates is None:
+        batch.gates = []
+    batch.gates.append(gate)
+    return gate
 
 
 def _failed(batches: Sequence[PendingBatch], error: Exception, *, doubtful: bool) -> list[ProduceResult]:

@@ -68,7 +68,7 @@ def test_who_waits_behind_a_callers_flight_is_served_when_it_lands(fake: FakeBac
         second = producer.send("events", b"2")
         waiting = threading.Thread(target=second.result)
         waiting.start()
-        until(lambda: second._batch.gate is not None, "the second one waits")
+        until(lambda: second._batch.gates is not None, "the second one waits")
         fake.gate.set()
         waiting.join(20)
         assert not waiting.is_alive()

@@ -212,7 +212,14 @@ def test_ends_are_asked_once_until_an_offset_passes_them() -> None:
     asked: list[int] = []
     calls = world.calls[3]
     ends_of = calls.ends
-    calls.ends = lambda node, *args: asked.append(node) or ends_of(node, *args)  # type: ignore[method-assign,func-returns-value]
+    confirmed: list[bool] = []
+
+    def asking(node: int, *args: Any, **kwargs: Any) -> Any:
+        asked.append(node)
+        confirmed.append(kwargs["confirmed"])
+        return ends_of(node, *args, **kwargs)
+
+    calls.ends = asking  # type: ignore[method-assign]
     caught_up: list[bool] = []
     ends = LeaderEnds(
         3, lambda: CATALOGUE, calls, lambda place: world.guess[place], lambda: caught_up.append(True)
@@ -229,6 +236,9 @@ def test_ends_are_asked_once_until_an_offset_passes_them() -> None:
     assert len(asked) == 2
     world.end = 20
     assert of(11, PLACES[0]) == {PLACES[0]: 22}
+    assert not any(confirmed)
+    assert of(30, PLACES[0]) == {PLACES[0]: 22}
+    assert confirmed[-2:] == [False, True]  # an end before the offset is no deposed leader's
     world.network.cut(3, 2)
     assert of(99, PLACES[1]) == {PLACES[1]: 99}  # its reader has been there
     with pytest.raises(UnknownTopicError):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import replication.cluster_node  # noqa: F401 - all of production is there before its modules are looked at
+from logstore.log.log_offsets import LogOffsets
 from tests.replication.sim.checks import BrokenPropertyError
 from tests.sim.cluster.checks import Checks, watching
 from tests.sim.cluster.client import Client
@@ -159,13 +160,17 @@ class Run:
         self.wait("replicas agree", self._agree, _PEACE_S)
 
     def _agree(self) -> bool:
-        """All replicas of each group show the same, all of it."""
-        ends: dict[object, set[tuple[int, int]]] = {}
+        """All replicas of each group show the same, all of it, also to readers of committed records: a decided
+        transaction is answered before its markers are written."""
+        ends: dict[object, set[LogOffsets]] = {}
         for machine in self.world.ready():
             assert machine.node is not None
             for replica in machine.node.node.replicas():
                 if replica.failure is not None:
                     return False
-                log = replica.log
-                ends.setdefault(replica.group, set()).add((log.high_watermark, log.log_end_offset))
-        return all(len(found) == 1 and len(set(next(iter(found)))) == 1 for found in ends.values())
+                ends.setdefault(replica.group, set()).add(replica.log.bounds())
+        return all(
+            len({(one.last_stable_offset, one.high_watermark, one.log_end_offset) for one in found}) == 1
+            and all(one.last_stable_offset == one.log_end_offset for one in found)
+            for found in ends.values()
+        )
