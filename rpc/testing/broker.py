@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -9,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import IO, Any, ClassVar, Final
 
 import logstore
 from logstore.errors import InvariantError, LogStoreError
@@ -21,6 +23,7 @@ from rpc.testing.proxy import Proxy
 logger = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 60.0
+_LAST_LINES: Final = 8
 
 
 class Child:
@@ -32,13 +35,26 @@ class Child:
             [sys.executable, "-m", "rpc.testing.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
+            errors="replace",
             env={**environment, "NOTIFY_SOCKET": ""},
         )
-        stdin, stdout = self.process.stdin, self.process.stdout
-        if stdin is None or stdout is None:
+        stdin, stdout, stderr = self.process.stdin, self.process.stdout, self.process.stderr
+        if stdin is None or stdout is None or stderr is None:
             raise InvariantError("pipes were asked for")
         self._input, self._output = stdin, stdout
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._passing = threading.Thread(target=self._pass_on, args=(stderr,), daemon=True)
+        self._passing.start()
+
+    def _pass_on(self, stderr: IO[str]) -> None:
+        """What the process says on its stderr is on ours, and its end is kept."""
+        with stderr:
+            for line in stderr:
+                self._last_lines.append(line)
+                with contextlib.suppress(OSError):  # ours is closed: the process must not wait for that
+                    os.write(2, line.encode())
 
     def tell(self, message: dict[str, Any]) -> str:
         """A line to the process; its answer."""
@@ -55,8 +71,11 @@ class Child:
         finally:
             late.cancel()
         if not line:
+            code = self.process.wait(PATIENCE_S)
+            self._passing.join(PATIENCE_S)
+            words = "".join(self._last_lines).strip() or "nothing"
             raise BrokerUnavailableError(
-                f"the broker's process has ended with {self.process.wait(PATIENCE_S)}: its stderr says why"
+                f"the broker's process has ended with {code}; its stderr ended with: {words}"
             )
         return line
 
@@ -69,6 +88,7 @@ class Child:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(PATIENCE_S)
+        self._passing.join(PATIENCE_S)
 
 
 class BrokerForTests:

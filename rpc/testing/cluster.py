@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +23,32 @@ from rpc.wire.cluster import ClusterDescription
 _LOOK_S: Final = 0.05
 
 
+class HeldPort:
+    """A port of loopback that nothing listens on, and that the system gives to nobody who asks for any port until
+    ``close``. Who names it can listen on it, again and again (where the system is not Linux it is free instead)."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(("127.0.0.1", 0))  # and no listen(): another that sets SO_REUSEADDR may do that
+            self.port: int = self._socket.getsockname()[1]
+        except BaseException:
+            self._socket.close()
+            raise
+        if sys.platform != "linux":
+            self._socket.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nothing listens on at this moment."""
-    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [one.getsockname()[1] for one in taken]
-    for one in taken:
+    """Ports of loopback that nothing listens on at this moment. Others may be given them before they are used."""
+    held = [HeldPort() for _ in range(count)]
+    for one in held:
         one.close()
-    return ports
+    return [one.port for one in held]
 
 
 class ClusterForTests:
@@ -43,7 +63,8 @@ class ClusterForTests:
     ) -> None:
         self.folder = Path(folder)
         self.nodes = range(1, count + 1)
-        self._listens = dict(zip(self.nodes, free_ports(count), strict=True))
+        self._held = [HeldPort() for _ in self.nodes]
+        self._listens = {node: held.port for node, held in zip(self.nodes, self._held, strict=True)}
         self._ways = {(a, b): Proxy(self._listens[b]) for a in self.nodes for b in self.nodes if a != b}
         self.brokers: dict[int, BrokerForTests] = {}
         self._clients: list[RemoteStore] = []
@@ -72,13 +93,14 @@ class ClusterForTests:
         """One broker more, as an administrator adds it while the others run. Its number; there is no proxy on the ways
         to and from it."""
         node = max(self.brokers) + 1
-        (port,) = free_ports(1)
+        held = HeldPort()
+        self._held.append(held)
         listens = [f"{other}=127.0.0.1:{listen}" for other, listen in self._listens.items()]
-        peers = ",".join([*listens, f"{node}=127.0.0.1:{port}"])
+        peers = ",".join([*listens, f"{node}=127.0.0.1:{held.port}"])
         given = {"node_id": node, "peers": peers, "peer_timeout_s": 2.0, **settings}
         with ThreadPoolExecutor(1) as threads:
             starting = threads.submit(BrokerForTests, self.folder / f"node-{node}", **given)
-            self._add(node, port)
+            self._add(node, held.port)
             self.brokers[node] = starting.result()
         return node
 
@@ -190,6 +212,8 @@ class ClusterForTests:
             broker.close()
         for way in self._ways.values():
             way.close()
+        for held in self._held:
+            held.close()
 
     def __enter__(self) -> ClusterForTests:
         return self

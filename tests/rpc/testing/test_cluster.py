@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +11,9 @@ import pytest
 
 import logstore
 from logstore.types import TopicPartition
-from rpc.errors import BrokerTimeoutError
+from rpc.errors import BrokerTimeoutError, BrokerUnavailableError
 from rpc.testing.broker import BrokerForTests
-from rpc.testing.cluster import ClusterForTests
+from rpc.testing.cluster import ClusterForTests, HeldPort
 from rpc.wire.cluster import ClusterDescription
 from tests.rpc.peers.world import until
 from tests.rpc.security.authority import Authority
@@ -122,4 +124,28 @@ def test_a_reader_in_a_rack_reads_there_and_from_the_leader_when_that_fails(tmp_
             assert client.backend._near.of(place) is None
             pass_on(sent[30:])
             assert read == sent
+    BrokerForTests.end_spares()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="held on Linux alone")
+def test_a_held_port_is_given_to_nobody_and_listened_on_by_name() -> None:
+    held = HeldPort()
+    with pytest.raises(OSError, match="in use"), socket.socket() as other:
+        other.bind(("127.0.0.1", held.port))  # as one that asks for any port: without SO_REUSEADDR
+    for _ in range(2):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", held.port))
+        with (
+            socket.create_server(("127.0.0.1", held.port)),
+            socket.create_connection(("127.0.0.1", held.port)),
+        ):
+            pass
+    held.close()
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        peers = f"1=127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(BrokerUnavailableError, match=r"(?s)ended with 1; .*cannot listen for peers"):
+            BrokerForTests(tmp_path, node_id=1, peers=peers)
     BrokerForTests.end_spares()
