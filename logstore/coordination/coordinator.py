@@ -28,8 +28,9 @@ class Coordinator(Protocol[MachineT_co]):
         give its reply. ``decide`` may run on another thread, and must neither wait nor use this coordinator.
         ``patience_s``: how long to wait for the turn to write, None: as long as the store waits for a lock.
 
-        Errors: those of ``decide``; ``TopicLockedError``, ``DiskFullError``, ``StorageError``: nothing was written;
-        ``OutcomeUnknownError``; ``ProducerFencedError``, ``TransactionStateError`` for a producer's records.
+        Errors: those of ``decide``, on a state as ``confirm`` has it; ``TopicLockedError``, ``DiskFullError``,
+        ``StorageError``: nothing was written; ``OutcomeUnknownError``; ``ProducerFencedError``,
+        ``TransactionStateError`` for a producer's records.
         """
         ...
 

@@ -133,6 +133,7 @@ class GroupManager:
         self._store.check_writable()
         topic = self._need_topic()
         topic.subscribe(self._news)
+        topic.confirm()  # a coordinator that was deposed and has not heard of it may lack the member
         topic.look(lambda machine: machine.check_member(group, member_id))
         with self._guard:
             member = self._members.get(member_id)

@@ -195,6 +195,8 @@ class CoordinatorRuntime(Generic[Machine]):
                 with suppress(LogStoreError):
                     self._append_gathered(held)
                 self._settle_refusal(group, held)
+                if not self._pending and any(map(_is_refused, group)):
+                    self._log.confirm()  # nothing of the group shows whether the log is another process's by now
                 self._commit()
             except BaseException as error:
                 self._doubt(group, error)
@@ -249,7 +251,7 @@ class CoordinatorRuntime(Generic[Machine]):
         for request in group:
             if request.wrote or not request.served:
                 request.error = self._log.doubt(why, wrote=True)
-            elif request.unsure:
+            elif request.unsure or _is_refused(request):
                 request.error = self._log.doubt(why, wrote=False)
 
     def _catch_up(self, held: HeldLog) -> None:
@@ -363,6 +365,10 @@ class CoordinatorRuntime(Generic[Machine]):
     def close(self) -> None:
         """See ``CoordinatorLog.close``."""
         self._log.close()
+
+
+def _is_refused(request: Queued) -> bool:
+    return isinstance(request.error, LogStoreError)
 
 
 def _size_of(change: Change) -> int:

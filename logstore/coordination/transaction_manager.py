@@ -212,6 +212,7 @@ class TransactionManager:
         store = self.store
         store.check_writable()
         validate_transactional_id(transactional_id)
+        self.coordinator().confirm()  # one that was deposed and has not heard of it may lack the opening
         with self.guard(transactional_id):
             era, state = self.era, self.state_of(transactional_id)
             if state is None:

@@ -87,6 +87,9 @@ class TransactionAdmin:
         self._context.check_writable()
         validate_transactional_id(transactional_id)
         manager = self._manager
+        shared = manager.existing()
+        if shared is not None:
+            shared.confirm()
         with manager.guard(transactional_id):
             if manager.state_of(transactional_id) is None:
                 raise UnknownTransactionError(f"there is no transactional id {transactional_id!r}")

@@ -125,8 +125,9 @@ class IdMoves:
         """See ``TransactionAdmin.abort``, of an id whose own partition this node has."""
         count = self._count()
         own = partition_of(transactional_id, count)
-        admin = self._shard(own).admin
-        state = self._shard(own).manager.state_of(transactional_id)
+        admin, manager = self._shard(own).admin, self._shard(own).manager
+        manager.coordinator().confirm()
+        state = manager.state_of(transactional_id)
         if state is None or not state.is_elsewhere or state.coordinator is None:
             return admin.abort(transactional_id)
         home = partition_of(state.coordinator, count)

@@ -22,6 +22,7 @@ from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import TransactionLease
 from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from rpc.client.arguments import bytes_at_most
+from rpc.client.arguments import transactional_id as checked_id
 from rpc.client.brokers import Brokers
 from rpc.client.connection import Connection
 from rpc.client.coordinators import Coordinators
@@ -209,6 +210,8 @@ class RemoteData:
         coordinator: str | None = None,
         keep_prepared: bool = False,
     ) -> TransactionLease:
+        for name in (transactional_id,) if coordinator is None else (transactional_id, coordinator):
+            checked_id(name)
         return RemoteTransactionLease(
             self._coordinators.of_id(coordinator or transactional_id),
             self._keepers,

@@ -26,6 +26,7 @@ VALUES = {
     "principal": "User:alice",
     "token_id": "0123456789abcdef",
     "node": "1",
+    "broker": "4=127.0.0.1:1",
 }
 NAMES = {"group": "g", "producer": "p", "topic": "t", "log": "c", "user": "alice"}
 """What an argument ``name`` or ``names`` means in each group of commands."""

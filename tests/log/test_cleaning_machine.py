@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logstore.format.batch import decode_batches
 from logstore.log.cleaning.cleaning import Cleaning
+from logstore.log.cleaning.key_offsets import ENTRY_BYTES
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.segments.file_pool import FilePool
@@ -138,7 +139,7 @@ class CleaningMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running is None)
     @rule(
         passed_ms=st.sampled_from([0, RETENTION_MS - 1, RETENTION_MS, 5 * RETENTION_MS]),
-        map_bytes=st.sampled_from([1 << 20, 250, 1]),
+        map_bytes=st.sampled_from([1 << 20, 2 * ENTRY_BYTES + 10, 1]),
         delay_s=st.sampled_from([0.0, 60.0]),
         steps=st.sampled_from([1000, 1000, 20, 5, 0]),
         roll=st.booleans(),

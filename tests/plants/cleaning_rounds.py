@@ -10,7 +10,7 @@ from logstore.format.batch import BatchHeader, iter_headers
 from logstore.log.cleaning import compaction
 from logstore.log.cleaning.cleaning import Cleaning
 from logstore.log.cleaning.compaction import AbortedRanges, Compaction
-from logstore.log.cleaning.key_offsets import KeyOffsets
+from logstore.log.cleaning.key_offsets import ENTRY_BYTES, KeyOffsets
 from logstore.log.owned_log import OwnedLog
 from tests.log.cleanings import RETENTION_MS
 from tests.log.test_cleaning_machine import CleaningMachine, Reader
@@ -33,7 +33,7 @@ def rounds(seed: int) -> None:
         _clean(
             machine,
             passed_ms=source.choice([0, RETENTION_MS - 1, RETENTION_MS, 5 * RETENTION_MS]),
-            map_bytes=source.choice([1 << 20, 250, 380, 1]),
+            map_bytes=source.choice([1 << 20, 2 * ENTRY_BYTES + 10, 3 * ENTRY_BYTES + 20, 1]),
         )
         if source.random() < 0.4:
             machine.crash()

@@ -10,7 +10,7 @@ from typing import Any
 from logstore.cli import record_json, rows
 from logstore.cli.failures import InputError
 from logstore.cli.rows import RowFormat, read_rows
-from logstore.format import record
+from logstore.format import batch
 from logstore.format.batch import decode_batches, encode_batch
 from logstore.types import Record, Row
 from tests.plants.hunts import seeded
@@ -200,23 +200,25 @@ def _(patch: Patch) -> None:
 
 @plant("header's null lost", "a header whose value is null is stored as empty", seeded(batches), 20)
 def _(patch: Patch) -> None:
-    decode = record._decode_headers
+    decode = batch.decode_rows
 
-    def planted(section: bytes, at: int, index: int) -> Any:
-        found, end = decode(section, at, index)
-        return tuple((name, value or b"") for name, value in found), end
+    def planted(*columns: Any) -> list[Record]:
+        return [
+            one._replace(headers=tuple((name, value or b"") for name, value in one.headers))
+            for one in decode(*columns)
+        ]
 
-    patch.setattr(record, "_decode_headers", planted)
+    patch.setattr(batch, "decode_rows", planted)
 
 
 @plant(
     "time deltas unsigned", "a record older than its batch's first gets the first's time", seeded(batches), 10
 )
 def _(patch: Patch) -> None:
-    records = record._records
+    decode = batch.decode_rows
 
-    def planted(topic: str, partition: int, *columns: Any) -> list[Record]:
-        found = records(topic, partition, *columns)
+    def planted(*columns: Any) -> list[Record]:
+        found = decode(*columns)
         return [one._replace(timestamp_ms=max(one.timestamp_ms, found[0].timestamp_ms)) for one in found]
 
-    patch.setattr(record, "_records", planted)
+    patch.setattr(batch, "decode_rows", planted)

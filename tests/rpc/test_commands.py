@@ -22,7 +22,7 @@ NEED_A_DIRECTORY = {
 }
 OWN_PLACE = {"broker start", "demo", "log dump", "log salvage", "restore"}
 """Commands whose own words name directories or files."""
-NEED_A_CLUSTER = {"cluster drain", "cluster move", "cluster remove"}
+NEED_A_CLUSTER = {"cluster add", "cluster drain", "cluster move", "cluster remove"}
 NEED_ACCESS_CONTROL = {name for name in COMMANDS if name.startswith(("acl ", "user "))}
 
 

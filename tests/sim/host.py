@@ -57,7 +57,7 @@ class Host(ABC):
     def start(self) -> None:
         """Open the store; it must open whatever a crash left. SimulatedCrash passes."""
         self._locks = LockTable()
-        with patch("os.urandom", self._randomness.randbytes):  # ids follow from the seed, as all else does
+        with patch("os.urandom", self._randomness.randbytes):  # what takes no randomness from the store
             self._store = LogStore(
                 ROOT,
                 fs=self.fs,
@@ -66,9 +66,9 @@ class Host(ABC):
                 live=MemoryLive(self.live),
                 threads=False,
                 retention_check_s=0.1,
+                random_bytes=self._randomness.randbytes,  # ids follow from the seed, as all else does
                 maintenance_s=0,  # the calls of a run are those that it names: a close maintains nothing
             )
-        self._store._registry._random_bytes = self._randomness.randbytes
 
     @contextmanager
     def another_process(self) -> Iterator[LogStore]:

@@ -305,7 +305,7 @@ def test_an_idle_housekeeper_does_not_wake_up() -> None:
         list,
         list,
         lambda: None,
-        lambda: store._retention_task,
+        lambda: store._parts.retention,
         lambda: store._cleaning.cleaner,
         lambda: store._backend.transactions.reaper,
         lambda: store._backend.groups.expiry,

@@ -201,14 +201,20 @@ def test_the_lock_keeps_others_out() -> None:
 
 def test_a_signal_ends_the_wait_for_the_lock() -> None:
     lock = send_lock()
-    waits = threading.Event()
+    armed: list[bool] = []
+    ended = threading.Event()
 
     def interrupt(*_: object) -> None:
-        raise InterruptedError("enough")
+        if armed.pop() if armed else False:
+            raise InterruptedError("enough")
 
     def alarm() -> None:
-        waits.wait(10)
-        signal.pthread_kill(main, signal.SIGUSR1)
+        while not ended.wait(0.01):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    def wait_for_it() -> None:
+        armed.append(True)
+        lock.acquire()
 
     main = threading.get_ident()
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -216,10 +222,10 @@ def test_a_signal_ends_the_wait_for_the_lock() -> None:
     lock.acquire()
     thread.start()
     try:
-        waits.set()
         with pytest.raises(InterruptedError, match="enough"):
-            lock.acquire()
+            wait_for_it()
     finally:
+        ended.set()
         thread.join()
         signal.signal(signal.SIGUSR1, before)
     lock.release()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from logstore.api.groups import JoinRequest
+from logstore.api.groups import JoinRequest, MemberIdentity
 from logstore.api.records import FetchRequest, ProduceItem
 from logstore.errors import (
     InvalidPartitionsError,
@@ -18,14 +18,16 @@ from logstore.errors import (
     RetriableError,
     StoreClosedError,
     UnknownGroupError,
+    UnknownMemberError,
     UnknownTopicError,
+    UnknownTransactionError,
 )
 from logstore.format.batch import decode_batches, encode_batch
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.key_partition import partition_of
-from replication.errors import NotLeaderError
+from replication.errors import LeaderNotReadyError, NotLeaderError
 from tests.replication.cluster_nodes import Cluster, cluster, until
 
 Answer = TypeVar("Answer")
@@ -207,6 +209,44 @@ def test_a_transaction_is_committed_by_the_next_coordinator(tmp_path: Path) -> N
         client.coordinator(lambda engine: engine.init_transactions("x", 60_000))
         with pytest.raises(ProducerFencedError):
             client.coordinator(lambda engine: engine.resume_transactions("x", 60_000, *writer))
+
+
+ASKED: dict[str, tuple[type[LogStoreError], Callable[[ClusterBackend], object]]] = {
+    "resume_transactions": (
+        UnknownTransactionError,
+        lambda engine: engine.resume_transactions("x", 60_000, 7, 0),
+    ),
+    "abort_transaction": (UnknownTransactionError, lambda engine: engine.abort_transaction("x")),
+    "resume_member": (UnknownMemberError, lambda engine: engine.resume_member("x", "m", REQUEST)),
+    "commit_offsets": (
+        UnknownMemberError,
+        lambda engine: engine.commit_offsets("x", {}, member=MemberIdentity("m", 1)),
+    ),
+    "delete_group": (UnknownGroupError, lambda engine: engine.delete_group("x")),
+}
+"""About an id that the coordinator does not know."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_coordinator_that_is_cut_off_does_not_say_that_there_is_no_such_id(
+    tmp_path: Path, name: str
+) -> None:
+    unknown, ask = ASKED[name]
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        client.coordinator(lambda engine: engine.init_transactions("y", 60_000))
+        client.coordinator(lambda engine: engine.commit_offsets("y", {SOURCE: OffsetAndMetadata(1)}))
+        with pytest.raises(unknown):
+            client.coordinator(ask)
+        of_ids = unknown is UnknownTransactionError
+        leader = three.nodes[client.node_of_id("x") if of_ids else client.node_of_group("x")]
+        with pytest.raises(unknown):
+            ask(leader.engine)
+        for number in three.nodes:
+            three.network.cut(leader.node_id, number)
+        with pytest.raises((NotLeaderError, LeaderNotReadyError)):  # another one may know it by now
+            ask(leader.engine)
+        three.network.heal()
 
 
 def test_a_transaction_left_open_is_aborted_by_its_coordinator_of_then(tmp_path: Path) -> None:
