@@ -127,20 +127,21 @@ def test_a_reader_in_a_rack_reads_there_and_from_the_leader_when_that_fails(tmp_
     BrokerForTests.end_spares()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="held on Linux alone")
-def test_a_held_port_is_given_to_nobody_and_listened_on_by_name() -> None:
-    held = HeldPort()
-    with pytest.raises(OSError, match="in use"), socket.socket() as other:
-        other.bind(("127.0.0.1", held.port))  # as one that asks for any port: without SO_REUSEADDR
-    for _ in range(2):
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", held.port))
-        with (
-            socket.create_server(("127.0.0.1", held.port)),
-            socket.create_connection(("127.0.0.1", held.port)),
-        ):
-            pass
-    held.close()
+if sys.platform == "linux":
+
+    def test_a_held_port_is_given_to_nobody_and_listened_on_by_name() -> None:
+        held = HeldPort()
+        with pytest.raises(OSError, match="in use"), socket.socket() as other:
+            other.bind(("127.0.0.1", held.port))  # as one that asks for any port: without SO_REUSEADDR
+        for _ in range(2):
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", held.port))
+            with (
+                socket.create_server(("127.0.0.1", held.port)),
+                socket.create_connection(("127.0.0.1", held.port)),
+            ):
+                pass
+        held.close()
 
 
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
