@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import iter_headers
-from replication.raft.effects import Effect, StoreVote
-from replication.raft.types import Role
+from replication.raft.core import RaftCore
+from replication.raft.effects import Effect
+from replication.raft.types import Role, VoteState
 from replication.replicas.replica import Replica
 from replication.transport import GroupId
 from tests.replication.sim.checks import BrokenPropertyError
@@ -112,8 +113,8 @@ class Checks:
                     f"{where}: another batch than was committed is at {base} (log matching)"
                 )
 
-    def voted(self, replica: Replica, effect: StoreVote) -> None:
-        vote = effect.state
+    def voted(self, replica: Replica, vote: VoteState) -> None:
+        """A vote that is durable: one that a power loss took before that was told to nobody."""
         if vote.voted_for < 0:
             return
         key = (replica.group, replica.node_id, vote.term)
@@ -141,7 +142,8 @@ def _batches(replica: Replica, start: int, end: int) -> list[tuple[int, int, int
 @contextmanager
 def watching(checks: Checks, fail: Callable[[BaseException], None]) -> Iterator[None]:
     """All replicas of this process are looked at inside; ``fail`` is told what is broken."""
-    step, carry_out = Replica._step, Replica._carry_out
+    step, carry_out, vote_stored = Replica._step, Replica._carry_out, RaftCore.vote_stored
+    replicas: dict[RaftCore, Replica] = {}
 
     def stepped(self: Replica, one: Callable[[], list[Effect]]) -> None:
         step(self, one)
@@ -152,17 +154,21 @@ def watching(checks: Checks, fail: Callable[[BaseException], None]) -> Iterator[
             raise
 
     def carried_out(self: Replica, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, StoreVote):
-                try:
-                    checks.voted(self, effect)
-                except BrokenPropertyError as error:
-                    fail(error)
-                    raise
+        replicas[self.core] = self
         carry_out(self, effects)
 
+    def stored(self: RaftCore, vote: VoteState) -> list[Effect]:
+        try:
+            checks.voted(replicas[self], vote)
+        except BrokenPropertyError as error:
+            fail(error)
+            raise
+        return vote_stored(self, vote)
+
     Replica._step, Replica._carry_out = stepped, carried_out  # type: ignore[method-assign]
+    RaftCore.vote_stored = stored  # type: ignore[method-assign]
     try:
         yield
     finally:
         Replica._step, Replica._carry_out = step, carry_out  # type: ignore[method-assign]
+        RaftCore.vote_stored = vote_stored  # type: ignore[method-assign]
