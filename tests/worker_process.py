@@ -32,7 +32,8 @@ class Worker:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.lines.put(line.strip())
+            if line.endswith("\n"):  # else it was killed within the line, and said nothing yet
+                self.lines.put(line.strip())
         self.lines.put(None)
 
     def next(self, patience_s: float = PATIENCE_S) -> str | None:
