@@ -182,6 +182,8 @@ class ReplicatedPartition:
         result_of(pending)
 
     def delete_records(self, before_offset: int) -> int:
+        """A majority has heard of the new start when this returns: it goes with what the leader sends it, so that the
+        next leader does not show again what was deleted."""
         self._check()
         self.flush()
         replica = self.replica()
@@ -191,6 +193,7 @@ class ReplicatedPartition:
         if moved:
             self._save_state()
             replica.log.publish()
+        self.confirm_leader(_READY_S)
         return replica.log.log_start_offset
 
     def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:

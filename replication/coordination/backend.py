@@ -40,7 +40,10 @@ _CONFIRM_S = 1.0
 
 
 def _is_past_the_end(found: FetchResult, request: FetchRequest) -> bool:
+    """Of a reader backwards: it would begin at the end that there is, and pass over what is behind that."""
     error = found.error
+    if request.reverse:
+        return error is None and request.offset > found.last_stable_offset
     if isinstance(error, OffsetOutOfRangeError):
         return request.offset >= max(error.log_start_offset, 0)
     return isinstance(error, DataLossError)
@@ -130,6 +133,11 @@ class ClusterBackend(EmbeddedBackend):
         self._registry.add_partitions(name, total, allow_keyed=True)
         self._settle(name)
 
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Up to offsets that exist by the word of a majority."""
+        self._confirm(offsets, _CALL_S)
+        return super().delete_records(offsets)
+
     def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
         """As its leader has it; while none can be asked as this node's replica does, if there is one."""
         try:
@@ -162,9 +170,7 @@ class ClusterBackend(EmbeddedBackend):
         """A position past the end counts only of a leader that a majority has confirmed: one that was deposed and has
         not heard of it lacks what the reader has read at the new one."""
         try:
-            held = self._registry.get(request.topic).partition(request.partition)
-            if isinstance(held, ReplicatedPartition):
-                confirm_leaders([held], _CONFIRM_S)
+            self._confirm([TopicPartition(request.topic, request.partition)], _CONFIRM_S)
         except LogStoreError as error:
             return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1, error)
         return super()._fetch_one(request, isolation, max_bytes)
@@ -208,11 +214,16 @@ class ClusterBackend(EmbeddedBackend):
     def list_offsets(
         self, partitions: Collection[TopicPartition], spec: OffsetSpec, isolation: Isolation
     ) -> dict[TopicPartition, ListedOffset]:
-        """The newest ones by the word of a majority: never less than what was acknowledged before the call."""
-        if spec == "latest":
-            held = [self._registry.get(topic).partition(number) for topic, number in partitions]
-            confirm_leaders([one for one in held if isinstance(one, ReplicatedPartition)], _CALL_S)
+        """By the word of a majority: of all that was acknowledged before the call. But for the oldest ones: a fetch
+        from there says where the log starts now."""
+        if spec != "earliest":
+            self._confirm(partitions, _CALL_S)
         return super().list_offsets(partitions, spec, isolation)
+
+    def _confirm(self, partitions: Collection[TopicPartition], timeout_s: float) -> None:
+        """Block until a majority has confirmed that this node leads them. NotLeaderError, LeaderNotReadyError."""
+        held = [self._registry.get(topic).partition(number) for topic, number in partitions]
+        confirm_leaders([one for one in held if isinstance(one, ReplicatedPartition)], timeout_s)
 
     # --- what comes from a former coordinator ---
 

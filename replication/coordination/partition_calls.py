@@ -31,7 +31,7 @@ KEYED: Final = "partition.keyed"
 OPEN: Final = "partition.open"
 DESCRIBE: Final = "partition.describe"
 _CONFIRM_S: Final = 1.0
-"""How long a leader that is asked for ends waits for a majority's word."""
+"""How long a leader that is asked waits for a majority's word."""
 _DESCRIBED: Final = (*LogOffsets._fields, "segments", "size_bytes")
 
 Ends: TypeAlias = LogOffsets | LogStoreError
@@ -166,7 +166,15 @@ class PartitionCalls:
         }
 
     def producers_here(self, place: TopicPartition, ids: Sequence[int]) -> dict[int, ProducerEntry]:
-        return self._partition(*place).producer_entries(ids)
+        return self._confirmed(place).producer_entries(ids)
+
+    def _confirmed(self, place: TopicPartition) -> Partition:
+        """A partition that this node is to lead, once a majority has confirmed that it does: a leader that was deposed
+        and has not heard of it lacks what was acknowledged since."""
+        partition = self._partition(*place)
+        if isinstance(partition, ReplicatedPartition):
+            partition.confirm_leader(_CONFIRM_S)
+        return partition
 
     # --- ends ---
 
@@ -196,9 +204,7 @@ class PartitionCalls:
         found: list[Ends] = []
         for place in places:
             try:
-                partition = self._partition(*place)
-                if confirmed and isinstance(partition, ReplicatedPartition):
-                    partition.confirm_leader(_CONFIRM_S)
+                partition = self._confirmed(place) if confirmed else self._partition(*place)
                 found.append(partition.reader().bounds())
             except LogStoreError as error:
                 found.append(error)
@@ -231,6 +237,7 @@ class PartitionCalls:
         return {"keyed": self.keyed_here(place_of(fields))}
 
     def keyed_here(self, place: TopicPartition) -> bool:
+        self._confirmed(place)
         return self._is_keyed(*place)
 
     # --- open transactions ---
@@ -247,7 +254,7 @@ class PartitionCalls:
         return {"open": self.open_here(place_of(fields))}
 
     def open_here(self, place: TopicPartition) -> OpenTransaction | None:
-        return first_open(self._partition(*place).reader())
+        return first_open(self._confirmed(place).reader())
 
 
 def _marker_request(row: object) -> MarkerRequest:

@@ -45,3 +45,19 @@ def test_a_leader_that_leads_refuses_a_gap() -> None:
     gap = _append(leader, 5)
     nodes.run(lambda: gap.done)
     assert isinstance(gap.error, OutOfOrderSequenceError)
+
+
+def test_records_that_were_deleted_stay_so_at_the_next_leader() -> None:
+    nodes = Nodes(3)
+    for sequence in range(4):
+        append = _append(nodes.leader(), sequence)
+        nodes.run(lambda append=append: append.done)  # type: ignore[misc]
+    old = nodes.leader()
+    nodes.run(
+        lambda: all(one.files.log.high_watermark == old.files.log.high_watermark for one in nodes.living)
+    )
+    end = old.files.log.high_watermark
+    assert old.partition.delete_records(end - 1) == end - 1
+    old.kill()
+    nodes.run(lambda: any(one is not old for one in nodes.leaders()))
+    assert nodes.leader().files.log.log_start_offset == end - 1
