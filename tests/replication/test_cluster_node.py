@@ -83,6 +83,19 @@ def test_a_nodes_directory_is_written_by_the_cluster_alone(tmp_path: Path) -> No
         store.partition("t", 0).append(ROWS)
 
 
+def test_how_clean_a_topic_is_at_a_node_that_has_none_of_it(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        config = {"cleanup.policy": "compact"}
+        three.controller.store.admin.create_topic("t", 3, config, replication_factor=1)
+        for number in range(3):
+            rows = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
+            three.leader("t", number).store.partition("t", number).append(rows)
+        three.controller.store.admin.compact("t", roll=True)
+        for node in three.nodes.values():
+            compactions = [row.compaction for row in node.store.admin.describe_topic("t").partitions]
+            assert [None if one is None else one.exact_from for one in compactions] == [3] * 3
+
+
 def test_a_store_becomes_a_clusters_first_node(tmp_path: Path) -> None:
     with logstore.open(tmp_path / "2") as store:
         store.create_topic("old", config={"retention.ms": "-1"})
