@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from logstore.api.records import FetchRequest, FetchResult, ListedOffset, ProduceItem
-from logstore.errors import LogStoreError, OffsetOutOfRangeError, UnknownPartitionError, UnknownTopicError
+from logstore.errors import (
+    LogStoreError,
+    OffsetOutOfRangeError,
+    TopicExistsError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from logstore.format.batch import encode_batch
 from logstore.types import TopicPartition
 from replication.cluster_node import ClusterNode
@@ -155,3 +161,24 @@ def test_a_node_that_is_behind_does_not_say_that_there_is_no_such_topic(tmp_path
         for ask in NAMED.values():
             with pytest.raises((UnknownTopicError, UnknownPartitionError, NotLeaderError)):
                 ask(three.controller.engine, TopicPartition("no", 0))
+
+
+def test_a_node_that_is_behind_does_not_say_that_there_is_a_topic(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        until(lambda: all("t" in node.engine.topics() for node in three.nodes.values()))
+        controller = three.controller
+        behind = next(node for node in three.nodes.values() if node is not controller)
+        for number in three.nodes:
+            three.network.cut(behind.node_id, number)
+        controller.engine.delete_topic("t")
+        assert "t" in behind.engine.topics()
+        with (
+            behind.engine.limit_waits(0.1),
+            pytest.raises((NotLeaderError, LeaderNotReadyError, PeerUnavailableError)),
+        ):
+            behind.engine.create_topic("t", 1, {})
+        three.network.heal()
+        controller.engine.create_topic("t", 1, {})
+        with pytest.raises(TopicExistsError):
+            three.controller.engine.create_topic("t", 1, {})
