@@ -100,11 +100,18 @@ class LogAdapter:
             )
         return found
 
-    def snapshot_request(self, state: RaftState, term: int, at: int) -> SnapshotRequest | None:
-        """The snapshot to be sent in ``term``, a large one from byte ``at`` on; None: there is none, or the term is
-        over."""
-        if state.term != term:
+    def snapshot_request(self, state: RaftState, to: NodeId, term: int, at: int) -> SnapshotRequest | None:
+        """The snapshot to be sent in ``term``, a large one from byte ``at`` on, out of the budget for recovery; None:
+        there is none, or the term is over."""
+        progress = state.peers.get(to)
+        if state.term != term or progress is None:
             return None
+        request = self._snapshot_request(state, at)
+        if request is not None and progress.recovers and state.recovery is not None:
+            state.recovery.take(len(request.snapshot.data or b""))
+        return request
+
+    def _snapshot_request(self, state: RaftState, at: int) -> SnapshotRequest | None:
         made = self._made
         if at == 0 or made is None or made.end_offset < state.trail.start:
             made = self._made = self.snapshot(state.trail)

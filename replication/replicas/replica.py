@@ -329,7 +329,7 @@ class Replica:
                     end = snapshot.end_offset
                     waiting += self.core.log_durable(end, self.core.state.trail.term_before(end))
                 case SendSnapshot(to, term, at):
-                    request = self._adapter.snapshot_request(self.core.state, term, at)
+                    request = self._adapter.snapshot_request(self.core.state, to, term, at)
                     if request is not None:
                         self._host.send(to, GroupMessage(self.group, request))
                 case ReadReady(read_id, offset):
