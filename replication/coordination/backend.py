@@ -106,6 +106,9 @@ class ClusterBackend(EmbeddedBackend):
     def groups_of(self, number: int) -> list[GroupSummary]:
         return self.groups.listed(number)
 
+    def forget_topic_of(self, number: int, topic: str) -> None:
+        self.groups.shard(number).forget_topic(topic)
+
     def transactions_of(self, number: int) -> list[TransactionSummary]:
         return self.transactions.shard(number).admin.summaries()
 

@@ -24,6 +24,7 @@ GROUPS: Final = "coordinator.groups"
 TRANSACTIONS: Final = "coordinator.transactions"
 OWNERS: Final = "coordinator.owners"
 OFFSETS: Final = "coordinator.offsets"
+FORGET: Final = "coordinator.forget"
 
 _LEAST: Final = -(2**63)
 Answer = TypeVar("Answer")
@@ -34,6 +35,8 @@ class Coordinating(Protocol):
     """What runs the coordinators of this node. Each says ``NotLeaderError`` where another node runs it."""
 
     def groups_of(self, number: int) -> list[GroupSummary]: ...
+
+    def forget_topic_of(self, number: int, topic: str) -> None: ...
 
     def transactions_of(self, number: int) -> list[TransactionSummary]: ...
 
@@ -82,7 +85,12 @@ class CoordinatorCalls:
             found = coordinating().owners_of(number, ids)
             return [[key, one.transactional_id, sorted(one.places)] for key, one in found.items()]
 
+        def forget(number: int, fields: Mapping[str, Any]) -> object:
+            coordinating().forget_topic_of(number, text(fields.get("topic"), "topic", WHERE))
+            return []
+
         self._network.serve(GROUPS, each(groups))
+        self._network.serve(FORGET, each(forget))
         self._network.serve(TRANSACTIONS, each(transactions))
         self._network.serve(OWNERS, each(owners))
         self._network.serve(OFFSETS, lambda _, request: _take_offsets(coordinating(), fields_of(request)))
@@ -93,6 +101,12 @@ class CoordinatorCalls:
         self, node: NodeId, numbers: Sequence[int], timeout_s: float
     ) -> list[list[GroupSummary] | LogStoreError]:
         return self._each(node, GROUPS, numbers, {}, timeout_s, lambda rows: [_group(row) for row in rows])
+
+    def forget_topic(
+        self, node: NodeId, numbers: Sequence[int], topic: str, timeout_s: float
+    ) -> list[LogStoreError | None]:
+        """See ``EmbeddedGroups.forget_topic``."""
+        return self._each(node, FORGET, numbers, {"topic": topic}, timeout_s, lambda _: None)
 
     def transactions(
         self, node: NodeId, numbers: Sequence[int], timeout_s: float
