@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.groups import GroupSummary, JoinRequest
 from logstore.api.records import FetchRequest, FetchResult, ListedOffset, OffsetSpec
 from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import TransactionSummary
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
+from logstore.coordination.transactional_offsets import PendingCommit
 from logstore.embedded.backend import EmbeddedBackend
 from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.embedded.groups import EmbeddedGroups
@@ -26,7 +27,6 @@ from logstore.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from logstore.groups.offset_values import SeenEnds
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
@@ -35,7 +35,6 @@ from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import (
     Isolation,
-    OffsetAndMetadata,
     PartitionDescription,
     TopicDescription,
     TopicPartition,
@@ -115,15 +114,8 @@ class ClusterBackend(EmbeddedBackend):
     def owners_of(self, number: int, producer_ids: Sequence[int]) -> dict[int, ProducerOwner]:
         return self.transactions.shard(number).admin.owners(producer_ids)
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None:
-        self.groups.commit_pending(group, offsets, writer, member, seen)
+    def commit_pending(self, commit: PendingCommit) -> None:
+        self.groups.commit_pending(commit)
 
     def note_leaders(self) -> None:
         """The leaders of partitions have changed: what this node coordinates now is loaded and looked after soon."""

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from logstore.api.groups import GroupSummary, MemberDescription, MemberIdentity
 from logstore.api.transactions import TransactionSummary
+from logstore.coordination.transactional_offsets import PendingCommit
 from logstore.embedded.hanging_transactions import ProducerOwner
 from logstore.errors import LogStoreError
 from logstore.format.json_document import items, table, text, truth, whole
@@ -42,14 +43,7 @@ class Coordinating(Protocol):
 
     def owners_of(self, number: int, producer_ids: Sequence[int]) -> dict[int, ProducerOwner]: ...
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Offsets,
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None: ...
+    def commit_pending(self, commit: PendingCommit) -> None: ...
 
 
 class CoordinatorCalls:
@@ -137,24 +131,15 @@ class CoordinatorCalls:
             for row in items(answer.get("answers"), "answers", WHERE, len(numbers))
         ]
 
-    def commit_pending(
-        self,
-        node: NodeId,
-        group: str,
-        offsets: Offsets,
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-        timeout_s: float,
-    ) -> None:
+    def commit_pending(self, node: NodeId, commit: PendingCommit, timeout_s: float) -> None:
         """See ``GroupManager.commit_pending``."""
         request = {
-            "group": group,
-            "offsets": _offset_rows(offsets),
-            "writer": list(writer),
-            "member": None if member is None else list(member),
-            "ends": [[*place, end] for place, end in seen.ends.items()],
-            "topic_ids": seen.topic_ids,
+            "group": commit.group,
+            "offsets": _offset_rows(commit.offsets),
+            "writer": list(commit.writer),
+            "member": None if commit.member is None else list(commit.member),
+            "ends": [[*place, end] for place, end in commit.seen.ends.items()],
+            "topic_ids": commit.seen.topic_ids,
         }
         self._network.call(node, OFFSETS, to_bytes(request), timeout_s)
 
@@ -176,13 +161,14 @@ def _take_offsets(coordinating: Coordinating, fields: Mapping[str, Any]) -> byte
     if found is not None:
         member_id, generation = items(found, "member", WHERE, 2)
         member = MemberIdentity(text(member_id, "member", WHERE), whole(generation, "generation", WHERE))
-    coordinating.commit_pending(
+    commit = PendingCommit(
         text(fields.get("group"), "group", WHERE),
         _offsets(items(fields.get("offsets"), "offsets", WHERE)),
         TransactionalWriter(producer_id, epoch),
         member,
         _seen(fields),
     )
+    coordinating.commit_pending(commit)
     return to_bytes({})
 
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, validate_group
 from logstore.coordination.group_member import GroupMember
-from logstore.coordination.transactional_offsets import OFFSETS_TOPIC
+from logstore.coordination.transactional_offsets import OFFSETS_TOPIC, PendingCommit
 from logstore.embedded.groups import OFFSETS_CONFIG, EmbeddedGroups
 from logstore.errors import LogStoreError, ProducerFencedError, UnknownGroupError
-from logstore.groups.offset_values import SeenEnds
-from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.key_partition import partition_of
 from replication.coordination.partition_calls import MarkerRequest
@@ -90,16 +88,9 @@ class ClusterGroups:
     ) -> None:
         self._of(group).commit(group, offsets, member)
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None:
+    def commit_pending(self, commit: PendingCommit) -> None:
         """See ``GroupManager.commit_pending``."""
-        self._of(group).commit_pending(group, offsets, writer, member, seen)
+        self._of(commit.group).commit_pending(commit)
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         shard = self._known(group)

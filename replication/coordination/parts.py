@@ -91,7 +91,7 @@ class ClusterParts:
             if type(partition) is not int or partition < found.entry.partitions:
                 return found.partition(partition)
         except UnknownTopicError:
-            pass
+            pass  # it may have been made meanwhile: looked for again below
         self._catch_up()
         return self._partition(topic, partition)
 
