@@ -104,9 +104,14 @@ else:
         see ``LogStore``.
         """
         from logstore.arguments import refuse_unknown
-        from logstore.store import LogStore
+        from logstore.directory.layout import refuse_node_directory
+        from logstore.seams.fs import OsFileSystem
+        from logstore.store import MEMORY, LogStore, directories
 
         refuse_unknown(settings, LogStore.__init__.__kwdefaults__, "open()")
+        root, *_ = directories(path, mode)
+        if mode == "rw" and root != MEMORY:
+            refuse_node_directory(settings.get("fs") or OsFileSystem(), root)
         return LogStore(path, mode, **settings)
 
 

@@ -119,7 +119,7 @@ class LogStore(StoreClient):
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.mode = _checked_mode(mode)
-        path, *others = _directories(path, mode)
+        path, *others = directories(path, mode)
         intervals_s = (lock_timeout_s, lock_idle_release_s, retention_check_s)
         _check_settings(intervals_s, mode_bits, max_open_files, tail_cache_bytes, threads)
         check_settings(cleaner_duty, cleaner_key_map_bytes)
@@ -494,7 +494,7 @@ def restore(
         return store.backup(place, topics=topics, link=link, progress=progress)
 
 
-def _directories(path: object, mode: Mode) -> list[str]:
+def directories(path: object, mode: Mode) -> list[str]:
     """The directory, then the others of a broker. InvalidArgumentError."""
     if not isinstance(path, list | tuple) or not path:
         return [arguments.directory(path)]

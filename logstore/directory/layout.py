@@ -14,9 +14,11 @@ from logstore.errors import (
     StoreNotFoundError,
     from_os_error,
 )
-from logstore.seams.fs import FileSystem
+from logstore.seams.fs import FileSystem, exists
 
 CATALOGUE_FILE: Final = "topics.json"
+NODE_FILE: Final = "cluster.json"
+"""In the directory of a cluster's node: its logs are replicas, which only the cluster may write."""
 _KAFKA_MARK: Final = "meta.properties"
 # What a store's creation leaves behind when it is cut short, and what a new file system holds: still empty.
 _CREATION_LEAVES: Final = re.compile(r"\.locks.*|\.live(\.tmp)?|topics\.json\.tmp|\.state|lost\+found")
@@ -73,6 +75,26 @@ def missing_store(kind: DirectoryKind, root: str) -> LogStoreError:
         f"there is no log store at {root}: the directory {found}",
         hint="check the path; `logstore topic create`, or open() with mode='rw', makes a new one",
     )
+
+
+def is_node_directory(fs: FileSystem, root: str) -> bool:
+    """Whether it is of a cluster's node. StorageError."""
+    try:
+        return exists(fs, f"{root}/{NODE_FILE}")
+    except NotADirectoryError:
+        return False
+    except OSError as error:
+        raise from_os_error(error, "look at", f"{root}/{NODE_FILE}") from error
+
+
+def refuse_node_directory(fs: FileSystem, root: str) -> None:
+    """For those who write without the cluster: ForeignDirectoryError, StorageError."""
+    if is_node_directory(fs, root):
+        raise ForeignDirectoryError(
+            f"{root} is a directory of a cluster's node (it holds {NODE_FILE}): its records are the cluster's",
+            hint="ask its brokers: logstore.connect, --bootstrap-server; or start the broker with its `peers`; "
+            "to read, open it with mode='r'",
+        )
 
 
 def make_root(fs: FileSystem, root: str) -> None:

@@ -125,6 +125,8 @@ def wide_rows(where, rows):
         if width == 2:
             checked.append(row)
             continue
+        if width < 2:
+            raise IndexError("tuple index out of range")  # put among the rows since their shape was looked at
         headers = <object>PyTuple_GET_ITEM(row, 2)
         timestamp_ms = <object>PyTuple_GET_ITEM(row, 3) if width == 4 else None
         if headers is not None:
@@ -149,7 +151,9 @@ def row_sizes(checked, rows):
     cdef list sizes = []
     cdef object row, headers
     for row in rows:
-        size = _length(<object>PyTuple_GET_ITEM(<tuple?>row, 0)) + _length(<object>PyTuple_GET_ITEM(row, 1))
+        if PyTuple_GET_SIZE(<tuple?>row) < 2:
+            raise IndexError("tuple index out of range")  # put among the rows since their shape was looked at
+        size = _length(<object>PyTuple_GET_ITEM(row, 0)) + _length(<object>PyTuple_GET_ITEM(row, 1))
         if PyTuple_GET_SIZE(row) > 2:
             headers = <object>PyTuple_GET_ITEM(row, 2)
             if headers:

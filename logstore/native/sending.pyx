@@ -1,3 +1,4 @@
+# cython: nonecheck=True
 """A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/``'s ``send_path.py`` and
 ``send_lock.py``, of ``Delivery``, and of the classes that they touch without a step of Python.
 
@@ -279,7 +280,7 @@ cdef class SendPath:
         else:
             if route.murmur3:
                 place = murmur3_of(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), 0) & POSITIVE
-                place %= PyList_GET_SIZE(route.queues)
+                place %= len(route.queues)
             else:
                 place = route.choose(key)
             queue = <OpenQueue?>route.queues[place]

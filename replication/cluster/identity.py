@@ -15,13 +15,13 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from logstore.directory.catalogue import encode_uuid
+from logstore.directory.layout import NODE_FILE
 from logstore.errors import from_os_error
 from logstore.format.json_document import damaged, decode_document, encode_document, table, text, truth, whole
 from logstore.seams.fs import FileSystem, read_file, replace_file
 from replication.errors import ClusterMismatchError
 from replication.raft.types import NodeId
 
-FILE_NAME: Final = "cluster.json"
 FORMAT_VERSION: Final = 2
 _KEYS_1: Final = frozenset({"cluster_id", "node_id", "joined"})
 _KEYS: Final = _KEYS_1 | {"directory_id", "begun"}
@@ -45,7 +45,7 @@ class IdentityFile:
 
     def __init__(self, fs: FileSystem, root: str, node_id: NodeId) -> None:
         self._fs = fs
-        self._path = f"{root}/{FILE_NAME}"
+        self._path = f"{root}/{NODE_FILE}"
         self.identity = self._load(node_id)
 
     def _load(self, node_id: NodeId) -> NodeIdentity:

@@ -23,18 +23,17 @@ def access_of(target: Target) -> Iterator[AccessAdministration]:
                 raise TypeError(f"{target.bootstrap_server} was connected to by {type(store).__name__}")
             yield store.security
         return
-    from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
+    from logstore.directory.layout import DirectoryKind, classify_directory, is_node_directory, missing_store
     from logstore.errors import InvalidArgumentError
-    from logstore.seams.fs import OsFileSystem, exists
-    from replication.cluster.identity import FILE_NAME as CLUSTER_FILE
+    from logstore.seams.fs import OsFileSystem
     from rpc.security.access import AccessFiles
 
     directory = target.directory()
-    kind = classify_directory(OsFileSystem(), directory)
+    fs = OsFileSystem()
+    kind = classify_directory(fs, directory)
     if kind is not DirectoryKind.STORE:
         raise missing_store(kind, directory)
-    fs = OsFileSystem()
-    if exists(fs, f"{directory}/{CLUSTER_FILE}"):
+    if is_node_directory(fs, directory):
         raise InvalidArgumentError(
             f"{directory} is a directory of a cluster's node, whose users and rules the cluster has",
             hint="ask a broker: --bootstrap-server HOST:PORT",

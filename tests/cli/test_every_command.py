@@ -21,6 +21,22 @@ from tests.cli.commands import (
 )
 from tests.cli.conftest import Shell
 
+NODE_READERS = {
+    *(
+        "backup",
+        "broker start",
+        "cluster recover",
+        "consume",
+        "demo",
+        "group describe",
+        "group list",
+        "log dump",
+    ),
+    *("log salvage", "log verify", "producer list", "restore", "topic describe", "topic get", "topic list"),
+    *("transaction describe", "transaction find-hanging", "transaction list"),
+}
+"""Commands that a cluster's node's directory answers, or that write elsewhere; all others leave it to the cluster."""
+
 every_command = pytest.mark.parametrize("name", COMMANDS)
 
 
@@ -65,6 +81,16 @@ def stock_users(tmp: Path, store: Path) -> None:
     (tmp / "password").chmod(0o600)
 
 
+def files_of(root: Path) -> dict[str, bytes]:
+    """What the files of all partitions hold, and the catalogue."""
+    files = [
+        file
+        for file in root.rglob("*")
+        if file.is_file() and not file.relative_to(root).parts[0].startswith(".")
+    ]
+    return {str(file.relative_to(root)): file.read_bytes() for file in files}
+
+
 @every_command
 def test_help_and_unknown_options(shell: Shell, name: str) -> None:
     assert "Usage: " in shell.bare(*name.split(), "--help").stdout
@@ -84,3 +110,21 @@ def test_a_good_call_succeeds(
         assert "name one with --bootstrap-server" in result.stderr
         return
     assert result.exit_code == 0, result.output
+
+
+@every_command
+def test_a_nodes_directory_is_read_or_refused_by_name(
+    stocked: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    IdentityFile(OsFileSystem(), str(stocked.store), 1).take_up("AAAAAAAAAAAAAAAAAAAAAA")
+    before = files_of(stocked.store)
+    result = tried(stocked, *good_call(name, tmp_path, stocked.store))
+    if name in NEED_BROKERS:
+        return
+    if name in NODE_READERS:
+        assert result.exit_code == 0, result.output
+    else:
+        assert result.exit_code == 1
+        assert "is a directory of a cluster's node" in result.stderr
+    assert files_of(stocked.store) == before

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import logstore
 from logstore.errors import InvalidTimestampError, LogStoreError, RecordTooLargeError, RecordTypeError
+from logstore.format import rows as in_use
 from logstore.format.batch import encode_batch
 from logstore.format.rows import (
     alone_bytes,
@@ -327,3 +328,23 @@ def test_both_twins_measure_headers_the_same(given_headers: Any, iterated: bool)
     once = iterated and isinstance(given_headers, list | tuple)
     found = said(measured_headers, iter(given_headers) if once else given_headers, "t")
     assert found == said(python.measured_headers, iter(given_headers) if once else given_headers, "t")
+
+
+@pytest.mark.parametrize("late", [(), (b"k",)])
+def test_rows_that_are_changed_under_the_checks_are_refused(late: Any) -> None:
+    """By headers of a class of the caller's, or by another thread once the shape of the rows was looked at."""
+    given_rows: list[Any] = []
+
+    class Headers(list[Any]):
+        def __iter__(self) -> Any:
+            given_rows[1] = late
+            return super().__iter__()
+
+    for twin in (in_use, python_twin("logstore.format.rows")):
+        given_rows[:] = [(b"k", b"v", Headers([("h", b"1")])), (b"k", b"v", [])]
+        with pytest.raises(IndexError, match="tuple index out of range"):
+            twin.check_rows("topic 't'", given_rows)
+        for first in ((b"k", b"v"), (b"k", b"v", [("h", b"1")])):
+            checked = twin.check_rows("topic 't'", [first])
+            with pytest.raises((IndexError, ValueError)):
+                twin.row_sizes(checked, [late])

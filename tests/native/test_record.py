@@ -6,6 +6,7 @@ import collections.abc
 import copy
 import gc
 import pickle
+import threading
 import weakref
 from typing import Any
 
@@ -225,6 +226,52 @@ def test_a_circle_through_a_record_is_collected(made: Any, place: int) -> None:
     del held, fields
     gc.collect()
     assert seen() is None
+
+
+def test_a_circle_through_headers_that_were_empty_is_collected(made: Any) -> None:
+    class Headers(list[Any]):
+        pass
+
+    headers = Headers()
+    headers.append(made(*FIELDS[:6], headers))
+    seen = weakref.ref(headers)
+    del headers
+    gc.collect()
+    assert seen() is None
+
+
+def test_nothing_is_asked_of_what_a_field_holds(made: Any) -> None:
+    class Mute:
+        def __bool__(self) -> bool:
+            raise AssertionError("asked")
+
+        __eq__ = __len__ = __hash__ = __bool__  # type: ignore[assignment]
+
+    for place in range(7):
+        fields: list[Any] = list(FIELDS)
+        fields[place] = mute = Mute()
+        assert made(*fields)[place] is mute
+
+
+@pytest.mark.parametrize("place", [4, 5, 6])
+def test_records_within_records_are_freed_however_deep(made: Any, place: int) -> None:
+    freed: list[bool] = []
+
+    def work() -> None:
+        record: Any = None
+        for _ in range(60_000):
+            record = made(*FIELDS[:place], record, *FIELDS[place + 1 :])
+        del record
+        freed.append(True)
+
+    before = threading.stack_size(512 * 1024)  # so that fewer of them would be too many
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    assert freed
 
 
 def test_records_as_read_cost_the_garbage_collector_nothing() -> None:

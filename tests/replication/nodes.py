@@ -14,11 +14,12 @@ from logstore.seams.memory_crash import Chooser, KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Acks
 from replication.disk_watch import DiskWatch
+from replication.errors import PeerUnavailableError
 from replication.memory_network import MemoryNetwork
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
 from replication.raft.types import Membership, RaftSettings
-from replication.replicas.pending import ReplicatedAppend
+from replication.replicas.pending import Awaited, ReplicatedAppend
 from replication.replicas.replica import Replica
 from replication.replicas.standalone_log import StandaloneLog
 from replication.replicas.vote_store import VoteStore
@@ -57,7 +58,7 @@ class ClusterNode:
             recovery_bytes_s=nodes.recovery_bytes_s,
         )
         self.node.disk = DiskWatch(self.fs, "/store", clock)
-        self.node.help = lambda append: nodes.run(lambda: append.done)
+        self.node.help = partial(self._help, self.boot)
         self.files = StandaloneLog(
             self.fs,
             "/store",
@@ -98,6 +99,12 @@ class ClusterNode:
             check=lambda: None,
             save_state=self.files.save_state,
         )
+
+    def _help(self, boot: int, what: Awaited) -> None:
+        """Let time go on until it is done. PeerUnavailableError: the node died before, and what it had waiting."""
+        self.nodes.run(lambda: what.done or self.boot != boot)
+        if not what.done:
+            raise PeerUnavailableError(f"node {self.node_id} died while it was waited for")
 
     def stop(self) -> None:
         """In order."""

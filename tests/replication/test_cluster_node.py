@@ -10,11 +10,16 @@ import logstore
 from logstore.api.records import FetchRequest
 from logstore.errors import (
     DataLossError,
+    ForeignDirectoryError,
     OffsetOutOfRangeError,
     RetriableError,
     TopicLockedError,
     UnknownTopicError,
 )
+from logstore.log.inspection.verify import Totals
+from logstore.log.inspection.verify_store import verify_store
+from logstore.seams.clock import SystemClock
+from logstore.seams.fs import OsFileSystem
 from logstore.types import TopicPartition
 from replication.cluster_node import ClusterNode
 from replication.errors import ClusterMismatchError, LeaderNotReadyError, NotLeaderError
@@ -56,8 +61,26 @@ def test_a_stopped_nodes_directory_is_a_store(tmp_path: Path) -> None:
         three.leader("t").store.partition("t", 0).append(ROWS)
         until(lambda: all(node.node.replicas()[-1].log.high_watermark == 10 for node in three.nodes.values()))
     for number in (1, 2, 3):
-        with logstore.open(tmp_path / str(number), mode="r") as store:
+        root = tmp_path / str(number)
+        with logstore.open(root, mode="r") as store:
             assert values(store, "t") == [row[1] for row in ROWS]
+        found = verify_store(OsFileSystem(), str(root), SystemClock().boot_id(), Totals())
+        assert [str(fault) for fault in found] == []
+
+
+def test_a_nodes_directory_is_written_by_the_cluster_alone(tmp_path: Path) -> None:
+    """One record that only its directory has, and the replica takes no part any more."""
+    with cluster(tmp_path) as three:
+        three.controller.store.create_topic("t")
+        with pytest.raises(ForeignDirectoryError, match="a directory of a cluster's node"):
+            logstore.open(tmp_path / "1")
+    with pytest.raises(ForeignDirectoryError, match="a directory of a cluster's node"):
+        logstore.open(tmp_path / "2")
+    with logstore.open(tmp_path / "2", mode="r") as store:
+        store.backup(tmp_path / "copy")
+    logstore.restore(tmp_path / "copy", tmp_path / "own")
+    with logstore.open(tmp_path / "own") as store:  # a copy is a store like any other
+        store.partition("t", 0).append(ROWS)
 
 
 def test_a_store_becomes_a_clusters_first_node(tmp_path: Path) -> None:

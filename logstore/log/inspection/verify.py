@@ -55,6 +55,7 @@ _TEXT_FILES = (
     row_counts.FILE_NAME,
 )
 _OTHER_FILES = frozenset([*_TEXT_FILES, *(f"{name}.tmp" for name in _TEXT_FILES)])
+_REPLICA_FILE = re.compile(r"raft-[a-z]+(\.tmp)?")  # what a node of a cluster keeps beside its replica's log
 _BROKER_FILE = re.compile(
     r"quorum-state(\.tmp)?|\d{20}-\d{10}\.checkpoint(\.(part|deleted))?|.*\.tmp|\d{20}\..+\.deleted"
 )
@@ -199,6 +200,8 @@ class _PartitionCheck:
             if match is not None and int(match[1]) > INT64_MAX:
                 match = None  # its number is no offset
             if match is None and self._facts.by_broker and _BROKER_FILE.fullmatch(name):
+                continue
+            if match is None and _REPLICA_FILE.fullmatch(name) and not is_dir:
                 continue
             if is_dir or (match is None and name not in _OTHER_FILES):
                 yield Fault(path, -1, "name", "no file of a partition has such a name; move it elsewhere")

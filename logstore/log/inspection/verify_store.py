@@ -10,7 +10,7 @@ from functools import partial
 from logstore.config import parse_topic_config
 from logstore.directory import topic_state
 from logstore.directory.catalogue import CATALOGUE_NAME, Catalogue, CatalogueFile, TopicEntry
-from logstore.directory.layout import DirectoryKind, classify_directory
+from logstore.directory.layout import NODE_FILE, DirectoryKind, classify_directory, is_node_directory
 from logstore.directory.partition_folder import deletion_note_path
 from logstore.directory.topic_state import TopicState
 from logstore.errors import (
@@ -37,7 +37,10 @@ logger = logging.getLogger(__name__)
 _ROOT_NAMES = re.compile(
     r"topics\.json(\.tmp)?|\.state|\.security|\.(live|heartbeats)(\.tmp)?|\.reserve|\.locks.*|lost\+found"
     r"|\.cache|\.staging"  # what layers above keep beside the logs: may go at any time, is no part of a backup
+    rf"|{re.escape(NODE_FILE)}(\.tmp)?"
 )
+_NODES_TOPICS = frozenset({"__cluster_metadata"})  # in no catalogue; their nodes check them
+_SET_ASIDE = re.compile(r".+-\d+\.damaged-\d+")
 _LOOKS = 3  # at what seems wrong while somebody is at work
 _DELETED_FOLDER = re.compile(r".+-\d+\..+-delete")
 
@@ -93,14 +96,17 @@ class _StoreCheck:
 
     def root(self) -> Iterator[Fault]:
         known = {folder.path: folder for folder in partition_folders(self._fs, self._root)}
+        nodes = is_node_directory(self._fs, self._root)
         for name in list_folder(self._fs, self._root):
             path = f"{self._root}/{name}"
             folder = known.get(path)
             if folder is not None:
-                if not self._has(folder):
+                if not self._has(folder) and not (nodes and folder.topic in _NODES_TOPICS):
                     yield from self._stray(folder)
             elif _DELETED_FOLDER.fullmatch(name):
                 yield Fault(path, -1, "leftover", "a deleted topic's folder on its way out", warning=True)
+            elif nodes and _SET_ASIDE.fullmatch(name):
+                yield Fault(path, -1, "leftover", "a replica's damaged log, kept aside", warning=True)
             elif not _ROOT_NAMES.fullmatch(name):
                 yield Fault(path, -1, "name", "nothing in a store has such a name; move it elsewhere")
 

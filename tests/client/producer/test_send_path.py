@@ -174,6 +174,18 @@ def test_many_threads_lose_and_double_nothing(kind: type[Producer[Any, Any]]) ->
     assert [stored[where] for where in found] == sent
 
 
+@pytest.mark.parametrize("kind", [Producer, PythonProducer])
+def test_a_producer_that_was_never_made_refuses(kind: type[Producer[Any, Any]]) -> None:
+    """As in a subclass that sends before it has called ``Producer.__init__``."""
+    unmade = kind.__new__(kind)
+    with pytest.raises((AttributeError, TypeError)):
+        unmade.send("plain", b"x")
+    with pytest.raises((AttributeError, TypeError)):
+        unmade.send_now("plain", b"x")
+    with pytest.raises(AttributeError):
+        Delivery.__new__(Delivery).done()
+
+
 def test_the_lock_keeps_others_out() -> None:
     lock = send_lock()
     counted = 0

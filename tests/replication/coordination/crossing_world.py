@@ -23,7 +23,7 @@ from logstore.seams.memory_crash import KeepNothing
 from logstore.transactions.coordinator import TransactionCoordinator
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.id_locks import NodeIdLocks
-from replication.errors import LeaderNotReadyError, NotLeaderError
+from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
 from tests.coordination.memory_runtime import MemoryEnds
 from tests.replication.cluster.world import NodeView
 from tests.replication.coordination.world import CoordinatorWorld
@@ -203,7 +203,7 @@ class Crossing:
                 runtime = self.offsets.runtimes[_leader(self.offsets.nodes).node_id]
                 runtime.confirm()
                 return runtime.look(look)
-            except (NotLeaderError, LeaderNotReadyError):
+            except (NotLeaderError, LeaderNotReadyError, PeerUnavailableError):
                 self.mend(self.offsets)
                 self.offsets.nodes.tick()
 
