@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory.catalogue import CatalogueFile, TopicEntry
-from logstore.embedded.upkeep_everywhere import COMPACT, ERASE
+from logstore.embedded.upkeep_everywhere import OPERATIONS
 from logstore.errors import InvariantError, LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
@@ -60,7 +60,6 @@ from replication.replicas.vote_store import VoteStore
 from replication.transport import (
     METADATA_GROUP,
     METADATA_TOPIC,
-    CallHandler,
     ClusterNetwork,
     GroupId,
 )
@@ -143,8 +142,8 @@ class ClusterNode:
             self._open_metadata()
             self.gatherer = StatusGatherer(self.node, self._network)
             self._everywhere = Everywhere(self._network, self._others, self._follow)
-            for operation in (COMPACT, ERASE):
-                self._network.serve(operation, self._upkeep(operation))
+            for operation in OPERATIONS:
+                self._network.serve(operation, partial(self._upkeep, operation))
             self._open_controller()
             self.metadata.serve()
             self._beginning.serve()
@@ -421,14 +420,11 @@ class ClusterNode:
 
     # --- work at all brokers ---
 
-    def _upkeep(self, operation: str) -> CallHandler:
-        def answer(node: NodeId, request: bytes) -> bytes:
-            del node
-            if self.engine.everywhere is None:
-                raise InvariantError("a cluster's node does upkeep for others")
-            return self.engine.everywhere.answer(operation, request)
-
-        return answer
+    def _upkeep(self, operation: str, node: NodeId, request: bytes) -> bytes:
+        del node
+        if self.engine.everywhere is None:
+            raise InvariantError("a cluster's node does upkeep for others")
+        return self.engine.everywhere.answer(operation, request)
 
     def leaders_of(self, topic: str) -> Sequence[NodeId]:
         return self.leaders(self._registry.entry(topic))[0]
@@ -463,6 +459,9 @@ class ClusterNode:
 
     def everywhere(self, operation: str, request: bytes) -> Callable[[], Mapping[NodeId, bytes]]:
         return self._everywhere.ask(operation, request)
+
+    def heard(self, operation: str, request: bytes) -> Mapping[NodeId, bytes]:
+        return self._everywhere.hear(operation, request)
 
     def _others(self) -> list[NodeId]:
         return [one.node_id for one in self.brokers() if one.alive and one.node_id != self.node_id]

@@ -51,6 +51,7 @@ from logstore.types import (
     ErasureReport,
     Isolation,
     OffsetAndMetadata,
+    PartitionCompaction,
     PartitionDescription,
     TopicDescription,
     TopicPartition,
@@ -88,7 +89,9 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._parts = parts
         leadership = context.leadership
         self.everywhere = (
-            None if leadership is None else UpkeepEverywhere(leadership, self._compact, self._erase)
+            None
+            if leadership is None
+            else UpkeepEverywhere(leadership, self._compact, self._erase, self._clean)
         )
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self._coordinate(parts)
@@ -234,12 +237,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         partitions = [self.describe_partition(name, number) for number in numbers]
         compacts = parse_topic_config(entry.config).cleanup_policy.compact or entry.internal
         if compacts and broker is None:
-            topic = self._cleaned_topic(name)
-            points = topic.cleaner_points()
-            partitions = [
-                replace(row, compaction=self._cleaning.cleaner.describe(topic, row.partition, points))
-                for row in partitions
-            ]
+            rows = self._clean(name) if self.everywhere is None else self.everywhere.clean(name)
+            partitions = [replace(row, compaction=rows.get(row.partition)) for row in partitions]
         return TopicDescription(
             name=name,
             topic_id=entry.topic_id,
@@ -250,6 +249,20 @@ class EmbeddedBackend(EmbeddedTransactions):
             missing=() if broker is None else broker.missing(name),
             config_known=broker is None or broker.settings_known,
         )
+
+    def _clean(self, name: str) -> dict[int, PartitionCompaction]:
+        """How clean the partitions are that this process has copies of."""
+        topic = self._cleaned_topic(name)
+        points = topic.cleaner_points()
+        return {
+            number: self._cleaning.cleaner.describe(topic, number, points)
+            for number in range(topic.entry.partitions)
+            if self._has(name, number)
+        }
+
+    def _has(self, topic: str, partition: int) -> bool:
+        del topic, partition
+        return True
 
     # --- produce ---
 

@@ -176,6 +176,10 @@ class ClusterBackend(EmbeddedBackend):
                     raise
                 return description_of(held.replica().log, partition)
 
+    def _has(self, topic: str, partition: int) -> bool:
+        held = self._registry.get(topic).partition(partition)
+        return not isinstance(held, ReplicatedPartition) or held.is_held
+
     # --- readers in racks ---
 
     def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
