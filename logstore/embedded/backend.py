@@ -41,7 +41,7 @@ from logstore.errors import (
 )
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
-from logstore.partition.partition import Cancel
+from logstore.partition.partition import Cancel, Partition
 from logstore.partition.partition_log import PartitionLog, limit_of
 from logstore.partition.topic import Topic
 from logstore.partition.topic_registry import TopicRegistry
@@ -80,7 +80,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         parts: CoordinationParts | None = None,
     ) -> None:
         self._cleaning = cleaning
-        self._appends = Appends(context, registry)
+        self._appends = Appends(context, registry, self._held)
         self._context = context
         self._registry = registry
         self._partition = partition
@@ -169,7 +169,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         starts: dict[TopicPartition, int] = {}
         with self._context.reserve.opened():
             for (name, partition), target in targets.items():
-                held = self._registry.get(name).partition(partition)
+                held = self._held(name, partition)
                 starts[TopicPartition(name, partition)] = held.delete_records(target)
         return starts
 
@@ -284,6 +284,10 @@ class EmbeddedBackend(EmbeddedTransactions):
         """As ``produce``, for servers: returns when the batches are written, and ``tell`` is called with the results
         when all are decided, from any thread; it must not wait. Not after an error."""
         self._appends.start(items, acks, timeout_s, tell)
+
+    def _held(self, topic: str, partition: int) -> Partition:
+        """A partition that a caller names. UnknownTopicError."""
+        return self._registry.get(topic).partition(partition)
 
     # --- fetch ---
 
