@@ -25,6 +25,13 @@ class LeaderNotReadyError(RetriableError):
     hint = "try again in a moment"
 
 
+class LeaderDiskError(LeaderNotReadyError):
+    """The disk of the partition's leader refused the records; they are not in, and another replica is about to lead."""
+
+    code = 10214
+    hint = "try again in a moment, at the next leader; free space on that broker's disk, or exchange it"
+
+
 class MembershipChangeError(RetriableError):
     """The membership cannot change now: a change is under way, or a learner is too far behind."""
 

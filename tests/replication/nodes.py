@@ -13,6 +13,7 @@ from logstore.seams.clock import ManualClock
 from logstore.seams.memory_crash import Chooser, KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Acks
+from replication.disk_watch import DiskWatch
 from replication.errors import PeerUnavailableError
 from replication.memory_network import MemoryNetwork
 from replication.node import ReplicationNode
@@ -56,6 +57,7 @@ class ClusterNode:
             threads=False,
             recovery_bytes_s=nodes.recovery_bytes_s,
         )
+        self.node.disk = DiskWatch(self.fs, "/store", clock)
         self.node.help = partial(self._help, self.boot)
         self.files = StandaloneLog(
             self.fs,
@@ -170,6 +172,7 @@ class Nodes:
         self.settings = settings
         self.config = config or TopicConfig()
         self.now_s = 100.0
+        self._ticks = 0
         self.network = self.make_network()
         self.membership = Membership(frozenset(range(1, count + 1)))
         self.nodes = {number: ClusterNode(self, number) for number in range(1, count + learners + 1)}
@@ -202,8 +205,11 @@ class Nodes:
 
     def tick(self) -> None:
         self.now_s += TICK_S
+        self._ticks += 1
         for node in self.living:
             node.node.tick()
+            if self._ticks % 20 == 0:
+                node.node.look_at_disk()
         self.settle()
 
     def run(self, until: Callable[[], object], most: int = 400) -> None:

@@ -14,7 +14,7 @@ from logstore.api.groups import MemberIdentity
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
-from logstore.coordination.transactional_offsets import OFFSETS_PLACE, commit_pending
+from logstore.coordination.transactional_offsets import OFFSETS_PLACE, PendingCommit, commit_pending
 from logstore.errors import LogStoreError, ProducerFencedError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.log.producers.producer_state import Marker
@@ -267,7 +267,10 @@ class _Offsets:
         ends = MemoryEnds()
         self._world.at_offsets(
             lambda runtime: commit_pending(
-                runtime, self._view.clock, ends, ends.of(offsets), group, offsets, writer, member
+                runtime,
+                self._view.clock,
+                ends,
+                PendingCommit(group, offsets, writer, member, ends.of(offsets)),
             )
         )
 

@@ -52,15 +52,31 @@ def dedupe_state_is_the_leaders_alone() -> Iterator[None]:
         yield
 
 
-def group_commits_are_answered_before_they_are_committed() -> Any:
-    """What a coordinator has decided counts as soon as it is in its own log: it goes when the coordinator does."""
+@contextmanager
+def group_commits_are_answered_before_they_are_committed() -> Iterator[None]:
+    """What a coordinator has decided counts, and is decided on, as soon as it is in its own log: it goes when the
+    coordinator does."""
 
     def append(hold: LeaderHold, batches: Any) -> Any:
         pending = hold._partition.append(batches, 1, expected_offset=hold.log_end_offset)
         hold.log_end_offset = pending.next_offset
         return pending
 
-    return mock.patch.object(LeaderHold, "append", append)
+    @contextmanager
+    def held(log: ReplicatedCoordinatorLog, timeout_s: float) -> Iterator[LeaderHold]:
+        log._check_leads()
+        log.await_turn(log._holding, timeout_s)
+        try:
+            term = log._wait_ready(max(timeout_s, 0.0))
+            yield LeaderHold(log._partition, term, log._partition.reader().bounds().log_end_offset)
+        finally:
+            log._holding.release()
+
+    with (
+        mock.patch.object(LeaderHold, "append", append),
+        mock.patch.object(ReplicatedCoordinatorLog, "held", held),
+    ):
+        yield
 
 
 def markers_for_other_nodes_are_lost() -> Any:
