@@ -1,6 +1,6 @@
 """Planted bugs of whole clusters, as switches, and in which seed the simulator finds each.
 
-python -m tests.sim.cluster.plants [--seeds 60] [WORD ...]
+python -m tests.sim.cluster.plants [--start 0] [--seeds 60] [WORD ...]
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ PLANTS: Final[Mapping[str, Plant]] = {
 }
 
 
-def found(plant: Plant, seeds: int) -> tuple[int, str] | None:
-    """The first seed that breaks with the bug, and what it broke; None: none of them."""
-    for seed in range(seeds):
+def found(plant: Plant, start: int, seeds: int) -> tuple[int, str] | None:
+    """The first seed from there that breaks with the bug, and what it broke; None: none of them."""
+    for seed in range(start, start + seeds):
         broken = run_seed(seed, plant=plant).broken
         if broken:
             return seed, broken
@@ -173,6 +173,7 @@ def found(plant: Plant, seeds: int) -> tuple[int, str] | None:
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("words", nargs="*")
     given = parser.parse_args(words)
@@ -181,11 +182,10 @@ def main(words: list[str] | None = None) -> int:
     for name, plant in PLANTS.items():
         if given.words and not any(word in name for word in given.words):
             continue
-        answer = found(plant, given.seeds)
+        answer = found(plant, given.start, given.seeds)
         lived += answer is None
-        told = (
-            f"not in {given.seeds} seeds" if answer is None else f"within {answer[0] + 1}: {answer[1][:140]}"
-        )
+        where = f"seeds {given.start} to {given.start + given.seeds - 1}"
+        told = f"not in {where}" if answer is None else f"seed {answer[0]}: {answer[1][:140]}"
         sys.stdout.write(f"{name}: {told}\n")
         sys.stdout.flush()
     return 1 if lived else 0
