@@ -17,7 +17,7 @@ from unittest import mock
 from logstore.errors import LogStoreError
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.replica_log import ReplicaLog
-from replication.coordination import backend, replicated_log
+from replication.coordination import backend
 from replication.coordination.partition_calls import PartitionCalls
 from replication.coordination.replicated_log import LeaderHold, ReplicatedCoordinatorLog
 from replication.partition import ReplicatedPartition
@@ -53,6 +53,18 @@ def dedupe_state_is_the_leaders_alone() -> Iterator[None]:
 
 
 @contextmanager
+def _held_at_its_own_end(log: ReplicatedCoordinatorLog, timeout_s: float) -> Iterator[LeaderHold]:
+    """``ReplicatedCoordinatorLog.held``, without a look at how much of the log is committed."""
+    log._check_leads()
+    log.await_turn(log._holding, timeout_s)
+    try:
+        term = log._wait_ready(max(timeout_s, 0.0))
+        yield LeaderHold(log._partition, term, log._partition.reader().bounds().log_end_offset)
+    finally:
+        log._holding.release()
+
+
+@contextmanager
 def group_commits_are_answered_before_they_are_committed() -> Iterator[None]:
     """What a coordinator has decided counts, and is decided on, as soon as it is in its own log: it goes when the
     coordinator does."""
@@ -62,19 +74,9 @@ def group_commits_are_answered_before_they_are_committed() -> Iterator[None]:
         hold.log_end_offset = pending.next_offset
         return pending
 
-    @contextmanager
-    def held(log: ReplicatedCoordinatorLog, timeout_s: float) -> Iterator[LeaderHold]:
-        log._check_leads()
-        log.await_turn(log._holding, timeout_s)
-        try:
-            term = log._wait_ready(max(timeout_s, 0.0))
-            yield LeaderHold(log._partition, term, log._partition.reader().bounds().log_end_offset)
-        finally:
-            log._holding.release()
-
     with (
         mock.patch.object(LeaderHold, "append", append),
-        mock.patch.object(ReplicatedCoordinatorLog, "held", held),
+        mock.patch.object(ReplicatedCoordinatorLog, "held", _held_at_its_own_end),
     ):
         yield
 
@@ -132,14 +134,19 @@ def a_deposed_leader_refuses_for_good() -> Any:
     return mock.patch.object(replica, "refused", refused)
 
 
-def coordinators_decide_on_what_is_not_committed() -> Any:
+@contextmanager
+def coordinators_decide_on_what_is_not_committed() -> Iterator[None]:
     """A new coordinator does not wait for what its log holds to be committed."""
 
     def ready(log: ReplicatedCoordinatorLog, timeout_s: float) -> int:
         log._check_leads()
         return log._partition.term
 
-    return mock.patch.object(replicated_log.ReplicatedCoordinatorLog, "_wait_ready", ready)
+    with (
+        mock.patch.object(ReplicatedCoordinatorLog, "_wait_ready", ready),
+        mock.patch.object(ReplicatedCoordinatorLog, "held", _held_at_its_own_end),
+    ):
+        yield
 
 
 PLANTS: Final[Mapping[str, Plant]] = {
