@@ -345,6 +345,12 @@ class LogStore(StoreClient):
         with held.using():
             held.pinned = True
 
+    def unpin(self, topic: str) -> None:
+        """End a ``pin`` and keep the topic for now: until another process waits for it, or it is idle."""
+        self._context.check_usable()
+        self._registry.get(topic).pinned = False
+        self._housekeeper.note_owned()
+
     def pin_all(self) -> None:
         """Own every topic, and those that are made later, until ``close``: what a server does. Does not wait:
         ``TopicLockedError`` names all topics that other processes own, and their owners; nothing is pinned then."""

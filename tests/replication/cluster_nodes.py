@@ -90,10 +90,18 @@ class Cluster:
 
     @property
     def controller(self) -> ClusterNode:
-        until(lambda: any(node.controller() in self.nodes for node in self.nodes.values()))
-        return next(
-            self.nodes[node.controller()] for node in self.nodes.values() if node.controller() in self.nodes
-        )
+        found: list[ClusterNode] = []
+
+        def look() -> bool:
+            nodes = dict(self.nodes)  # those of now: other threads may look while a test stops some
+            named = [
+                node.controller() for node in nodes.values()
+            ]  # asked once: it may be another one in a moment
+            found[:] = [nodes[number] for number in named if number in nodes]
+            return bool(found)
+
+        until(look)
+        return found[0]
 
     def leader(self, topic: str, partition: int = 0) -> ClusterNode:
         """The node that leads, once it is there."""
@@ -102,7 +110,7 @@ class Cluster:
         def look() -> bool:
             found[:] = [
                 node
-                for node in self.nodes.values()
+                for node in list(self.nodes.values())
                 if topic in node.engine.topics()
                 and node.engine.topic(topic).leaders[partition] == node.node_id
             ]
