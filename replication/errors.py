@@ -13,6 +13,8 @@ class NotLeaderError(RetriableError):
     hint = "ask the leader"
 
     def __init__(self, message: str, *, leader_id: int = -1, hint: str | None = None) -> None:
+        if hint is None and leader_id < 0:
+            hint = "no leader is known: where that lasts, too few brokers run (`logstore cluster health`)"
         super().__init__(message, hint=hint)
         self.leader_id = leader_id
 

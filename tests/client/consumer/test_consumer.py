@@ -83,14 +83,19 @@ def test_poll_gathers_from_partitions_fairly(backend: Backend) -> None:
     for partition in range(4):
         fill(backend, "flights", 100, partition)
     with Consumer(backend, "flights") as consumer:
-        seen: Counter[int] = Counter()
+        turns: list[int] = []
         for _ in range(8):
-            seen.update(record.partition for record in consumer.poll(20))
+            found = consumer.poll(20)
+            assert len({record.partition for record in found}) == 1
+            turns.append(found[0].partition)
         leaders = set(backend.topic("flights").leaders)
-        if len(leaders) > 1:  # what the first of them has answered is handed out, in equal parts
-            assert set(seen.values()) == {160 // len(seen)}
-        else:
-            assert seen == {0: 40, 1: 40, 2: 40, 3: 40}
+        for number, partition in enumerate(
+            turns
+        ):  # each leader's come in when it has answered; then all take turns
+            others = len({*turns[:number], partition}) - 1
+            assert partition not in turns[max(number - others, 0) : number], turns
+        if len(leaders) <= 1:
+            assert Counter(turns) == {0: 2, 1: 2, 2: 2, 3: 2}
         rest = 0
         while rest < 240:
             found = consumer.poll(1000)
