@@ -345,6 +345,12 @@ class LogStore(StoreClient):
         with held.using():
             held.pinned = True
 
+    def unpin(self, topic: str) -> None:
+        """End a ``pin`` and keep the topic for now: until another process waits for it, or it is idle."""
+        self._context.check_usable()
+        self._registry.get(topic).pinned = False
+        self._housekeeper.note_owned()
+
     def pin_all(self) -> None:
         """Own every topic, and those that are made later, until ``close``: what a server does. Does not wait:
         ``TopicLockedError`` names all topics that other processes own, and their owners; nothing is pinned then."""
@@ -465,9 +471,6 @@ class LogStore(StoreClient):
         state = "closed" if self._context.closed else self.mode
         return f"LogStore({self.root!r}, {state})"
 
-    def _forked(self) -> None:
-        self._context.forked = True
-
 
 def restore(
     source: str | os.PathLike[str],
@@ -531,11 +534,7 @@ def _checked_mode(mode: Mode) -> Mode:
 
 
 def _check_settings(
-    intervals_s: tuple[float, ...],
-    mode_bits: int | None,
-    max_open_files: int | None,
-    tail_cache_bytes: int,
-    threads: bool,
+    intervals_s: tuple[float, ...], mode_bits: int | None, files: int | None, tail_bytes: int, threads: bool
 ) -> None:
     """InvalidArgumentError names the setting."""
     arguments.truth(threads, "threads")
@@ -543,14 +542,14 @@ def _check_settings(
         arguments.seconds(value, name)
     if mode_bits is not None:
         arguments.whole(mode_bits, "mode_bits", 0o400, 0o777)
-    if max_open_files is not None:
-        arguments.whole(max_open_files, "max_open_files", 1)
-    arguments.whole(tail_cache_bytes, "tail_cache_bytes")
+    if files is not None:
+        arguments.whole(files, "max_open_files", 1)
+    arguments.whole(tail_bytes, "tail_cache_bytes")
 
 
 def _mark_forked() -> None:
     for store in list(_stores):
-        store._forked()
+        store._context.forked = True
 
 
 if hasattr(os, "register_at_fork"):

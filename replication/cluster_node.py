@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from logstore.config import TopicConfig, parse_topic_config
 from logstore.directory.catalogue import CatalogueFile, TopicEntry
-from logstore.embedded.upkeep_everywhere import COMPACT, ERASE
+from logstore.embedded.upkeep_everywhere import OPERATIONS
 from logstore.errors import InvariantError, LogStoreError
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
@@ -34,7 +34,7 @@ from replication.cluster.beginning import Beginning
 from replication.cluster.controller import Controller
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.identity import IdentityFile
-from replication.cluster.image import AccessKey, ClusterImage, PeerAddress
+from replication.cluster.image import AccessKey, PeerAddress
 from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import AccessChange, Candidates
 from replication.cluster.metadata import ClusterMetadata
@@ -45,6 +45,7 @@ from replication.cluster.view import BrokerInfo
 from replication.cluster_status import StatusGatherer
 from replication.coordination.backend import ClusterBackend
 from replication.coordination.parts import ClusterParts
+from replication.disk_watch import DiskWatch
 from replication.errors import LeaderNotReadyError, MetadataConflictError
 from replication.everywhere import Everywhere, wait_until
 from replication.node import ReplicationNode
@@ -59,7 +60,6 @@ from replication.replicas.vote_store import VoteStore
 from replication.transport import (
     METADATA_GROUP,
     METADATA_TOPIC,
-    CallHandler,
     ClusterNetwork,
     GroupId,
 )
@@ -142,8 +142,8 @@ class ClusterNode:
             self._open_metadata()
             self.gatherer = StatusGatherer(self.node, self._network)
             self._everywhere = Everywhere(self._network, self._others, self._follow)
-            for operation in (COMPACT, ERASE):
-                self._network.serve(operation, self._upkeep(operation))
+            for operation in OPERATIONS:
+                self._network.serve(operation, partial(self._upkeep, operation))
             self._open_controller()
             self.metadata.serve()
             self._beginning.serve()
@@ -164,6 +164,7 @@ class ClusterNode:
             random_bytes=self._randomness.randbytes,
             **self._store_settings,
         )
+        self.node.disk = DiskWatch(self.store.fs, self.store.root, self._clock)
         self._undo.append(self.store.close)
         self._undo.insert(0, lock_node(self._context))
 
@@ -380,9 +381,10 @@ class ClusterNode:
                 self._registry.look_around()
                 image = self.metadata.follower.image
                 vacated = {GroupId(*place) for place, nodes in image.vacated.items() if self.node_id in nodes}
-                self._manager.adjust(self._registry, _wanted(image, self.node_id), vacated)
+                self._manager.adjust(self._registry, image.wanted_on(self.node_id), vacated)
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)
+        self.node.look_at_disk()
         self._peers.look()
         with self._moved:
             self._moved.notify_all()
@@ -418,14 +420,11 @@ class ClusterNode:
 
     # --- work at all brokers ---
 
-    def _upkeep(self, operation: str) -> CallHandler:
-        def answer(node: NodeId, request: bytes) -> bytes:
-            del node
-            if self.engine.everywhere is None:
-                raise InvariantError("a cluster's node does upkeep for others")
-            return self.engine.everywhere.answer(operation, request)
-
-        return answer
+    def _upkeep(self, operation: str, node: NodeId, request: bytes) -> bytes:
+        del node
+        if self.engine.everywhere is None:
+            raise InvariantError("a cluster's node does upkeep for others")
+        return self.engine.everywhere.answer(operation, request)
 
     def leaders_of(self, topic: str) -> Sequence[NodeId]:
         return self.leaders(self._registry.entry(topic))[0]
@@ -460,6 +459,9 @@ class ClusterNode:
 
     def everywhere(self, operation: str, request: bytes) -> Callable[[], Mapping[NodeId, bytes]]:
         return self._everywhere.ask(operation, request)
+
+    def heard(self, operation: str, request: bytes) -> Mapping[NodeId, bytes]:
+        return self._everywhere.hear(operation, request)
 
     def _others(self) -> list[NodeId]:
         return [one.node_id for one in self.brokers() if one.alive and one.node_id != self.node_id]
@@ -501,7 +503,8 @@ class ClusterNode:
         replica = self.node.replica(METADATA_GROUP)
         voters = self.settings.voters if replica is None else replica.membership.voters
         known = {*voters, *self.metadata.follower.image.brokers}
-        return Candidates(expected=voters, alive=[node for node in known if self._is_alive(node)])
+        alive = [node for node in known if self._is_alive(node) and not self.node.disk_refuses(node)]
+        return Candidates(expected=voters, alive=alive)
 
     def controller(self) -> NodeId:
         return self.metadata.controller
@@ -548,13 +551,3 @@ class ClusterNode:
                 failures.append(error)
         if failures:
             raise failures[0]
-
-
-def _wanted(image: ClusterImage, node: NodeId) -> dict[GroupId, tuple[str, tuple[NodeId, ...]]]:
-    """The replicas that the node is to have: the topic's name, and who has the partition as far as it is known."""
-    names = {entry.topic_id: name for name, entry in image.catalogue.topics.items()}
-    return {
-        GroupId(*place): (names[place[0]], image.replicas_of(*place))
-        for place in image.places_on(node)
-        if place[0] in names
-    }

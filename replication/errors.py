@@ -13,6 +13,8 @@ class NotLeaderError(RetriableError):
     hint = "ask the leader"
 
     def __init__(self, message: str, *, leader_id: int = -1, hint: str | None = None) -> None:
+        if hint is None and leader_id < 0:
+            hint = "no leader is known: where that lasts, too few brokers run (`logstore cluster health`)"
         super().__init__(message, hint=hint)
         self.leader_id = leader_id
 
@@ -23,6 +25,13 @@ class LeaderNotReadyError(RetriableError):
     code = 5
     passes = True
     hint = "try again in a moment"
+
+
+class LeaderDiskError(LeaderNotReadyError):
+    """The disk of the partition's leader refused the records; they are not in, and another replica is about to lead."""
+
+    code = 10214
+    hint = "try again in a moment, at the next leader; free space on that broker's disk, or exchange it"
 
 
 class MembershipChangeError(RetriableError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,6 +12,8 @@ from typing import Final
 from logstore.errors import InvalidRecordError, LogStoreError
 from replication.raft.types import NodeId
 from replication.transport import PeerNetwork
+
+logger = logging.getLogger(__name__)
 
 SEEN: Final = "metadata.seen"
 _SETTLE_S: Final = 3.0
@@ -71,6 +74,16 @@ class Everywhere:
             return found
 
         return wait
+
+    def hear(self, operation: str, request: bytes) -> Mapping[NodeId, bytes]:
+        """See ``Leadership.heard``."""
+        found: dict[NodeId, bytes] = {}
+        for node, answer in self._asked(self._others(), operation, request, _SETTLE_S).items():
+            try:
+                found[node] = answer.result(timeout=2 * _SETTLE_S)
+            except (LogStoreError, TimeoutError) as error:
+                logger.info("broker %d does not answer %s: %s", node, operation, error)
+        return found
 
     def _asked(
         self, nodes: Collection[NodeId], operation: str, request: bytes, timeout_s: float

@@ -17,6 +17,7 @@ from typing import Final
 from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
+from replication.disk_watch import DiskWatch
 from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
 from replication.recovery_budget import RecoveryBudget
@@ -36,7 +37,8 @@ class ReplicationNode:
     """Thread-safe. ``tick_s``: the time between ticks; ``silent_s``: after how long without a word of a node it counts
     as gone, for what rests on it (``resting.py``); ``recovery_bytes_s``: how much peers that are not in sync
     are sent, 0: as much as goes; ``on_change``: told, with a replica's lock held, when the
-    replica has another role or leader: must not wait."""
+    replica has another role or leader: must not wait. ``disk``: set before the replicas come; None: nothing is known of
+    it."""
 
     def __init__(
         self,
@@ -55,6 +57,8 @@ class ReplicationNode:
         self.network = network
         self.randomness = randomness
         self._clock = clock
+        self.disk: DiskWatch | None = None
+        self._refusing: set[NodeId] = set()  # other nodes whose disks refuse writes
         self.recovery = RecoveryBudget(recovery_bytes_s, clock) if recovery_bytes_s > 0 else None
         self._tick_s = tick_s
         self._threads = threads
@@ -147,6 +151,15 @@ class ReplicationNode:
         if self._on_change is not None:
             self._on_change(replica)
 
+    def note_refused(self, error: LogStoreError) -> None:
+        if self.disk is not None:
+            self.disk.note_refused(error)
+
+    def disk_refuses(self, node: NodeId) -> bool:
+        if node == self.node_id:
+            return self.disk is not None and self.disk.refuses
+        return node in self._refusing
+
     def now_s(self) -> float:
         return self._clock.monotonic_s()
 
@@ -175,6 +188,7 @@ class ReplicationNode:
         for message in messages:
             if isinstance(message.message, NodeBeat):
                 self._resting.beat(sender, message.message.incarnation)
+                (self._refusing.add if message.message.disk_refuses else self._refusing.discard)(sender)
                 continue
             replica = self._replicas.get(message.group)
             if replica is not None and message.message.sender == sender:
@@ -207,8 +221,9 @@ class ReplicationNode:
         nodes: set[NodeId] = set()
         for replica in self.replicas():
             nodes |= replica.membership.voters | replica.membership.learners
+        beat = NodeBeat(self.node_id, self._incarnation, disk_refuses=self.disk_refuses(self.node_id))
         for node in sorted(nodes - {self.node_id}):
-            self.network.send(node, GroupMessage(NO_GROUP, NodeBeat(self.node_id, self._incarnation)))
+            self.network.send(node, GroupMessage(NO_GROUP, beat))
 
     @property
     def resting(self) -> int:
@@ -247,20 +262,18 @@ class ReplicationNode:
 
     # --- giving up ---
 
+    def look_at_disk(self) -> None:
+        """Now and then: whether the disk works again; while it does not, others are to lead what this node leads."""
+        if self.disk is not None and self.disk.look():
+            self.hand_over()
+
     def hand_over(self) -> int:
-        """Ask the other voters to lead what this node leads, before it stops; of how many."""
+        """Ask in-sync followers to lead what this node leads; of how many."""
         asked = 0
         for replica in self.replicas():
             with replica.lock:
-                if not replica.is_leader:
-                    continue
-                others = [node for node in replica.in_sync.nodes(replica.core.state) if node != self.node_id]
-                others.sort(key=lambda node: -self.last_heard_s(node))
-                if not others or others[0] == NO_NODE:
-                    continue
                 try:
-                    replica.transfer(others[0])
-                    asked += 1
+                    asked += replica.is_leader and replica.give_way() != NO_NODE
                 except LogStoreError as error:
                     logger.info("%s: not handed over: %s", replica.where, error)
         return asked

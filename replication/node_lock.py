@@ -25,7 +25,8 @@ def lock_node(space: LockSpace) -> Callable[[], None]:
         )
 
     def give_back() -> None:
-        locks.release(slot)
+        if locks.held(slot):  # those in memory were let go of with the store
+            locks.release(slot)
         close()
 
     return give_back

@@ -1,4 +1,7 @@
-"""``RecoveryBudget``: how many bytes a second one node sends to replicas that are behind, of all its partitions."""
+"""``RecoveryBudget``: how many bytes a second one node sends to replicas that are behind, of all its partitions.
+
+Records and snapshots count; the metadata do not, as a node is nothing without them.
+"""
 
 from __future__ import annotations
 

@@ -73,6 +73,7 @@ class Resting:
             membership = replica.membership
             if replica.is_leader:
                 if nodes & (membership.voters | membership.learners):
-                    replica.members_are_gone()
+                    with replica.lock:
+                        replica.wake()
             elif replica.leader_id in nodes:
                 replica.leader_is_gone()

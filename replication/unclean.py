@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from logstore.directory import topic_state
+from logstore.directory.layout import DirectoryKind, classify_directory, missing_store
 from logstore.errors import InvalidArgumentError, from_os_error
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
@@ -42,15 +43,17 @@ def recover(
     TopicLockedError: the node runs; StoreNotFoundError, ClusterMismatchError: the directory is none of this node's;
     DamagedStoreError, StorageError: partitions before the one that failed are done, and the call may be repeated.
     """
+    kind = classify_directory(fs, root)
+    if kind is not DirectoryKind.STORE:
+        raise missing_store(kind, root)
+    if not IdentityFile(fs, root, node_id).identity.cluster_id:
+        raise InvalidArgumentError(
+            f"{root} is no directory of a cluster's node", hint="a store that is alone needs no recovery"
+        )
     store = LogStore(root, fs=fs, clock=clock, threads=False, maintenance_s=0)
     try:
         unlock = lock_node(store._context)
         try:
-            if not IdentityFile(fs, store.root, node_id).identity.cluster_id:
-                raise InvalidArgumentError(
-                    f"{root} is no directory of a cluster's node",
-                    hint="a store that is alone needs no recovery",
-                )
             return [
                 _one(fs, store.root, folder, node_id, dry_run=dry_run) for folder in _folders(fs, store.root)
             ]

@@ -286,6 +286,8 @@ def drill(
 
     settings = DrillSettings(topic=topic, partitions=partitions, rate=rate, seconds=seconds, size=size)
     with brokers_of(target) as store:
+        if kill_leader:
+            _check_spare(store)
         act = (lambda: _kill_leader(store, topic)) if kill_leader else None
         if not target.as_json:
             note(f"writing {rate:g} records a second to {topic!r} for {seconds:g} s")
@@ -298,6 +300,19 @@ def drill(
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
+def _check_spare(store: RemoteStore) -> None:
+    """LastMajorityError: with a broker less nothing could be acknowledged any more."""
+    from replication.errors import LastMajorityError
+
+    brokers = store.describe_cluster().brokers
+    alive = sum(one.alive for one in brokers)
+    if 2 * (alive - 1) <= len(brokers):
+        raise LastMajorityError(
+            f"{alive} of {len(brokers)} brokers are there, and a majority has to be left when a leader is killed",
+            hint="start those that are away first; a drill needs three brokers",
+        )
+
+
 def _kill_leader(store: RemoteStore, topic: str) -> str:
     """What was done. StorageError: the leader is on another machine, or none is known."""
     from logstore.errors import StorageError
@@ -306,7 +321,7 @@ def _kill_leader(store: RemoteStore, topic: str) -> str:
     found = store.describe_cluster()
     leaders = [one.status.leader for one in found.partitions if one.topic == topic]
     for broker in found.brokers:
-        if broker.node_id == leaders[0]:
+        if broker.node_id in leaders[:1]:
             process = listener_of(broker.host, broker.port)
             os.kill(process, signal.SIGKILL)
             return f"killed node {broker.node_id} (process {process}), which led {topic}-0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import click
 from logstore.cli.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 from replication.transport import METADATA_TOPIC
+from rpc.polling import Polling
 
 if TYPE_CHECKING:
     from rpc.client.store import RemoteStore
@@ -48,6 +48,8 @@ def drain(target: Target, /, node: int, undo: bool, wait: bool) -> None:
     """
     with brokers_of(target) as store:
         store.cluster_administration.drain(node, not undo)
+        if not undo:
+            _note_stuck(store, node)
         if wait and not undo:
             _await(target, lambda: _held_by(store, node), f"replicas on broker {node}")
     if target.as_json:
@@ -55,6 +57,24 @@ def drain(target: Target, /, node: int, undo: bool, wait: bool) -> None:
     else:
         note(
             f"broker {node} {'may have replicas again' if undo else 'is drained' if wait else 'is being drained'}"
+        )
+
+
+def _note_stuck(store: RemoteStore, node: int) -> None:
+    """Say that replicas have nowhere to go."""
+    found = store.describe_cluster()
+    others = sum(one.node_id != node for one in found.brokers)
+    held = [
+        {replica.node_id for replica in one.status.replicas}
+        for one in found.partitions
+        if one.topic != METADATA_TOPIC
+    ]
+    stuck = sum(node in nodes and len(nodes) > others for nodes in held)
+    if stuck:
+        one = stuck == 1
+        note(
+            f"{stuck} partition{' has' if one else 's have'} more replicas than there are other brokers: "
+            f"{'it stays' if one else 'they stay'} on broker {node} until one is added (`logstore cluster add`)"
         )
 
 
@@ -68,12 +88,12 @@ def _held_by(store: RemoteStore, node: int) -> int:
 
 
 def _await(target: Target, left: Callable[[], int], words: str) -> None:
-    last = -1
+    last, polling = -1, Polling(_LOOK_S)  # as long as the caller wants: Ctrl-C ends it, and the work goes on
     while (now := left()) > 0:
         if now != last and not target.as_json:
             note(f"{now} {words} left")
         last = now
-        time.sleep(_LOOK_S)
+        polling.again()
 
 
 @click.command()
@@ -137,6 +157,7 @@ def remove(target: Target, /, node: int, drain_first: bool) -> None:
     with brokers_of(target) as store:
         if drain_first:
             store.cluster_administration.drain(node)
+            _note_stuck(store, node)
             _await(target, lambda: _held_by(store, node), f"replicas on broker {node}")
         store.cluster_administration.remove(node)
     if target.as_json:

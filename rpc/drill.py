@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import BufferFullError, LogStoreError, TopicExistsError
+from rpc.polling import Polling
 
 _STEP_S: Final = 0.005
 
@@ -108,10 +109,11 @@ class Drill:
         settings, report = self._settings, self._report
         partitions = len(self._partitions())
         filler = b"." * max(settings.size - 30, 0)
-        began_s = time.monotonic()
+        began_s, pace = time.monotonic(), Polling(_STEP_S, settings.seconds)
         acting: threading.Thread | None = None
         with self._store.producer(acks="all", linger_ms=1) as producer:
-            while (passed_s := time.monotonic() - began_s) < settings.seconds:
+            while pace.again():
+                passed_s = time.monotonic() - began_s
                 if self._act is not None and acting is None and passed_s > settings.seconds * settings.act_at:
                     acting = threading.Thread(target=self._happen)
                     acting.start()
@@ -122,7 +124,6 @@ class Drill:
                         self._send(producer, value, report.sent % partitions)
                     except BufferFullError:
                         break  # the brokers are behind: no more until they are not
-                time.sleep(_STEP_S)
             producer.flush()
         if acting is not None:
             acting.join()

@@ -90,7 +90,7 @@ class SecurityDisabledError(FatalError):
     """Users and rules are not changed through a broker without access control: everybody could."""
 
     code = 54
-    hint = "set access_control, or use --path on the broker's machine"
+    hint = "set access_control; where the broker is alone, --path on its machine works, too"
 
 
 class UnknownUserError(FatalError, LookupError):

@@ -47,7 +47,7 @@ def store_at(path: str) -> LogStore:
     """The store in the directory, read-only. The least recently used of many is closed."""
     pid, root = os.getpid(), os.path.realpath(path)
     store = _stores.pop((pid, root), None)
-    if store is not None and not _is_there(store):
+    if store is not None and not is_there(store):
         store.close()
         store = None
     if store is None:
@@ -60,7 +60,7 @@ def store_at(path: str) -> LogStore:
     return store
 
 
-def _is_there(store: LogStore) -> bool:
+def is_there(store: LogStore) -> bool:
     """Whether the directory still holds the store that was opened there."""
     try:
         store.backend.metadata_version()

@@ -4,13 +4,14 @@ The transactional id ``spark-<query id>`` is opened first, which finishes or abo
 the query's counter says which batch is next (``batch_counter.py``), and goes on in the transaction of the batch's
 records.
 
-Nothing is held between two commits: the store is opened for one and closed after it.
+Nothing is locked between two commits of a directory's topics that another process waits for (``held_store.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Final, TypeAlias, cast
 
 import logstore
 from logstore import LogStore, Producer
@@ -23,9 +24,17 @@ from spark_connector.batch_marks import mark_of
 from spark_connector.sink_options import SinkOptions
 from spark_connector.staging import Receipt, StagedBatch, Staging
 
+OpensStore: TypeAlias = Callable[[str, float], AbstractContextManager[LogStore]]
+"""From a directory and a ``lock_timeout_s``; a block that fails closes the store."""
+
 _TRANSACTION_MS: Final = 15 * 60 * 1000  # nothing else happens in it than appending what is there already
 _BUFFER_BYTES: Final = 64 << 20
 _ROOM: Final = "free space on the store's disk and start the query again: it writes this batch again, once"
+
+
+def opened_once(path: str, lock_timeout_s: float) -> AbstractContextManager[LogStore]:
+    """Opened for the block, and closed after it."""
+    return logstore.open(path, lock_timeout_s=lock_timeout_s, threads=False)
 
 
 class FullDiskFails:
@@ -54,11 +63,12 @@ def _final(result: ProduceResult) -> ProduceResult:
 
 
 class SinkCommit:
-    """Appends what was staged to the store of these options."""
+    """Appends what was staged to the store of these options. ``opened``: gives the store, open for writing."""
 
-    def __init__(self, options: SinkOptions, staging: Staging) -> None:
+    def __init__(self, options: SinkOptions, staging: Staging, opened: OpensStore = opened_once) -> None:
         self._options = options
         self._staging = staging
+        self._opened = opened
 
     def once(self, query: str, batch_id: int, receipts: Collection[Receipt]) -> bool:
         """Batch ``batch_id`` of the query, unless it is in: then False. Errors: ``BatchChangedError`` (its number is in
@@ -73,8 +83,7 @@ class SinkCommit:
             counter = next_counter(self._options, query, batch_id, mark, committed)
             if counter is None:
                 return False
-            self._prepare(store, receipts)
-            with producer.transaction() as tx:
+            with self._owning(store, receipts), producer.transaction() as tx:
                 for staged in self._batches(receipts):
                     tx.send_batch(*staged)
                 tx.commit_offsets(group, {COUNTER: counter})
@@ -84,28 +93,33 @@ class SinkCommit:
         """A batch write: all of it or nothing. Its id is used once, and expires."""
         if not receipts:
             return
-        with self._open() as store, self._producer(store, f"once-spark-{run}") as producer:
-            self._prepare(store, receipts)
-            with producer.transaction() as tx:
-                for staged in self._batches(receipts):
-                    tx.send_batch(*staged)
+        with (
+            self._open() as store,
+            self._producer(store, f"once-spark-{run}") as producer,
+            self._owning(store, receipts),
+            producer.transaction() as tx,
+        ):
+            for staged in self._batches(receipts):
+                tx.send_batch(*staged)
 
     def plainly(self, receipts: Collection[Receipt]) -> None:
         """At least once: after an error a part may be in, and comes again with the retry."""
         if not receipts:
             return
-        with self._open() as store:
-            self._prepare(store, receipts)
-            with Producer[bytes, bytes](
+        with (
+            self._open() as store,
+            self._owning(store, receipts),
+            Producer[bytes, bytes](
                 FullDiskFails(store.backend).as_backend(),
                 delivery_timeout_ms=_TRANSACTION_MS,
                 buffer_bytes=_BUFFER_BYTES,
-            ) as producer:
-                for staged in self._batches(receipts):
-                    producer.send_batch(*staged)
+            ) as producer,
+        ):
+            for staged in self._batches(receipts):
+                producer.send_batch(*staged)
 
-    def _open(self) -> LogStore:
-        return logstore.open(self._options.path, lock_timeout_s=self._options.lock_timeout_s, threads=False)
+    def _open(self) -> AbstractContextManager[LogStore]:
+        return self._opened(self._options.path, self._options.lock_timeout_s)
 
     def _producer(self, store: LogStore, transactional_id: str) -> Producer[bytes, bytes]:
         return Producer(
@@ -116,12 +130,14 @@ class SinkCommit:
             buffer_bytes=_BUFFER_BYTES,
         )
 
-    def _prepare(self, store: LogStore, receipts: Collection[Receipt]) -> None:
-        """Whatever can be refused is refused before anything is appended. Topics are taken in the order of their
-        names, so that two queries never wait for each other."""
+    @contextmanager
+    def _owning(self, store: LogStore, receipts: Collection[Receipt]) -> Iterator[None]:
+        """The topics are owned inside. Whatever can be refused is refused before anything is appended. Topics are
+        taken in the order of their names, so that two queries never wait for each other."""
         for receipt in receipts:
             self._staging.check(receipt)
-        for topic in sorted({topic for receipt in receipts for topic in receipt.topics}):
+        topics = sorted({topic for receipt in receipts for topic in receipt.topics})
+        for topic in topics:
             try:
                 store.pin(topic)
             except TopicLockedError as error:
@@ -130,6 +146,9 @@ class SinkCommit:
                     hint="let its holder release it (store.release(topic), store.close(); an idle one does after "
                     "10 s), or raise option lockTimeout; started anew, the query writes this batch again",
                 ) from error
+        yield
+        for topic in topics:
+            store.unpin(topic)  # after an error the store is closed
 
     def _batches(self, receipts: Collection[Receipt]) -> Iterator[StagedBatch]:
         for receipt in receipts:

@@ -5,6 +5,9 @@ query's id, its batch, the task's partition, the attempt, and chance (attempts a
 A file is a magic number, then sections: lengths, topic, one record batch. Its size and CRC-32C travel in the
 receipt, through Spark; who reads a file without its receipt has nothing to trust it by. A driver takes a file only
 if a receipt names it, so that what other attempts left is never read, and swept later.
+
+Nothing here is synced. A receipt lives in the driver's memory, and tasks and driver are on one machine, whose page
+cache they share: a crash that could lose a staged file takes the receipt with it, and Spark runs the batch anew.
 """
 
 from __future__ import annotations
@@ -75,20 +78,12 @@ def attempt_of(name: str) -> Attempt | None:
 
 
 class Staging:
-    """The staging folder of one store. ``durable``: a finished file survives a crash of the machine."""
+    """The staging folder of one store."""
 
-    def __init__(
-        self,
-        root: str,
-        *,
-        durable: bool = True,
-        fs: FileSystem | None = None,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, root: str, *, fs: FileSystem | None = None, clock: Clock | None = None) -> None:
         self._root = os.path.realpath(root) if fs is None else root
         self._fs = OsFileSystem() if fs is None else fs
         self._clock = SystemClock() if clock is None else clock
-        self._durable = durable
         self.folder = os.path.join(self._root, FOLDER)
 
     # --- writing, in a task ---
@@ -101,8 +96,11 @@ class Staging:
             )
         path = os.path.join(self.folder, attempt.file_name(secrets.token_hex(4)))
         try:
-            self._make_folder()
-            return StagingFile(self._fs, self._fs.open(path, "create"), self._durable)
+            try:
+                return StagingFile(self._fs, self._fs.open(path, "create"))
+            except FileNotFoundError:  # the first task there ever was
+                self._make_folder()
+                return StagingFile(self._fs, self._fs.open(path, "create"))
         except OSError as error:
             raise from_os_error(error, "make", path) from error
 
@@ -110,9 +108,7 @@ class Staging:
         try:
             self._fs.mkdir(self.folder)
         except FileExistsError:
-            return  # by the first task there ever was
-        if self._durable:
-            self._fs.sync_dir(self._root)
+            return  # another task was first
 
     # --- reading, on the driver ---
 
@@ -176,10 +172,9 @@ class Staging:
 class StagingFile:
     """A file being written by one attempt. Not thread-safe: ``StagingBackend`` has one flight write at a time."""
 
-    def __init__(self, fs: FileSystem, file: File, durable: bool) -> None:
+    def __init__(self, fs: FileSystem, file: File) -> None:
         self._fs = fs
         self._file = file
-        self._durable = durable
         self._size = 0
         self._crc = 0
         self._topics: set[str] = set()
@@ -201,20 +196,15 @@ class StagingFile:
             self._crc = crc32c.crc32c(part, self._crc)
 
     def finish(self, content: Content) -> Receipt:
-        """Close the file, durable if it shall be. ``content``: of the rows in it."""
+        """Close the file. ``content``: of the rows in it."""
         path = self._file.path
         try:
-            try:
-                if self._file.size() != self._size:
-                    self._file.truncate(self._size)  # what an append left that failed half-way
-                if self._durable:
-                    self._file.sync()
-            finally:
-                self._file.close()
-            if self._durable:
-                self._fs.sync_dir(os.path.dirname(path))
+            if self._file.size() != self._size:
+                self._file.truncate(self._size)  # what an append left that failed half-way
         except OSError as error:
-            raise from_os_error(error, "sync", path) from error
+            raise from_os_error(error, "write", path) from error
+        finally:
+            self._file.close()
         return Receipt(os.path.basename(path), self._size, self._crc, tuple(sorted(self._topics)), content)
 
     def discard(self) -> None:

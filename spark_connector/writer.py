@@ -2,7 +2,8 @@
 tasks write in transactions that ``commit`` decides (``prepared_sink.py``), or just write (``direct_sink.py``).
 
 Methods of one writer run in different processes: it is made where the write is planned, once more for each commit
-of a stream, and its pickled copies write in the tasks. So it has options and columns, and nothing that is open.
+of a stream, and its pickled copies write in the tasks. So it has options and columns, and nothing that is open; what
+stays open between a stream's commits is the process's (``held_store.py``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from logstore.errors import InvalidArgumentError, InvariantError
 from spark_connector.batch_marks import Content, content_of
 from spark_connector.connection import client_of, store_at
 from spark_connector.direct_sink import DirectSink
+from spark_connector.held_store import held_store
 from spark_connector.notices import notice
 from spark_connector.prepared_sink import (
     PreparedSink,
@@ -65,7 +67,7 @@ class TaskSink:
         self._options = options
 
     def staging(self) -> Staging:
-        return Staging(self._options.path, durable=self._options.delivery == "exactly_once")
+        return Staging(self._options.path)
 
     def stage(self, batches: Iterable[pa.RecordBatch], attempt: Attempt) -> Staged:
         """Rows into a file. Errors, after which there is none: ``UnknownTopicError``, ``UnknownPartitionError``,
@@ -184,7 +186,7 @@ class LogStoreStreamWriter(DataSourceStreamArrowWriter):
                 PreparedSink(self._options).once(runs[0], batchId, _written(messages))
             return
         staging = self._sink.staging()
-        commit = SinkCommit(self._options, staging)
+        commit = SinkCommit(self._options, staging, held_store)
         if self._options.delivery == "exactly_once":
             commit.once(runs[0], batchId, receipts)
         else:

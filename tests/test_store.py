@@ -534,6 +534,7 @@ def test_what_was_lent_is_closed_with_the_store(tmp_path: Path) -> None:
         lambda: store.commit_offsets("g", {}),
         lambda: store.release("t"),
         lambda: store.pin("t"),
+        lambda: store.unpin("t"),
         store.step,
         store.__enter__,
     ]

@@ -20,7 +20,7 @@ from logstore.coordination.liveness import MemberLiveness
 from logstore.coordination.offset_ends import OffsetEnds
 from logstore.coordination.offset_expiry import expire_offsets
 from logstore.coordination.store_view import StoreView
-from logstore.coordination.transactional_offsets import commit_pending
+from logstore.coordination.transactional_offsets import PendingCommit, commit_pending
 from logstore.errors import (
     GroupBusyError,
     LogStoreError,
@@ -29,13 +29,12 @@ from logstore.errors import (
     UnknownMemberError,
 )
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offset_values import SeenEnds
 from logstore.groups.views import GroupDescription
-from logstore.machine import Decision, TransactionalWriter
+from logstore.machine import Decision
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from logstore.api.groups import JoinRequest, MemberIdentity
+    from logstore.api.groups import JoinRequest
 
 logger = logging.getLogger(__name__)
 
@@ -223,17 +222,10 @@ class GroupManager:
             self.refresh()
             raise
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None:
-        """See ``TransactionalOffsets.commit``; ``seen``: the ends of the partitions, wherever they were looked up."""
+    def commit_pending(self, commit: PendingCommit) -> None:
+        """See ``TransactionalOffsets.commit``."""
         self._store.check_writable()
-        commit_pending(self._need_topic(), self.clock, self._ends, seen, group, offsets, writer, member)
+        commit_pending(self._need_topic(), self.clock, self._ends, commit)
 
     def without_dead(self, group: str, act: Callable[[], Any]) -> None:
         """Try again without those members that are dead, if members are in the way."""

@@ -7,7 +7,7 @@ cluster it may be another node's, and is asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from logstore.api.groups import MemberIdentity
 from logstore.coordination.coordinator import Coordinator
@@ -82,24 +82,35 @@ class LocalOffsets:
         if shared is None:
             raise UnknownTransactionError("this store keeps no committed offsets")
         seen = self._ends.of(offsets)
-        commit_pending(shared, self._clock, self._ends, seen, group, offsets, writer, member)
+        commit_pending(shared, self._clock, self._ends, PendingCommit(group, offsets, writer, member, seen))
+
+
+class PendingCommit(NamedTuple):
+    """Offsets of a group that a transaction commits, for the group's coordinator. ``seen``: the ends of the partitions,
+    wherever they were looked up."""
+
+    group: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    writer: TransactionalWriter
+    member: MemberIdentity | None
+    seen: SeenEnds
 
 
 def commit_pending(
-    shared: Coordinator[GroupCoordinator],
-    clock: Clock,
-    ends: OffsetEnds,
-    seen: SeenEnds,
-    group: str,
-    offsets: Mapping[TopicPartition, OffsetAndMetadata],
-    writer: TransactionalWriter,
-    member: MemberIdentity | None,
+    shared: Coordinator[GroupCoordinator], clock: Clock, ends: OffsetEnds, commit: PendingCommit
 ) -> None:
-    """See ``TransactionalOffsets.commit``, at the group's coordinator. ``seen``: the ends of the partitions."""
-    member_id, epoch = (None, None) if member is None else member
-    now_ms = clock.wall_ms()
+    """See ``TransactionalOffsets.commit``, at the group's coordinator."""
+    member_id, epoch = (None, None) if commit.member is None else commit.member
+    now_ms, seen = clock.wall_ms(), commit.seen
     shared.decide(
         lambda machine: machine.decide_transactional_commit(
-            group, offsets, writer, now_ms, seen.ends, ends.still(seen), member_id=member_id, epoch=epoch
+            commit.group,
+            commit.offsets,
+            commit.writer,
+            now_ms,
+            seen.ends,
+            ends.still(seen),
+            member_id=member_id,
+            epoch=epoch,
         )
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from enum import Enum
@@ -14,7 +15,7 @@ from logstore.errors import (
     StoreNotFoundError,
     from_os_error,
 )
-from logstore.seams.fs import FileSystem, exists
+from logstore.seams.fs import FileSystem, read_file
 
 CATALOGUE_FILE: Final = "topics.json"
 NODE_FILE: Final = "cluster.json"
@@ -78,13 +79,18 @@ def missing_store(kind: DirectoryKind, root: str) -> LogStoreError:
 
 
 def is_node_directory(fs: FileSystem, root: str) -> bool:
-    """Whether it is of a cluster's node. StorageError."""
+    """Whether it is of a cluster's node: not where a broker was started with ``peers`` and has found none of them yet.
+    A file that cannot be made out counts as a node's. StorageError."""
+    path = f"{root}/{NODE_FILE}"
     try:
-        return exists(fs, f"{root}/{NODE_FILE}")
-    except NotADirectoryError:
+        fields = json.loads(read_file(fs, path))
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:
-        raise from_os_error(error, "look at", f"{root}/{NODE_FILE}") from error
+        raise from_os_error(error, "read", path) from error
+    except ValueError:
+        return True
+    return not isinstance(fields, dict) or bool(fields.get("cluster_id", True) or fields.get("begun"))
 
 
 def refuse_node_directory(fs: FileSystem, root: str) -> None:

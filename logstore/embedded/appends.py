@@ -14,7 +14,7 @@ from logstore.errors import LogStoreError, TopicLockedError
 from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
-from logstore.partition.partition import PendingAppend, SendsOn, wait_all
+from logstore.partition.partition import Partition, PendingAppend, SendsOn, wait_all
 from logstore.partition.partition_log import check_acks
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import Acks
@@ -26,11 +26,14 @@ _SHORT_WAIT_S: Final = 1.0  # more than a topic takes to be passed on
 
 
 class Appends:
-    """Thread-safe."""
+    """Thread-safe. ``partition``: one that a batch is for, by topic and number."""
 
-    def __init__(self, context: StoreContext, registry: TopicRegistry) -> None:
+    def __init__(
+        self, context: StoreContext, registry: TopicRegistry, partition: Callable[[str, int], Partition]
+    ) -> None:
         self._context = context
         self._registry = registry
+        self._partition = partition
 
     def produce(
         self,
@@ -191,7 +194,7 @@ class Appends:
 
     def _append(self, item: ProduceItem, acks: Acks, until_s: float) -> PendingAppend:
         """One batch into its partition."""
-        held = self._registry.get(item.topic).partition(item.partition)
+        held = self._partition(item.topic, item.partition)
         header, expected = item.header, item.expected_offset
         if expected is not None:
             expected = whole(expected, "expected_offset")

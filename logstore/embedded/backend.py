@@ -41,7 +41,7 @@ from logstore.errors import (
 )
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
-from logstore.partition.partition import Cancel
+from logstore.partition.partition import Cancel, Partition
 from logstore.partition.partition_log import PartitionLog, limit_of
 from logstore.partition.topic import Topic
 from logstore.partition.topic_registry import TopicRegistry
@@ -51,6 +51,7 @@ from logstore.types import (
     ErasureReport,
     Isolation,
     OffsetAndMetadata,
+    PartitionCompaction,
     PartitionDescription,
     TopicDescription,
     TopicPartition,
@@ -79,7 +80,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         parts: CoordinationParts | None = None,
     ) -> None:
         self._cleaning = cleaning
-        self._appends = Appends(context, registry)
+        self._appends = Appends(context, registry, self._held)
         self._context = context
         self._registry = registry
         self._partition = partition
@@ -88,7 +89,9 @@ class EmbeddedBackend(EmbeddedTransactions):
         self._parts = parts
         leadership = context.leadership
         self.everywhere = (
-            None if leadership is None else UpkeepEverywhere(leadership, self._compact, self._erase)
+            None
+            if leadership is None
+            else UpkeepEverywhere(leadership, self._compact, self._erase, self._clean)
         )
         self._producer_ids = ProducerIds(registry.take_producer_ids)
         self._coordinate(parts)
@@ -166,7 +169,7 @@ class EmbeddedBackend(EmbeddedTransactions):
         starts: dict[TopicPartition, int] = {}
         with self._context.reserve.opened():
             for (name, partition), target in targets.items():
-                held = self._registry.get(name).partition(partition)
+                held = self._held(name, partition)
                 starts[TopicPartition(name, partition)] = held.delete_records(target)
         return starts
 
@@ -234,12 +237,8 @@ class EmbeddedBackend(EmbeddedTransactions):
         partitions = [self.describe_partition(name, number) for number in numbers]
         compacts = parse_topic_config(entry.config).cleanup_policy.compact or entry.internal
         if compacts and broker is None:
-            topic = self._cleaned_topic(name)
-            points = topic.cleaner_points()
-            partitions = [
-                replace(row, compaction=self._cleaning.cleaner.describe(topic, row.partition, points))
-                for row in partitions
-            ]
+            rows = self._clean(name) if self.everywhere is None else self.everywhere.clean(name)
+            partitions = [replace(row, compaction=rows.get(row.partition)) for row in partitions]
         return TopicDescription(
             name=name,
             topic_id=entry.topic_id,
@@ -250,6 +249,20 @@ class EmbeddedBackend(EmbeddedTransactions):
             missing=() if broker is None else broker.missing(name),
             config_known=broker is None or broker.settings_known,
         )
+
+    def _clean(self, name: str) -> dict[int, PartitionCompaction]:
+        """How clean the partitions are that this process has copies of."""
+        topic = self._cleaned_topic(name)
+        points = topic.cleaner_points()
+        return {
+            number: self._cleaning.cleaner.describe(topic, number, points)
+            for number in range(topic.entry.partitions)
+            if self._has(name, number)
+        }
+
+    def _has(self, topic: str, partition: int) -> bool:
+        del topic, partition
+        return True
 
     # --- produce ---
 
@@ -271,6 +284,10 @@ class EmbeddedBackend(EmbeddedTransactions):
         """As ``produce``, for servers: returns when the batches are written, and ``tell`` is called with the results
         when all are decided, from any thread; it must not wait. Not after an error."""
         self._appends.start(items, acks, timeout_s, tell)
+
+    def _held(self, topic: str, partition: int) -> Partition:
+        """A partition that a caller names. UnknownTopicError."""
+        return self._registry.get(topic).partition(partition)
 
     # --- fetch ---
 

@@ -10,14 +10,13 @@ from logstore.coordination.group_manager import GroupManager, GroupTopic
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.membership_task import MembershipTask
 from logstore.coordination.offset_expiry import OffsetExpiry
-from logstore.coordination.transactional_offsets import OFFSETS_TOPIC
+from logstore.coordination.transactional_offsets import OFFSETS_TOPIC, PendingCommit
 from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.errors import LogStoreError, UnknownGroupError
 from logstore.groups.coordinator import GroupCoordinator
-from logstore.groups.offset_values import SeenEnds
 from logstore.kafka_directory.broker_machine import BrokerMachine
 from logstore.kafka_directory.live_groups import LiveGroups
-from logstore.machine import Decision, TransactionalWriter
+from logstore.machine import Decision
 from logstore.ownership.lock import LockHolder, this_process
 from logstore.partition.context import StoreContext
 from logstore.partition.partition_log import PartitionLog
@@ -122,16 +121,9 @@ class EmbeddedGroups:
         member_id, epoch = (None, None) if member is None else member
         self._manager.commit(group, checked_offsets(offsets), member_id, epoch)
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None:
+    def commit_pending(self, commit: PendingCommit) -> None:
         """See ``GroupManager.commit_pending``."""
-        self._manager.commit_pending(group, offsets, writer, member, seen)
+        self._manager.commit_pending(commit)
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         if self._broker is not None:

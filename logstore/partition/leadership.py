@@ -46,3 +46,7 @@ class Leadership(Protocol):
         """Ask all other brokers that live, side by side; what is given waits for their answers, by broker, and raises
         the first failure."""
         ...
+
+    def heard(self, operation: str, request: bytes) -> Mapping[int, bytes]:
+        """What all other brokers that live answer, by broker; those that do not within a few seconds are left out."""
+        ...

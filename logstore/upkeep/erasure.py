@@ -74,6 +74,7 @@ class Eraser:
         log = topic.log(partition)
         end = log.log_end_offset  # what is appended from here on is newer than the wish
         context.commit([(log, end)])
+        end = min(end, log.high_watermark)  # of a replica that follows: what is not committed may yet be cut
         found = search_keys(context.fs, folder, keys, end)
         rewritten = 0
         if found.segments:

@@ -146,7 +146,7 @@ class Controller:
         alive = left & frozenset(self._candidates().alive)
         if node in voters and 2 * len(alive) <= len(left):
             raise LastMajorityError(
-                f"without broker {node} {len(alive)} of {len(left)} brokers with a vote on the metadata are heard of, "
+                f"without broker {node}, {len(alive)} of {len(left)} brokers with a vote on the metadata are heard of, "
                 "which is no majority",
                 hint="start brokers that are away, or add others first",
             )

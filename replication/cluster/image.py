@@ -17,6 +17,7 @@ from logstore.errors import UnknownPartitionError
 from replication.cluster.placement import Load, Replicas
 from replication.errors import UnknownBrokerError
 from replication.raft.types import NodeId
+from replication.transport import GroupId
 
 TopicId: TypeAlias = str
 Place: TypeAlias = tuple[TopicId, int]
@@ -106,6 +107,15 @@ class ClusterImage:
     def places_on(self, node: NodeId) -> list[Place]:
         """Partitions of which the node has a replica, or is to get one."""
         return [place for place, _ in self.places() if node in self.holders_of(*place)]
+
+    def wanted_on(self, node: NodeId) -> dict[GroupId, tuple[str, Replicas]]:
+        """The replicas that the node is to have: the topic's name, and who has the partition as far as it is known."""
+        names = {entry.topic_id: name for name, entry in self.catalogue.topics.items()}
+        return {
+            GroupId(*place): (names[place[0]], self.replicas_of(*place))
+            for place in self.places_on(node)
+            if place[0] in names
+        }
 
     def load(self) -> Load:
         return Load.of(replicas for _, replicas in self.places())

@@ -56,7 +56,7 @@ _V = TypeVar("_V")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidates:
     """Brokers that new replicas may go to, as the controller knows them beside the metadata: ``expected``: those of the
-    metadata group, registered or not yet; ``alive``: heard of lately, which go first."""
+    metadata group, registered or not yet; ``alive``: heard of lately, and with disks that write: they go first."""
 
     expected: Collection[NodeId] = ()
     alive: Collection[NodeId] = ()

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from logstore.directory import deletion
 from logstore.directory.catalogue import Catalogue, CatalogueFile, TopicEntry
-from logstore.errors import TopicLockedError
+from logstore.errors import LogStoreError, TopicLockedError
 from logstore.invariants import invariant
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
-from replication.cluster.changes import changes_between
+from replication.cluster.changes import CatalogueChange, changes_between
 from replication.cluster.identity import IdentityFile
 from replication.cluster.metadata import ClusterMetadata
 from replication.errors import MetadataConflictError
@@ -148,32 +148,57 @@ class ReplicatedCatalogue:
     ) -> Catalogue:
         """What ``change`` makes of the newest catalogue, committed and known here; it is called again where another
         node was first. Slots in what is returned mean nothing. TopicLockedError: another thread is at it for too long;
-        the errors of ``ClusterMetadata.change`` and of ``change``."""
+        the errors of ``ClusterMetadata.change``, and those of ``change`` on what the controller knows."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         metadata = self.metadata
         invariant(metadata is not None, "a node changes its catalogue once its metadata run")
         if metadata is None or not self._changing.acquire(timeout=max(timeout_s, 0)):
             raise TopicLockedError(f"the cluster's catalogue is being changed; waited {timeout_s:.1f} s")
+
+        def left_s() -> float:
+            return max(deadline_s - self._clock.monotonic_s(), 0.0)
+
         try:
             while True:
-                with self._lock:
-                    base = self._merged(self._file(), metadata.follower.newest().catalogue)
-                changed = change(base)
-                changes = changes_between(base, changed)
+                changed, changes = self._decided(metadata, change, left_s)
                 if not changes:
                     return changed
                 try:
-                    left_s = max(deadline_s - self._clock.monotonic_s(), 0.0)
-                    revision = metadata.change(changes, replication_factor, left_s)
+                    revision = metadata.change(changes, replication_factor, left_s())
                 except MetadataConflictError:
-                    if self._clock.monotonic_s() >= deadline_s:
+                    if left_s() <= 0:
                         raise
-                    metadata.catch_up(max(deadline_s - self._clock.monotonic_s(), 0.0))
+                    metadata.catch_up(left_s())
                     continue
-                metadata.follower.wait_for(revision, max(deadline_s - self._clock.monotonic_s(), 0.0))
+                metadata.follower.wait_for(revision, left_s())
                 return changed
         finally:
             self._changing.release()
+
+    def _decided(
+        self,
+        metadata: ClusterMetadata,
+        change: Callable[[Catalogue], Catalogue],
+        left_s: Callable[[], float],
+    ) -> tuple[Catalogue, Sequence[CatalogueChange]]:
+        """What ``change`` makes of the newest catalogue, and what that changes. It refuses, or finds that nothing is to
+        be done, only on what the controller knows: this node may be behind. Changes are looked at by the controller
+        itself."""
+        try:
+            base = self._newest(metadata)
+            changed = change(base)
+            if changes := changes_between(base, changed):
+                return changed, changes
+        except LogStoreError as error:
+            logger.debug("a change is looked at again with what the controller knows: %s", error)
+        metadata.catch_up(left_s())
+        base = self._newest(metadata)
+        changed = change(base)
+        return changed, changes_between(base, changed)
+
+    def _newest(self, metadata: ClusterMetadata) -> Catalogue:
+        with self._lock:
+            return self._merged(self._file(), metadata.follower.newest().catalogue)
 
 
 def followed(local: Catalogue, image: Catalogue, *, add_only: bool) -> Catalogue:

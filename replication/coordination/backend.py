@@ -8,24 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity
+from logstore.api.groups import GroupSummary, JoinRequest
 from logstore.api.records import FetchRequest, FetchResult, ListedOffset, OffsetSpec
+from logstore.api.topics import TopicMetadata
 from logstore.api.transactions import TransactionSummary
 from logstore.coordination.group_member import GroupMember
 from logstore.coordination.transaction_lease import CoordinatedLease
+from logstore.coordination.transactional_offsets import PendingCommit
 from logstore.embedded.backend import EmbeddedBackend
 from logstore.embedded.coordination_parts import CoordinationParts
 from logstore.embedded.groups import EmbeddedGroups
 from logstore.embedded.hanging_transactions import ProducerOwner
 from logstore.embedded.transaction_services import TransactionServices
-from logstore.errors import DataLossError, LogStoreError, OffsetOutOfRangeError
-from logstore.groups.offset_values import SeenEnds
+from logstore.errors import (
+    DataLossError,
+    LogStoreError,
+    OffsetOutOfRangeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from logstore.machine import TransactionalWriter
 from logstore.partition.context import StoreContext
 from logstore.partition.log_access import LogAccess
+from logstore.partition.partition import Partition
 from logstore.partition.partition_log import PartitionLog, description_of
 from logstore.partition.topic_registry import TopicRegistry
-from logstore.types import Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
+from logstore.types import (
+    Isolation,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
 from logstore.upkeep.cleaning_manager import CleaningManager
 from replication.coordination.groups import ClusterGroups
 from replication.coordination.parts import ClusterParts
@@ -39,14 +52,15 @@ _CONFIRM_S = 1.0
 """How long a fetch waits for a majority's word."""
 
 
-def _is_past_the_end(found: FetchResult, request: FetchRequest) -> bool:
-    """Of a reader backwards: it would begin at the end that there is, and pass over what is behind that."""
+def _may_be_behind(found: FetchResult, request: FetchRequest) -> bool:
+    """Whether the answer says that there is less than the reader takes for granted. A reader backwards would begin at
+    the end that there is, and pass over what is behind that."""
     error = found.error
-    if request.reverse:
-        return error is None and request.offset > found.last_stable_offset
+    if request.reverse and error is None:
+        return request.offset > found.last_stable_offset
     if isinstance(error, OffsetOutOfRangeError):
         return request.offset >= max(error.log_start_offset, 0)
-    return isinstance(error, DataLossError)
+    return isinstance(error, DataLossError | UnknownTopicError | UnknownPartitionError)
 
 
 class ClusterBackend(EmbeddedBackend):
@@ -91,21 +105,17 @@ class ClusterBackend(EmbeddedBackend):
     def groups_of(self, number: int) -> list[GroupSummary]:
         return self.groups.listed(number)
 
+    def forget_topic_of(self, number: int, topic: str) -> None:
+        self.groups.shard(number).forget_topic(topic)
+
     def transactions_of(self, number: int) -> list[TransactionSummary]:
         return self.transactions.shard(number).admin.summaries()
 
     def owners_of(self, number: int, producer_ids: Sequence[int]) -> dict[int, ProducerOwner]:
         return self.transactions.shard(number).admin.owners(producer_ids)
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None:
-        self.groups.commit_pending(group, offsets, writer, member, seen)
+    def commit_pending(self, commit: PendingCommit) -> None:
+        self.groups.commit_pending(commit)
 
     def note_leaders(self) -> None:
         """The leaders of partitions have changed: what this node coordinates now is loaded and looked after soon."""
@@ -113,6 +123,17 @@ class ClusterBackend(EmbeddedBackend):
         self.parts.note_opened()
 
     # --- topics ---
+
+    def _held(self, topic: str, partition: int) -> Partition:
+        return self.parts.partition(topic, partition)
+
+    def topic(self, name: str) -> TopicMetadata:
+        self.parts.know_of(name)
+        return super().topic(name)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        self.parts.know_of(name)
+        return super().describe_topic(name)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> None:
         self.parts.know_of(name)
@@ -141,6 +162,7 @@ class ClusterBackend(EmbeddedBackend):
     def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
         """As its leader has it; while none can be asked as this node's replica does, if there is one."""
         try:
+            self._held(topic, partition)
             return super().describe_partition(topic, partition)
         except NotLeaderError as error:
             place = TopicPartition(topic, partition)
@@ -154,6 +176,10 @@ class ClusterBackend(EmbeddedBackend):
                     raise
                 return description_of(held.replica().log, partition)
 
+    def _has(self, topic: str, partition: int) -> bool:
+        held = self._registry.get(topic).partition(partition)
+        return not isinstance(held, ReplicatedPartition) or held.is_held
+
     # --- readers in racks ---
 
     def _fetch_one(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
@@ -162,15 +188,17 @@ class ClusterBackend(EmbeddedBackend):
         )
         if found is None:
             found = super()._fetch_one(request, isolation, max_bytes)
-            if _is_past_the_end(found, request):
+            if _may_be_behind(found, request):
                 found = self._fetch_confirmed(request, isolation, max_bytes)
         return found
 
     def _fetch_confirmed(self, request: FetchRequest, isolation: Isolation, max_bytes: int) -> FetchResult:
         """A position past the end counts only of a leader that a majority has confirmed: one that was deposed and has
-        not heard of it lacks what the reader has read at the new one."""
+        not heard of it lacks what the reader has read at the new one. An unknown topic or partition likewise, of a node
+        that knows what the controller knows."""
         try:
-            self._confirm([TopicPartition(request.topic, request.partition)], _CONFIRM_S)
+            with self._context.wait_limit.within(_CONFIRM_S):
+                self._confirm([TopicPartition(request.topic, request.partition)], _CONFIRM_S)
         except LogStoreError as error:
             return FetchResult(request.topic, request.partition, b"", request.offset, -1, -1, -1, error)
         return super()._fetch_one(request, isolation, max_bytes)
@@ -216,13 +244,16 @@ class ClusterBackend(EmbeddedBackend):
     ) -> dict[TopicPartition, ListedOffset]:
         """By the word of a majority: of all that was acknowledged before the call. But for the oldest ones: a fetch
         from there says where the log starts now."""
-        if spec != "earliest":
+        if spec == "earliest":
+            for place in partitions:
+                self._held(*place)
+        else:
             self._confirm(partitions, _CALL_S)
         return super().list_offsets(partitions, spec, isolation)
 
     def _confirm(self, partitions: Collection[TopicPartition], timeout_s: float) -> None:
         """Block until a majority has confirmed that this node leads them. NotLeaderError, LeaderNotReadyError."""
-        held = [self._registry.get(topic).partition(number) for topic, number in partitions]
+        held = [self._held(topic, number) for topic, number in partitions]
         confirm_leaders([one for one in held if isinstance(one, ReplicatedPartition)], timeout_s)
 
     # --- what comes from a former coordinator ---

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from logstore.api.groups import GroupSummary, MemberDescription, MemberIdentity
 from logstore.api.transactions import TransactionSummary
+from logstore.coordination.transactional_offsets import PendingCommit
 from logstore.embedded.hanging_transactions import ProducerOwner
 from logstore.errors import LogStoreError
 from logstore.format.json_document import items, table, text, truth, whole
@@ -24,6 +25,7 @@ GROUPS: Final = "coordinator.groups"
 TRANSACTIONS: Final = "coordinator.transactions"
 OWNERS: Final = "coordinator.owners"
 OFFSETS: Final = "coordinator.offsets"
+FORGET: Final = "coordinator.forget"
 
 _LEAST: Final = -(2**63)
 Answer = TypeVar("Answer")
@@ -35,18 +37,13 @@ class Coordinating(Protocol):
 
     def groups_of(self, number: int) -> list[GroupSummary]: ...
 
+    def forget_topic_of(self, number: int, topic: str) -> None: ...
+
     def transactions_of(self, number: int) -> list[TransactionSummary]: ...
 
     def owners_of(self, number: int, producer_ids: Sequence[int]) -> dict[int, ProducerOwner]: ...
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Offsets,
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None: ...
+    def commit_pending(self, commit: PendingCommit) -> None: ...
 
 
 class CoordinatorCalls:
@@ -82,7 +79,12 @@ class CoordinatorCalls:
             found = coordinating().owners_of(number, ids)
             return [[key, one.transactional_id, sorted(one.places)] for key, one in found.items()]
 
+        def forget(number: int, fields: Mapping[str, Any]) -> object:
+            coordinating().forget_topic_of(number, text(fields.get("topic"), "topic", WHERE))
+            return []
+
         self._network.serve(GROUPS, each(groups))
+        self._network.serve(FORGET, each(forget))
         self._network.serve(TRANSACTIONS, each(transactions))
         self._network.serve(OWNERS, each(owners))
         self._network.serve(OFFSETS, lambda _, request: _take_offsets(coordinating(), fields_of(request)))
@@ -93,6 +95,12 @@ class CoordinatorCalls:
         self, node: NodeId, numbers: Sequence[int], timeout_s: float
     ) -> list[list[GroupSummary] | LogStoreError]:
         return self._each(node, GROUPS, numbers, {}, timeout_s, lambda rows: [_group(row) for row in rows])
+
+    def forget_topic(
+        self, node: NodeId, numbers: Sequence[int], topic: str, timeout_s: float
+    ) -> list[LogStoreError | None]:
+        """See ``EmbeddedGroups.forget_topic``."""
+        return self._each(node, FORGET, numbers, {"topic": topic}, timeout_s, lambda _: None)
 
     def transactions(
         self, node: NodeId, numbers: Sequence[int], timeout_s: float
@@ -123,24 +131,15 @@ class CoordinatorCalls:
             for row in items(answer.get("answers"), "answers", WHERE, len(numbers))
         ]
 
-    def commit_pending(
-        self,
-        node: NodeId,
-        group: str,
-        offsets: Offsets,
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-        timeout_s: float,
-    ) -> None:
+    def commit_pending(self, node: NodeId, commit: PendingCommit, timeout_s: float) -> None:
         """See ``GroupManager.commit_pending``."""
         request = {
-            "group": group,
-            "offsets": _offset_rows(offsets),
-            "writer": list(writer),
-            "member": None if member is None else list(member),
-            "ends": [[*place, end] for place, end in seen.ends.items()],
-            "topic_ids": seen.topic_ids,
+            "group": commit.group,
+            "offsets": _offset_rows(commit.offsets),
+            "writer": list(commit.writer),
+            "member": None if commit.member is None else list(commit.member),
+            "ends": [[*place, end] for place, end in commit.seen.ends.items()],
+            "topic_ids": commit.seen.topic_ids,
         }
         self._network.call(node, OFFSETS, to_bytes(request), timeout_s)
 
@@ -162,13 +161,14 @@ def _take_offsets(coordinating: Coordinating, fields: Mapping[str, Any]) -> byte
     if found is not None:
         member_id, generation = items(found, "member", WHERE, 2)
         member = MemberIdentity(text(member_id, "member", WHERE), whole(generation, "generation", WHERE))
-    coordinating.commit_pending(
+    commit = PendingCommit(
         text(fields.get("group"), "group", WHERE),
         _offsets(items(fields.get("offsets"), "offsets", WHERE)),
         TransactionalWriter(producer_id, epoch),
         member,
         _seen(fields),
     )
+    coordinating.commit_pending(commit)
     return to_bytes({})
 
 

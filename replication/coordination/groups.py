@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 
 from logstore.api.groups import GroupSummary, JoinRequest, MemberIdentity, validate_group
 from logstore.coordination.group_member import GroupMember
-from logstore.coordination.transactional_offsets import OFFSETS_TOPIC
+from logstore.coordination.transactional_offsets import OFFSETS_TOPIC, PendingCommit
 from logstore.embedded.groups import OFFSETS_CONFIG, EmbeddedGroups
 from logstore.errors import LogStoreError, ProducerFencedError, UnknownGroupError
-from logstore.groups.offset_values import SeenEnds
-from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.key_partition import partition_of
 from replication.coordination.partition_calls import MarkerRequest
 from replication.coordination.parts import ClusterParts, ShardParts
 
+logger = logging.getLogger(__name__)
+
 _SOON_S = 0.001
+_TELL_S = 2.0
+"""How long a coordinator of another node may take to forget a topic."""
 
 
 class ClusterGroups:
@@ -85,16 +88,9 @@ class ClusterGroups:
     ) -> None:
         self._of(group).commit(group, offsets, member)
 
-    def commit_pending(
-        self,
-        group: str,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        writer: TransactionalWriter,
-        member: MemberIdentity | None,
-        seen: SeenEnds,
-    ) -> None:
+    def commit_pending(self, commit: PendingCommit) -> None:
         """See ``GroupManager.commit_pending``."""
-        self._of(group).commit_pending(group, offsets, writer, member, seen)
+        self._of(commit.group).commit_pending(commit)
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetAndMetadata]:
         shard = self._known(group)
@@ -113,10 +109,18 @@ class ClusterGroups:
     # --- all groups ---
 
     def forget_topic(self, name: str) -> None:
-        """See ``EmbeddedGroups.forget_topic``: of the coordinators of this node; others find them when they look for
-        expired offsets."""
-        for shard in self.shards():
-            shard.forget_topic(name)
+        """See ``EmbeddedGroups.forget_topic``: of all coordinators, asked once each; one that cannot be asked now finds
+        them when it looks for expired offsets."""
+        calls = self._parts.coordinator_calls
+        for place, error in self._parts.routing.tell_each(
+            [
+                TopicPartition(OFFSETS_TOPIC, number)
+                for number in range(self._coordinators.count(OFFSETS_TOPIC))
+            ],
+            lambda place: self.shard(place.partition).forget_topic(name),
+            lambda node, places: calls.forget_topic(node, [one.partition for one in places], name, _TELL_S),
+        ).items():
+            logger.info("%s-%d keeps offsets of topic %s for a while: %s", *place, name, error)
 
     # --- transactions ---
 

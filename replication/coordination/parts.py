@@ -8,6 +8,7 @@ from collections.abc import Callable
 from logstore.coordination.store_view import StoreView
 from logstore.coordination.transactional_offsets import OFFSETS_TOPIC
 from logstore.directory.producer_ids import ProducerIds
+from logstore.errors import UnknownTopicError
 from logstore.partition.open_transactions import OpenTransaction
 from logstore.partition.partition import Partition
 from logstore.partition.topic_registry import TopicRegistry
@@ -81,6 +82,18 @@ class ClusterParts:
         """Before it is said that there is no such topic: know what the controller knows."""
         if topic not in self._registry.catalogue.topics:
             self._catch_up()
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """One that a client names, which this node may not have heard of yet. UnknownTopicError, once this node knows
+        what the controller knows; LeaderNotReadyError: that cannot be had."""
+        try:
+            found = self._registry.get(topic)
+            if type(partition) is not int or partition < found.entry.partitions:
+                return found.partition(partition)
+        except UnknownTopicError:
+            pass  # it may have been made meanwhile: looked for again below
+        self._catch_up()
+        return self._partition(topic, partition)
 
     def _partition(self, topic: str, partition: int) -> Partition:
         return self._registry.get(topic).partition(partition)

@@ -85,6 +85,15 @@ class Routing:
                 if isinstance(error, NotLeaderError) and error.leader_id != NO_NODE
             }
 
+    def tell_each(
+        self,
+        places: Collection[TopicPartition],
+        here: Callable[[TopicPartition], None],
+        there: Callable[[NodeId, Sequence[TopicPartition]], Sequence[LogStoreError | None]],
+    ) -> dict[TopicPartition, LogStoreError]:
+        """Each leader that this node knows of, once; why some of them were not told. Errors that do not pass."""
+        return self._ask_once(places, {}, here, lambda node, of, _: there(node, of), {}, _Pauses(self))
+
     def _ask_once(
         self,
         places: Collection[TopicPartition],

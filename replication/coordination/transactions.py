@@ -10,7 +10,7 @@ from logstore.api.groups import MemberIdentity, checked_offsets
 from logstore.api.transactions import HangingTransaction, TransactionSummary
 from logstore.coordination.transaction_lease import CoordinatedLease
 from logstore.coordination.transaction_manager import STATE_CONFIG
-from logstore.coordination.transactional_offsets import OFFSETS_TOPIC
+from logstore.coordination.transactional_offsets import OFFSETS_TOPIC, PendingCommit
 from logstore.embedded.hanging_transactions import HangingTransactions, ProducerOwner, with_name
 from logstore.embedded.transaction_services import TransactionServices
 from logstore.errors import LogStoreError, UnknownTransactionError
@@ -56,11 +56,12 @@ class RoutedOffsets:
     ) -> None:
         checked = checked_offsets(offsets)
         seen = self._parts.ends.of(checked)  # here, so that no node waits for a third one
+        pending = PendingCommit(group, checked, writer, member, seen)
         calls = self._parts.coordinator_calls
         self._parts.routing.ask(
             self.place(group),
-            lambda: self._groups.commit_pending(group, checked, writer, member, seen),
-            lambda node, left_s: calls.commit_pending(node, group, checked, writer, member, seen, left_s),
+            lambda: self._groups.commit_pending(pending),
+            lambda node, left_s: calls.commit_pending(node, pending, left_s),
         )
 
 

@@ -14,6 +14,9 @@ from replication.raft.quorum import has_majority
 from replication.raft.state import RaftState
 from replication.raft.types import NO_NODE, EntryKind, NodeId, Role, VoteState
 
+RELUCTANCE = 5
+"""For so many election times without a leader a reluctant replica leaves the others to stand."""
+
 
 def wait_anew(state: RaftState) -> None:
     """The next election is a while away, by chance longer than that of others."""
@@ -31,7 +34,7 @@ def hears_leader(state: RaftState) -> bool:
 def leader_is_gone(state: RaftState) -> None:
     """Its node was not heard of for an election time: no second one is waited for."""
     if state.role is Role.FOLLOWER:
-        state.heard_tick = state.now - state.settings.election_ticks
+        state.heard_tick = min(state.heard_tick, state.now - state.settings.election_ticks)
         state.deadline_tick = state.now + 1 + state.randomness.randrange(state.settings.election_ticks)
 
 
@@ -63,7 +66,7 @@ def stand(state: RaftState) -> None:
     """Ask whether an election would be won, before one is held: a replica that was cut off must not raise the term
     (section 9.6)."""
     wait_anew(state)
-    if not state.is_voter or state.abstains:
+    if not state.is_voter or state.abstains or holds_off(state):
         _ask(state, state.term + 1, pre=True)  # wakes a leader that rests; the answers count for nothing
         return
     state.role, state.leader_id = Role.PRE_CANDIDATE, NO_NODE
@@ -71,6 +74,13 @@ def stand(state: RaftState) -> None:
     state.show_role()
     _ask(state, state.term + 1, pre=True)
     _count(state)
+
+
+def holds_off(state: RaftState) -> bool:
+    """A leader that cannot append is none; but one that can by then, or serves readers, is better than none at all."""
+    if not state.reluctant or state.membership.voters == {state.node_id}:
+        return False
+    return state.now - state.heard_tick < RELUCTANCE * state.settings.election_ticks
 
 
 def campaign(state: RaftState, *, transfer: bool = False) -> None:
@@ -168,5 +178,6 @@ def _count(state: RaftState) -> None:
 
 def on_timeout_now(state: RaftState, request: TimeoutNow) -> None:
     """The leader gives its place to this replica, which holds all of its log."""
-    if request.term == state.term and state.role is Role.FOLLOWER and state.is_voter and not state.abstains:
+    may_stand = state.is_voter and not state.abstains and not state.reluctant
+    if request.term == state.term and state.role is Role.FOLLOWER and may_stand:
         campaign(state, transfer=True)

@@ -28,12 +28,12 @@ def send_entries(state: RaftState, peer: NodeId, progress: Progress) -> None:
     settings, trail = state.settings, state.trail
     budget = state.recovery if progress.recovers else None
     while progress.next < trail.end and progress.can_send(settings.max_inflight):
+        if budget is not None and not budget.has_room():
+            return  # a later tick sends it
         if progress.next < trail.start:
             progress.note_snapshot(state.now)
             state.emit(SendSnapshot(peer, state.term))
             return
-        if budget is not None and not budget.has_room():
-            return  # a later tick sends it
         entries = state.log.entries(progress.next, settings.max_entries_bytes)
         if not entries:
             return  # the driver has not appended them yet
@@ -45,6 +45,14 @@ def send_entries(state: RaftState, peer: NodeId, progress: Progress) -> None:
         )
         progress.note_sent(entries[-1].end_offset, state.now)
         state.send(peer, request)
+
+
+def send_piece(state: RaftState, peer: NodeId, progress: Progress) -> None:
+    """The snapshot's next piece, unless a later tick has to."""
+    if progress.recovers and state.recovery is not None and not state.recovery.has_room():
+        return
+    progress.note_piece_sent(state.now)
+    state.emit(SendSnapshot(peer, state.term, progress.sent_piece))
 
 
 def heartbeat(state: RaftState, peer: NodeId, progress: Progress) -> None:
@@ -71,7 +79,9 @@ def on_leader_tick(state: RaftState) -> None:
         state.transfer_to = NO_NODE  # it did not come to it: go on
     for peer, progress in state.peers.items():
         patience = settings.election_ticks * (_SNAPSHOT_PATIENCE if progress.mode is Mode.SNAPSHOT else 1)
-        if progress.is_stuck(state.now, patience):
+        if progress.piece_due:
+            send_piece(state, peer, progress)
+        elif progress.is_stuck(state.now, patience):
             progress.begin_again(state.now)
             send_entries(state, peer, progress)
         elif progress.recovers:
@@ -137,7 +147,7 @@ def on_snapshot_reply(state: RaftState, reply: SnapshotReply) -> None:
     progress.active = True
     if progress.mode is Mode.SNAPSHOT and reply.received != progress.sent_piece:
         progress.note_piece(reply.received, state.now)
-        state.emit(SendSnapshot(reply.sender, state.term, reply.received))
+        send_piece(state, reply.sender, progress)
 
 
 def _is_news(progress: Progress, reply: AppendReply) -> bool:

@@ -88,11 +88,13 @@ class TimeoutNow(NamedTuple):
 
 
 class NodeBeat(NamedTuple):
-    """A node lives: of no group. ``incarnation``: another one for each start of its process."""
+    """A node lives: of no group. ``incarnation``: another one for each start of its process; ``disk_refuses``: it is no
+    node to give a place to (``replication/disk_watch.py``)."""
 
     sender: NodeId
     incarnation: int
     term: int = 0
+    disk_refuses: bool = False
 
 
 Message = (

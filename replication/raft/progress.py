@@ -19,8 +19,8 @@ class Progress:
     """``match``: position up to which the peer is durable and agrees; ``next``: what is sent next; ``inflight``: ends
     of messages with entries that are not answered; ``answers``: how many came. Ticks are the leader's: of the last word
     to the peer, and of the last time that the peer came further. ``sent_piece``: byte of the snapshot from which the
-    piece goes that was sent last. ``recovers``: what the peer
-    lacks comes out of the budget for recovery, as the driver says."""
+    piece goes that was sent last, or that is ``piece_due``. ``recovers``: what the peer lacks comes out of the budget
+    for recovery, as the driver says."""
 
     __slots__ = (
         "active",
@@ -30,6 +30,7 @@ class Progress:
         "match",
         "mode",
         "next",
+        "piece_due",
         "recovers",
         "round",
         "sent_piece",
@@ -43,7 +44,7 @@ class Progress:
         self.inflight: deque[int] = deque()
         self.active = True  # heard of since the leader last looked
         self.round = self.answers = 0
-        self.recovers = False
+        self.recovers = self.piece_due = False
         self.sent_piece = 0
         self.sent_tick = self.further_tick = tick
 
@@ -76,7 +77,7 @@ class Progress:
 
     def note_rejected(self, next_position: int) -> None:
         """Look again from there; what is on its way will be refused, too."""
-        self.mode = Mode.PROBE
+        self.mode, self.piece_due = Mode.PROBE, False
         self.inflight.clear()
         self.next = max(next_position, self.match)
 
@@ -90,15 +91,19 @@ class Progress:
         self.mode = Mode.SNAPSHOT
         self.inflight.clear()
         self.sent_tick = self.further_tick = tick
-        self.sent_piece = 0
+        self.sent_piece, self.piece_due = 0, False
 
     def note_piece(self, at: int, tick: int) -> None:
-        """The peer has the snapshot's bytes up to there, which go on from there."""
-        self.sent_piece, self.sent_tick, self.further_tick = at, tick, tick
+        """The peer has the snapshot's bytes up to there, and is to get those behind."""
+        self.sent_piece, self.further_tick, self.piece_due = at, tick, True
+
+    def note_piece_sent(self, tick: int) -> None:
+        self.sent_tick = self.further_tick = tick
+        self.piece_due = False
 
     def note_installed(self) -> None:
         """The peer's log begins anew at ``match``."""
-        self.mode, self.next = Mode.STREAM, self.match
+        self.mode, self.next, self.piece_due = Mode.STREAM, self.match, False
 
     def is_stuck(self, tick: int, patience_ticks: int) -> bool:
         """Whether what is on its way may be lost."""

@@ -91,6 +91,7 @@ class RaftState:
         # What it promised is not known either: it abstains however much it holds.
         self.held_back = held_back
         self.transferring = False  # it stands because the leader asked it to
+        self.reluctant = False  # its disk refuses writes: it stands where no other replica does
         # Of a follower: how far its log agrees with its leader's, what that one said is committed, and the round of a
         # reply that waits for the log to be durable.
         self.accepted_end = commit

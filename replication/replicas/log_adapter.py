@@ -19,7 +19,7 @@ from replication.raft.trail import Trail
 from replication.raft.types import Entry, EntryKind, Membership, NodeId, Snapshot
 from replication.replicas.entries import encode_membership, entries_of, entry_of
 from replication.replicas.member_file import MemberFile, MemberRow
-from replication.replicas.state_snapshots import SnapshotId, StateSnapshots, decode_state
+from replication.replicas.state_snapshots import KeptState, SnapshotId, StateSnapshots, decode_state
 
 
 class LogAdapter:
@@ -90,8 +90,28 @@ class LogAdapter:
             return None
         return Snapshot(end, tuple(entry for entry in trail.epochs if entry[1] < end), membership, data)
 
-    def snapshot_request(self, state: RaftState, at: int) -> SnapshotRequest | None:
-        """The snapshot to be sent, a large one from byte ``at`` on; None: there is none."""
+    def newest_state(self, states: StateSnapshots) -> KeptState:
+        """What stands for all that the log has no more. StorageError; DamagedStoreError: it is damaged."""
+        found, start = states.newest_state(), self.log.log_start_offset
+        if found is None or found.end_offset < start:
+            raise DamagedStoreError(
+                f"{self.log.where} has no whole snapshot of what is before offset {start}",
+                path=self.log.directory,
+            )
+        return found
+
+    def snapshot_request(self, state: RaftState, to: NodeId, term: int, at: int) -> SnapshotRequest | None:
+        """The snapshot to be sent in ``term``, a large one from byte ``at`` on, out of the budget for recovery; None:
+        there is none, or the term is over."""
+        progress = state.peers.get(to)
+        if state.term != term or progress is None:
+            return None
+        request = self._snapshot_request(state, at)
+        if request is not None and progress.recovers and state.recovery is not None:
+            state.recovery.take(len(request.snapshot.data or b""))
+        return request
+
+    def _snapshot_request(self, state: RaftState, at: int) -> SnapshotRequest | None:
         made = self._made
         if at == 0 or made is None or made.end_offset < state.trail.start:
             made = self._made = self.snapshot(state.trail)

@@ -1,5 +1,5 @@
 """``ReplicatedAppend``: an append to a replicated log, decided by its commit index or by the end of its leader, and
-``PendingAppends``: all of a leader that are not decided yet."""
+``PendingAppends``, ``PendingReads``: all of a leader that are not decided yet."""
 
 from __future__ import annotations
 
@@ -156,3 +156,25 @@ class PendingAppends:
             # A producer with an id may try again: the same records are found to be a repetition.
             kind = NotConfirmedError if late.known else OutcomeUnknownError
             late.decide(kind(words, hint=hint))
+
+
+class PendingReads:
+    """Questions of one leader whether it leads, which a majority has not answered yet. Not thread-safe: as above."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, ReadAnswer] = {}
+        self._number = 0
+
+    def add(self, answer: ReadAnswer) -> int:
+        """Its number."""
+        self._number += 1
+        self._waiting[self._number] = answer
+        return self._number
+
+    def answer(self, number: int, position: int, error: LogStoreError | None = None) -> None:
+        self._waiting.pop(number)(position, error)
+
+    def end(self, why: str) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            answer(-1, NotLeaderError(why))

@@ -75,6 +75,31 @@ def caught_up(fs: FileSystem, directory: str) -> None:
         raise from_os_error(error, "remove", path) from error
 
 
+class Abstention:
+    """Of one replica, as its note has it: ``abstains``: it must not vote yet; ``held_back``: nor once it has caught up.
+    Not thread-safe: its replica's lock is held."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self.abstains = abstains(fs, directory)
+        self.held_back = is_held_back(fs, directory)
+
+    def readmit(self, *, never_promised: bool) -> None:
+        """Its group has counted it out since; or is only about to begin, and it votes at once. Durable when it returns.
+        StorageError, DiskFullError."""
+        if never_promised:
+            self.end()
+        else:
+            readmit(self._fs, self._directory)
+        self.held_back = False
+
+    def end(self) -> None:
+        """As ``caught_up``."""
+        caught_up(self._fs, self._directory)
+        self.abstains = False
+
+
 def set_aside(fs: FileSystem, directory: str, now_ms: int, forget_state: Callable[[], None]) -> str:
     """Rename the folder, and make it anew with what the replica has promised; where its files are now.
     ``forget_state``: of the partition, which says what its log has to hold; with the note in place, as what is

@@ -3,7 +3,8 @@
 It is driven from outside: ``tick`` at regular times, ``receive`` for each message, ``sync`` after it has asked for one.
 The effects of a step are carried out in their order with the lock held; syncs run beside it. What fails on the disk
 takes the replica out of the group (it says nothing any more, as if its node were down) and not the node: where the log
-is whole it begins anew from what is there a moment later, else it stays failed until its node is started again.
+is whole it begins anew from what is there a moment later, else it stays failed until its node is started again. A
+leader whose disk refuses what is appended gives its place to an in-sync follower (``replication/disk_watch.py``).
 """
 
 from __future__ import annotations
@@ -29,11 +30,8 @@ from logstore.log.producers.producer_state import Marker
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.fs import FileSystem
 from logstore.types import Acks
-from replication.errors import (
-    DivergedLogError,
-    LeaderNotReadyError,
-    NotLeaderError,
-)
+from replication.disk_watch import is_refusal
+from replication.errors import DivergedLogError, LeaderDiskError, LeaderNotReadyError, NotLeaderError
 from replication.raft.core import RaftCore
 from replication.raft.effects import (
     Append,
@@ -48,14 +46,22 @@ from replication.raft.effects import (
     StoreVote,
     Truncate,
 )
-from replication.raft.messages import AppendReply, AppendRequest
+from replication.raft.messages import AppendReply, AppendRequest, TimeoutNow
 from replication.raft.state import SendBudget
-from replication.raft.types import Membership, NodeId, RaftSettings, Role
-from replication.replicas import repair
+from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings, Role
+from replication.replicas.heirs import Heirs
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
-from replication.replicas.pending import Awaited, PendingAppends, ReadAnswer, ReplicatedAppend, refused
+from replication.replicas.pending import (
+    Awaited,
+    PendingAppends,
+    PendingReads,
+    ReadAnswer,
+    ReplicatedAppend,
+    refused,
+)
+from replication.replicas.repair import Abstention
 from replication.replicas.replica_host import ReplicaHost
 from replication.replicas.state_snapshots import KeptState, StateSnapshots
 from replication.replicas.vote_store import VoteStore
@@ -99,7 +105,6 @@ class Replica:
         self.log = log
         self.lock = threading.RLock()
         self.failure: LogStoreError | None = None
-        self._fs = fs
         self._votes = votes
         self._open_votes = open_votes
         self._states = states
@@ -111,15 +116,14 @@ class Replica:
         self._closed = False
         self._again_s = 0.0  # when a failed replica begins anew
         self._pending = PendingAppends(self.where)
-        self._reads: dict[int, ReadAnswer] = {}
-        self._read_number = 0
+        self._reads = PendingReads()
         self._gathering = 0  # depth of ``together``
         self._idle_ticks = 0
         self.resting = False  # no tick is given until something happens (``resting.py``)
         self.in_sync = InSync(lag_s)
+        self._heirs = Heirs(host)
         self._recovery = recovery
-        self._abstained = repair.abstains(fs, log.directory)
-        self._held_back = repair.is_held_back(fs, log.directory)
+        self._abstention = Abstention(fs, log.directory)
         self.core = self._make_core()
 
     def _make_core(self) -> RaftCore:
@@ -133,8 +137,8 @@ class Replica:
             self._votes.state,
             min(self.log.high_watermark, trail.end),
             seed,
-            abstains=self._abstained,
-            held_back=self._held_back,
+            abstains=self._abstention.abstains,
+            held_back=self._abstention.held_back,
             recovery=self._recovery,
         )
 
@@ -166,19 +170,14 @@ class Replica:
     @property
     def is_held_back(self) -> bool:
         """Whether what it promised is not known (``repair.py``)."""
-        return self._held_back
+        return self._abstention.held_back
 
     def readmit(self, *, never_promised: bool = False) -> None:
         """See ``RaftCore.readmit``; durable when it returns. StorageError, DiskFullError."""
         with self.lock:
-            if self._closed or not self._held_back:
+            if self._closed or not self.is_held_back:
                 return
-            if never_promised:
-                repair.caught_up(self._fs, self.log.directory)
-                self._abstained = False
-            else:
-                repair.readmit(self._fs, self.log.directory)
-            self._held_back = False
+            self._abstention.readmit(never_promised=never_promised)
             self.core.readmit(never_promised=never_promised)
             self.wake()
 
@@ -197,31 +196,34 @@ class Replica:
             if self.failure is not None:
                 self._begin_anew(now_s)
                 return
-            try:
-                start = self.log.first_batch()
-                if start > self.core.state.trail.start:
-                    self.core.log_start_raised(start)
-            except (LogStoreError, OSError) as error:
-                self._fail(error)
+            if (start := self._front()) is None:
                 return
+            if start > self.core.state.trail.start:
+                self.core.log_start_raised(start)
             self.in_sync.note(self.core.state, now_s)
             self._pending.give_up_late(now_s)
+            self.core.state.reluctant = self._host.disk_refuses(self.node_id)
             self._step(self.core.tick)
             self._rest_if_idle()
 
     def look(self) -> None:
         """Now and then, while it rests: what its log has done by itself."""
         with self.lock:
-            if not self._closed and self.failure is None:
-                try:
-                    if self.log.first_batch() > self.core.state.trail.start:
-                        self.wake()
-                except (LogStoreError, OSError) as error:
-                    self._fail(error)
+            start = None if self._closed or self.failure is not None else self._front()
+            if start is not None and start > self.core.state.trail.start:
+                self.wake()
+
+    def _front(self) -> int | None:
+        """Where the log begins; None: it cannot be read, and the replica has failed."""
+        try:
+            return self.log.first_batch()
+        except (LogStoreError, OSError) as error:
+            self._fail(error)
+            return None
 
     def _rest_if_idle(self) -> None:
-        idle = self.core.may_rest() and not self._pending
-        idle = idle and self.in_sync.hears_all(self.core.state, _HEARD_S)
+        heard = self.in_sync.hears_all(self.core.state, _HEARD_S)
+        idle = heard and self.core.may_rest() and not self._pending
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if self._idle_ticks >= _REST_TICKS and self.failure is None:
             self._step(self.core.rest)
@@ -244,11 +246,6 @@ class Replica:
                 self.wake()
                 self._step(self.core.leader_is_gone)
 
-    def members_are_gone(self) -> None:
-        """Leader that rests: nodes of members are silent, or were started anew."""
-        with self.lock:
-            self.wake()
-
     def receive(self, message: GroupMessage) -> None:
         with self.lock:
             if self._closed or self.failure is not None:
@@ -256,6 +253,8 @@ class Replica:
             inner = message.message
             if self.resting and not isinstance(inner, AppendReply):
                 self.wake()
+            if isinstance(inner, TimeoutNow):
+                self.core.state.reluctant = self._host.disk_refuses(self.node_id)
             self._step(lambda: self.core.receive(inner))
             if self.core.rests(inner) and self.failure is None:
                 self._rest()
@@ -287,11 +286,8 @@ class Replica:
             return
         with self.lock:
             if not self._closed and self.failure is None:
-                self._note_durable()
-
-    def _note_durable(self) -> None:
-        end = self.log.flushed_offset
-        self._step(lambda: self.core.log_durable(end, self.core.state.trail.term_before(end)))
+                end = self.log.flushed_offset
+                self._step(lambda: self.core.log_durable(end, self.core.state.trail.term_before(end)))
 
     # --- effects ---
 
@@ -299,9 +295,8 @@ class Replica:
         """The lock is held. One thing that happened, and all that follows from it."""
         try:
             self._carry_out(step())
-            if self._abstained and not self.core.state.abstains:
-                repair.caught_up(self._fs, self.log.directory)
-                self._abstained = False
+            if self._abstention.abstains and not self.core.state.abstains:
+                self._abstention.end()
                 logger.warning("%s: this node's replica has caught up, and votes again", self.where)
         except (LogStoreError, OSError) as error:
             self._fail(error)
@@ -334,17 +329,13 @@ class Replica:
                     end = snapshot.end_offset
                     waiting += self.core.log_durable(end, self.core.state.trail.term_before(end))
                 case SendSnapshot(to, term, at):
-                    self._send_snapshot(to, term, at)
+                    request = self._adapter.snapshot_request(self.core.state, to, term, at)
+                    if request is not None:
+                        self._host.send(to, GroupMessage(self.group, request))
                 case ReadReady(read_id, offset):
-                    self._reads.pop(read_id)(offset, None)
+                    self._reads.answer(read_id, offset)
                 case ReadFailed(read_id, error):
-                    self._reads.pop(read_id)(-1, error)
-
-    def _send_snapshot(self, to: NodeId, term: int, at: int) -> None:
-        state = self.core.state
-        request = self._adapter.snapshot_request(state, at) if state.term == term else None
-        if request is not None:
-            self._host.send(to, GroupMessage(self.group, request))
+                    self._reads.answer(read_id, -1, error)
 
     def state_before(self, applied: int) -> KeptState | None:
         """What stands for records from ``applied`` on that the log has no more; None: it has them. StorageError;
@@ -352,13 +343,7 @@ class Replica:
         if self._states is None or applied >= self.log.log_start_offset:
             return None
         with self.lock:
-            found = self._states.newest_state()
-            if found is None or found.end_offset < self.log.log_start_offset:
-                raise DamagedStoreError(
-                    f"{self.where} has no whole snapshot of what is before offset {self.log.log_start_offset}",
-                    path=self.log.directory,
-                )
-            return found
+            return self._adapter.newest_state(self._states)
 
     def _role_changed(self) -> None:
         if not self.is_leader:
@@ -371,18 +356,19 @@ class Replica:
 
     def _fail(self, error: LogStoreError | OSError) -> None:
         """The lock is held. The replica takes no part any more."""
-        failure = (
-            error if isinstance(error, LogStoreError) else from_os_error(error, "use", self.log.directory)
-        )
+        where = self.log.directory
+        failure = error if isinstance(error, LogStoreError) else from_os_error(error, "use", where)
+        if is_refusal(failure):
+            self._host.note_refused(failure)
         if self.failure is None:
             logger.error("%s: this node's replica takes no part: %s", self.where, failure)
+            if self.is_leader and (heir := self._heirs.next(self.core.state, self.in_sync)) != NO_NODE:
+                self._host.send(heir, GroupMessage(self.group, TimeoutNow(self.node_id, self.term)))
         self.failure = failure
         self.wake()
         self._again_s = self._host.now_s() + _BEGIN_ANEW_S
         self._pending.end(self.leader_id)
-        reads, self._reads = self._reads, {}
-        for answer in reads.values():
-            answer(-1, NotLeaderError(f"the replica of {self.where} failed: {failure.message}"))
+        self._reads.end(f"the replica of {self.where} failed: {failure.message}")
         self.log.wake_waiters()
         self._host.role_changed(self)
 
@@ -437,20 +423,20 @@ class Replica:
     def _appended(
         self, append: Callable[[], Appended], acks: Acks, time_ms: int, known: bool
     ) -> ReplicatedAppend:
-        before = self.core.state.trail.end
-        invariant(
-            self._gathering > 0 or before == self.log.log_end_offset,
-            f"{self.where}: Raft ends at {before}, the log elsewhere",
-        )
+        before, end = self.core.state.trail.end, self.log.log_end_offset
+        invariant(self._gathering > 0 or before == end, f"{self.where}: Raft ends at {before}, not the log")
         try:
             appended = append()
         except LogStoreError as error:
+            safe = known or end == self.log.log_end_offset  # to be made again elsewhere
             if self.log.poisoned:
                 self._fail(error)
-                raise
-            self._propose()  # batches before it may be in
+            else:
+                self._propose(at_once=is_refusal(error))  # batches before it may be in
             if isinstance(error, OutOfOrderSequenceError):
                 return refused(self, before, error)
+            if self._gives_way(error) and safe:
+                raise LeaderDiskError(f"{error.message}; another node is to lead") from error
             raise
         pending = self.awaited(appended, acks, time_ms, known)
         self._propose()
@@ -478,10 +464,19 @@ class Replica:
                 self._gathering -= 1
                 self._propose()
 
-    def _propose(self) -> None:
+    def _gives_way(self, error: LogStoreError) -> bool:
+        """Whether another replica is asked to lead, as the disk refused an append."""
+        if self.failure is not None:
+            return self._heirs.asked != NO_NODE
+        if not is_refusal(error):
+            return False
+        self._host.note_refused(error)
+        return self.give_way() != NO_NODE
+
+    def _propose(self, *, at_once: bool = False) -> None:
         """What came into the log behind Raft's back, as one entry."""
         count = self.log.log_end_offset - self.core.state.trail.end
-        if count and not self._gathering and self.failure is None:
+        if count and (at_once or not self._gathering) and self.failure is None:
             self._step(lambda: self.core.propose([(count, None)])[1])
 
     def help_on(self, append: Awaited) -> None:
@@ -514,9 +509,7 @@ class Replica:
             except LogStoreError as error:
                 answer(-1, error)
                 return
-            self._read_number += 1
-            number = self._read_number
-            self._reads[number] = answer
+            number = self._reads.add(answer)
             self._step(lambda: self.core.read(number))
 
     def change_membership(self, wanted: Membership) -> ReplicatedAppend:
@@ -538,6 +531,14 @@ class Replica:
             self.check_leads()
             self._step(lambda: self.core.transfer(to))
 
+    def give_way(self) -> NodeId:
+        """Leader: have an in-sync follower lead instead, which is said; NO_NODE: there is none that can. With the lock
+        held. NotLeaderError, LeaderNotReadyError."""
+        heir = self._heirs.next(self.core.state, self.in_sync)
+        if heir != NO_NODE:
+            self.transfer(heir)
+        return heir
+
     def stand(self) -> None:
         """Stand for election now: nobody has led this group before, and this is the node that should."""
         with self.lock:
@@ -554,7 +555,5 @@ class Replica:
                 return
             self._closed = True
             self._pending.end(self.leader_id)
-            reads, self._reads = self._reads, {}
-            for answer in reads.values():
-                answer(-1, NotLeaderError(f"this node has given the replica of {self.where} up"))
+            self._reads.end(f"this node has given the replica of {self.where} up")
             self._votes.close()

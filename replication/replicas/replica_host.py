@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
+from logstore.errors import LogStoreError
 from replication.raft.types import NodeId
 from replication.replicas.pending import Awaited
 from replication.transport import GroupMessage
@@ -20,6 +21,15 @@ class ReplicaHost(Protocol[ReplicaKind]):
     def wakes(self, replica: ReplicaKind) -> None: ...
     def role_changed(self, replica: ReplicaKind) -> None: ...
     def help_on(self, append: Awaited) -> None: ...
+    def note_refused(self, error: LogStoreError) -> None:
+        """The disk refused a write."""
+        ...
+
+    def disk_refuses(self, node: NodeId) -> bool:
+        """Whether the disk of that node, this one or another, refuses writes, as far as it is known."""
+        ...
+
+    def last_heard_s(self, node: NodeId) -> float: ...
     def now_s(self) -> float:
         """Of the monotonic clock."""
         ...

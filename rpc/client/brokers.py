@@ -21,6 +21,7 @@ from rpc.client.settings import ConnectionSettings, targets
 from rpc.errors import BrokerUnavailableError
 from rpc.framing import parse
 from rpc.pb import cluster_pb2 as pb
+from rpc.polling import Polling
 
 NOBODY: Final = -1
 """The node that leads, where none is known."""
@@ -87,16 +88,15 @@ class Brokers:
 
     def _greet_any(self, request: pb.GetClusterRequest, timeout_s: float) -> pb.GetClusterResponse:
         """One address after the other, until one answers or the time is over."""
-        data, until_s = request.SerializeToString(), time.monotonic() + timeout_s
+        data, polling = request.SerializeToString(), Polling(_BETWEEN_S, timeout_s)
         for address in cycle(self._seeds):
             connection = self._to(address)
             try:
-                left_s = max(until_s - time.monotonic(), 0.001)
-                sent = connection.send("ClusterService/GetCluster", data, min(left_s, _ASK_S))
+                limit_s = min(max(polling.left_s, 0.001), _ASK_S)
+                sent = connection.send("ClusterService/GetCluster", data, limit_s)
             except LogStoreError as error:
-                if not error.retriable or time.monotonic() + _BETWEEN_S >= until_s:
+                if not error.retriable or not polling.again():
                     raise
-                time.sleep(_BETWEEN_S)
                 continue
             answer = parse(sent, pb.GetClusterResponse)
             if not answer.brokers and not all(map(_is_ipv4, self._seeds)):

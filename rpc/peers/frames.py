@@ -182,7 +182,7 @@ def _parts(message: Message) -> tuple[int, int, list[Buffer]]:
         if isinstance(message, SnapshotReply):
             return _REPLY_INSTALL, 0, [_SNAPSHOT_REPLY.pack(message.end_offset, message.received)]
         if isinstance(message, NodeBeat):
-            return _BEAT, 0, [_NODE_BEAT.pack(message.incarnation)]
+            return _BEAT, _FIRST * message.disk_refuses, [_NODE_BEAT.pack(message.incarnation)]
         return _STAND, 0, []
     except struct.error as error:
         raise MalformedRequestError(f"no frame can hold a {type(message).__name__}: {error}") from error
@@ -271,10 +271,9 @@ def _timeout_now(sender: NodeId, term: int, flags: int, fields: memoryview) -> M
 
 
 def _node_beat(sender: NodeId, term: int, flags: int, fields: memoryview) -> Message:
-    del flags
     _exactly(fields, _NODE_BEAT.size)
     (incarnation,) = _NODE_BEAT.unpack(fields)
-    return NodeBeat(sender, incarnation, term)
+    return NodeBeat(sender, incarnation, term, bool(flags & _FIRST))
 
 
 _DECODERS: Final[dict[tuple[int, int], Callable[[NodeId, int, int, memoryview], Message]]] = {
@@ -285,6 +284,6 @@ _DECODERS: Final[dict[tuple[int, int], Callable[[NodeId, int, int, memoryview], 
     **{(_INSTALL, flags): _snapshot_request for flags in range(4)},
     (_REPLY_INSTALL, 0): _snapshot_reply,
     (_STAND, 0): _timeout_now,
-    (_BEAT, 0): _node_beat,
+    **{(_BEAT, flags): _node_beat for flags in range(2)},
 }
 """By kind and flags: what is not here is no message of this version."""

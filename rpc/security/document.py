@@ -23,6 +23,7 @@ import crc32c
 from logstore.errors import InvalidArgumentError, from_os_error
 from logstore.seams.fs import OsFileSystem, access_like, open_regular, replace_file
 from rpc.errors import DamagedSecurityError, SecretFileError, SecurityBusyError
+from rpc.polling import Polling
 
 logger = logging.getLogger(__name__)
 
@@ -128,15 +129,14 @@ class Document(Generic[Content]):
         except OSError as error:
             raise from_os_error(error, "lock", self.path) from error
         try:
-            until_s = time.monotonic() + _LOCK_S
+            polling = Polling(_POLL_S, _LOCK_S)
             while True:
                 try:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError as error:
-                    if time.monotonic() >= until_s:
+                    if not polling.again():
                         raise SecurityBusyError(f"another process is changing {self.path}") from error
-                    time.sleep(_POLL_S)
             yield
         finally:
             os.close(fd)

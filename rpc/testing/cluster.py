@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from logstore.errors import LogStoreError
 from replication.errors import BrokerUnreachableError
 from rpc.client.store import RemoteStore
 from rpc.errors import BrokerTimeoutError
+from rpc.polling import Polling
 from rpc.testing.broker import PATIENCE_S, BrokerForTests
 from rpc.testing.proxy import Proxy
 from rpc.wire.cluster import ClusterDescription
@@ -106,16 +106,15 @@ class ClusterForTests:
 
     def _add(self, node: int, port: int) -> None:
         """Once it listens. BrokerUnreachableError."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        polling = Polling(_LOOK_S, PATIENCE_S)
         with logstore.connect(self.address, connect_timeout_s=PATIENCE_S) as client:
             while True:
                 try:
                     client.cluster_administration.add(node, "127.0.0.1", port)
                     return
                 except BrokerUnreachableError:
-                    if time.monotonic() >= deadline_s:
+                    if not polling.again():
                         raise
-                    time.sleep(_LOOK_S)
 
     @staticmethod
     def _at_once(act: Callable[[int], None], nodes: Sequence[int]) -> None:
@@ -151,23 +150,23 @@ class ClusterForTests:
 
     def await_healthy(self, patience_s: float = PATIENCE_S) -> ClusterDescription:
         """Wait until every partition has a leader and all its replicas are in sync; BrokerTimeoutError."""
-        deadline_s = time.monotonic() + patience_s
-        words = "no broker answers"
-        while time.monotonic() < deadline_s:
+        polling = Polling(_LOOK_S, patience_s)
+        while True:
             try:
                 found = self.describe()
             except LogStoreError as error:
                 words = str(error)
-                continue
-            wrong = [
-                f"{topic}-{status.group.partition}"
-                for topic, status in found.partitions
-                if status.leader < 0 or not all(one.in_sync for one in status.replicas)
-            ]
-            if not wrong and not found.silent and found.controller >= 0:
-                return found
-            words = f"not well: {', '.join(wrong)[:200]}; silent: {found.silent}"
-            time.sleep(_LOOK_S)
+            else:
+                wrong = [
+                    f"{topic}-{status.group.partition}"
+                    for topic, status in found.partitions
+                    if status.leader < 0 or not all(one.in_sync for one in status.replicas)
+                ]
+                if not wrong and not found.silent and found.controller >= 0:
+                    return found
+                words = f"not well: {', '.join(wrong)[:200]}; silent: {found.silent}"
+            if not polling.again():
+                break
         raise BrokerTimeoutError(f"the cluster is not healthy within {patience_s:g} s: {words}")
 
     # --- faults ---

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from logstore.seams.fs import FileSystem
 from replication.cluster_node import ClusterNode
 from replication.memory_network import MemoryLine, MemoryNetwork
 from replication.node_settings import NodeSettings
@@ -42,6 +43,7 @@ class Cluster:
         self.network = Network(threads=True)
         self.nodes: dict[int, ClusterNode] = {}
         self.join_timeout_s = 30.0
+        self.disks: dict[int, FileSystem] = {}  # where there is none: the real one
 
     def make(self, number: int) -> ClusterNode:
         """One that is none of the voters asks these: it waits to be added."""
@@ -56,7 +58,9 @@ class Cluster:
             join_timeout_s=self.join_timeout_s,
             **self.settings,
         )
-        return ClusterNode(str(self.root / str(number)), settings, self.network.line(number))
+        disk = self.disks.get(number)
+        root = str(self.root / str(number)) if disk is None else "/data"
+        return ClusterNode(root, settings, self.network.line(number), fs=disk)
 
     def start(self, *numbers: int) -> None:
         """Side by side: a node joins once a majority is there."""
@@ -86,10 +90,18 @@ class Cluster:
 
     @property
     def controller(self) -> ClusterNode:
-        until(lambda: any(node.controller() in self.nodes for node in self.nodes.values()))
-        return next(
-            self.nodes[node.controller()] for node in self.nodes.values() if node.controller() in self.nodes
-        )
+        found: list[ClusterNode] = []
+
+        def look() -> bool:
+            nodes = dict(self.nodes)  # those of now: other threads may look while a test stops some
+            named = [
+                node.controller() for node in nodes.values()
+            ]  # asked once: it may be another one in a moment
+            found[:] = [nodes[number] for number in named if number in nodes]
+            return bool(found)
+
+        until(look)
+        return found[0]
 
     def leader(self, topic: str, partition: int = 0) -> ClusterNode:
         """The node that leads, once it is there."""
@@ -98,7 +110,7 @@ class Cluster:
         def look() -> bool:
             found[:] = [
                 node
-                for node in self.nodes.values()
+                for node in list(self.nodes.values())
                 if topic in node.engine.topics()
                 and node.engine.topic(topic).leaders[partition] == node.node_id
             ]

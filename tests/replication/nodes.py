@@ -13,11 +13,13 @@ from logstore.seams.clock import ManualClock
 from logstore.seams.memory_crash import Chooser, KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Acks
+from replication.disk_watch import DiskWatch
+from replication.errors import PeerUnavailableError
 from replication.memory_network import MemoryNetwork
 from replication.node import ReplicationNode
 from replication.partition import ReplicatedPartition
 from replication.raft.types import Membership, RaftSettings
-from replication.replicas.pending import ReplicatedAppend
+from replication.replicas.pending import Awaited, ReplicatedAppend
 from replication.replicas.replica import Replica
 from replication.replicas.standalone_log import StandaloneLog
 from replication.replicas.vote_store import VoteStore
@@ -55,7 +57,8 @@ class ClusterNode:
             threads=False,
             recovery_bytes_s=nodes.recovery_bytes_s,
         )
-        self.node.help = lambda append: nodes.run(lambda: append.done)
+        self.node.disk = DiskWatch(self.fs, "/store", clock)
+        self.node.help = partial(self._help, self.boot)
         self.files = StandaloneLog(
             self.fs,
             "/store",
@@ -96,6 +99,12 @@ class ClusterNode:
             check=lambda: None,
             save_state=self.files.save_state,
         )
+
+    def _help(self, boot: int, what: Awaited) -> None:
+        """Let time go on until it is done. PeerUnavailableError: the node died before, and what it had waiting."""
+        self.nodes.run(lambda: what.done or self.boot != boot)
+        if not what.done:
+            raise PeerUnavailableError(f"node {self.node_id} died while it was waited for")
 
     def stop(self) -> None:
         """In order."""
@@ -163,6 +172,7 @@ class Nodes:
         self.settings = settings
         self.config = config or TopicConfig()
         self.now_s = 100.0
+        self._ticks = 0
         self.network = self.make_network()
         self.membership = Membership(frozenset(range(1, count + 1)))
         self.nodes = {number: ClusterNode(self, number) for number in range(1, count + learners + 1)}
@@ -195,8 +205,11 @@ class Nodes:
 
     def tick(self) -> None:
         self.now_s += TICK_S
+        self._ticks += 1
         for node in self.living:
             node.node.tick()
+            if self._ticks % 20 == 0:
+                node.node.look_at_disk()
         self.settle()
 
     def run(self, until: Callable[[], object], most: int = 400) -> None:

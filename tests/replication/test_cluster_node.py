@@ -21,6 +21,7 @@ from logstore.log.inspection.verify_store import verify_store
 from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from logstore.types import TopicPartition
+from replication.cluster.identity import IdentityFile
 from replication.cluster_node import ClusterNode
 from replication.errors import ClusterMismatchError, LeaderNotReadyError, NotLeaderError
 from tests.replication.cluster_nodes import Cluster, cluster, until
@@ -81,6 +82,35 @@ def test_a_nodes_directory_is_written_by_the_cluster_alone(tmp_path: Path) -> No
     logstore.restore(tmp_path / "copy", tmp_path / "own")
     with logstore.open(tmp_path / "own") as store:  # a copy is a store like any other
         store.partition("t", 0).append(ROWS)
+
+
+def test_a_broker_that_found_no_peer_has_left_the_directory_to_its_store(tmp_path: Path) -> None:
+    """Started with wrong peers, say: nothing was replicated, and the store's owner goes on."""
+    with logstore.open(tmp_path / "own") as store:
+        store.create_topic("t")
+    identity = IdentityFile(OsFileSystem(), str(tmp_path / "own"), 1)
+    identity.draw_directory_id(bytes)
+    with logstore.open(tmp_path / "own") as store:
+        store.partition("t", 0).append(ROWS)
+    identity.begin({1: "a"})
+    with pytest.raises(ForeignDirectoryError):
+        logstore.open(tmp_path / "own")
+    (tmp_path / "own" / "cluster.json").write_text("{")
+    with pytest.raises(ForeignDirectoryError):
+        logstore.open(tmp_path / "own")
+
+
+def test_how_clean_a_topic_is_at_a_node_that_has_none_of_it(tmp_path: Path) -> None:
+    with cluster(tmp_path) as three:
+        config = {"cleanup.policy": "compact"}
+        three.controller.store.admin.create_topic("t", 3, config, replication_factor=1)
+        for number in range(3):
+            rows = [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")]
+            three.leader("t", number).store.partition("t", number).append(rows)
+        three.controller.store.admin.compact("t", roll=True)
+        for node in three.nodes.values():
+            compactions = [row.compaction for row in node.store.admin.describe_topic("t").partitions]
+            assert [None if one is None else one.exact_from for one in compactions] == [3] * 3
 
 
 def test_a_store_becomes_a_clusters_first_node(tmp_path: Path) -> None:

@@ -38,7 +38,9 @@ def test_a_change_is_told_although_a_brokers_call_takes_longer_than_it_may(
     monkeypatch.setattr(everywhere, "_SETTLE_S", 0.02)
     network = SlowNetwork()
     try:
-        Everywhere(network, lambda: [2, 3, 4], lambda _: None).tell(7)  # type: ignore[arg-type]
+        asks = Everywhere(network, lambda: [2, 3, 4], lambda _: None)  # type: ignore[arg-type]
+        asks.tell(7)
         assert network.told == [2]
+        assert asks.hear("upkeep.clean", b"{}") == {2: b"{}"}
     finally:
         network.released.set()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from logstore.config import TopicConfig
+from logstore.format.batch import encode_batch
+from logstore.log.append_validation import own_batch
 from logstore.seams.clock import ManualClock
 from replication.raft.types import RaftSettings
 from replication.recovery_budget import RecoveryBudget
-from tests.replication.nodes import TICK_S, ClusterNode, Nodes
+from tests.replication.nodes import NOW_MS, TICK_S, ClusterNode, Nodes
 
 BYTES_S = 50_000
 MESSAGE = 16_000
@@ -78,3 +81,32 @@ def test_a_replica_that_a_commit_waits_for_is_not_held_up() -> None:
     lag_ticks = int(2.0 / TICK_S)
     nodes.run(lambda: append.done, most=lag_ticks + 10)  # at the rate alone it would take four times as long
     assert append.error is None
+
+
+def test_the_pieces_of_a_snapshot_count() -> None:
+    settings = RaftSettings(silent_on_empty=True, snapshot_piece_bytes=1_000)
+    nodes = Nodes(settings=settings, config=TopicConfig(segment_bytes=4_096), recovery_bytes_s=4_000)
+    nodes.committed(b"first")
+    leader = nodes.leader()
+    away = next(node for node in nodes.living if node is not leader)
+    away.kill()
+    for producer in range(500):
+        data = encode_batch(
+            [(None, b"v")], now_ms=NOW_MS, producer_id=producer, producer_epoch=0, base_sequence=0
+        )
+        leader.partition.append([own_batch(data)], 1)
+        nodes.tick()
+    log = leader.files.log
+    leader.partition.delete_records(log.high_watermark)
+    while len(log.segments.segments) > 1:
+        log.drop_front(1)
+    size = len(log.snapshot().producers)
+    away.start()
+    nodes.run(lambda: away.replica.core.state.incoming)  # what was sent while it was away is paid off first
+    for _ in range(int(2.0 / TICK_S)):
+        nodes.tick()
+    incoming = away.replica.core.state.incoming
+    assert incoming is not None
+    assert 2 * 4_000 - 1_000 <= len(incoming.data) <= 2 * 4_000 + 2_000 < size
+    nodes.run(lambda: end_of(away) == end_of(leader), most=20 * size // 4_000 + 200)
+    assert away.files.log.producers.entry(499) is not None

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from logstore.cli.main import cli
-from logstore.errors import InvalidArgumentError, TopicLockedError
+from logstore.errors import InvalidArgumentError, StoreNotFoundError, TopicLockedError
 from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from replication.errors import ClusterMismatchError
@@ -70,6 +70,9 @@ def test_directories_of_others_are_refused(tmp_path: Path) -> None:
         pass
     with pytest.raises(InvalidArgumentError, match="no directory of a cluster's node"):
         plan(tmp_path / "plain", 1)
+    with pytest.raises(StoreNotFoundError):
+        plan(tmp_path / "none", 1)
+    assert not (tmp_path / "none").exists(), "what is refused makes nothing"
 
 
 def test_the_command_shows_what_may_be_lost(tmp_path: Path) -> None:

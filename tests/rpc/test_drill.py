@@ -99,3 +99,9 @@ def test_an_act_that_fails_is_told_and_fails_no_drill(tmp_path: Path) -> None:
     assert acted.is_set()
     assert report.happened == "nothing: no such process"
     assert report.is_good
+
+
+def test_no_leader_is_killed_where_no_majority_would_be_left(tmp_path: Path) -> None:
+    with Served(tmp_path / "store") as served:
+        told = BrokerShell(served.address).run("cluster", "drill", "--kill-leader", "--seconds", "1", code=1)
+        assert "1 of 1 brokers are there, and a majority has to be left" in told.stderr

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_connector import connection
+from spark_connector.held_store import close_held_stores
 from spark_connector.java import java_version, why_not
 from tests.house import ROOT
 
@@ -40,6 +41,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True)
 def _no_store_stays_open() -> Iterator[None]:
     yield
+    close_held_stores()
     connection.forget_stores()
 
 

@@ -16,7 +16,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 from rpc.testing.broker import BrokerForTests
 from spark_connector.batch_counter import COUNTER, sink_group
 from spark_connector.prepared_sink import PreparedSink, Task, Written, query_coordinator, write_coordinator
-from spark_connector.sink_commit import SinkCommit
+from spark_connector.sink_commit import OpensStore, SinkCommit, opened_once
 from spark_connector.sink_options import SinkOptions, parse_sink
 from spark_connector.staging import Attempt, Receipt, Staging
 from spark_connector.writer import TaskSink
@@ -50,10 +50,11 @@ class SinkWorld(Protocol):
 
 
 class DirectoryWorld:
-    """``SinkWorld``."""
+    """``SinkWorld``. ``store_opened``: how a commit opens the store."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, store_opened: OpensStore = opened_once) -> None:
         self.root = root
+        self._store_opened = store_opened
         self.store = None  # another process's or a commit's turn comes between any two looks
 
     def options(self, **given: str) -> SinkOptions:
@@ -73,7 +74,8 @@ class DirectoryWorld:
         return made.receipt
 
     def once(self, batch_id: int, told: Sequence[Receipt], query: str = QUERY, **given: str) -> bool:
-        return SinkCommit(self.options(**given), Staging(str(self.root))).once(query, batch_id, told)
+        sink = SinkCommit(self.options(**given), Staging(str(self.root)), self._store_opened)
+        return sink.once(query, batch_id, told)
 
     def write_run(self, run: str, *batches: pa.RecordBatch, task: int = 0) -> Receipt:
         return self.write(*batches, query=run, task=task)

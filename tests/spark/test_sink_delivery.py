@@ -13,6 +13,7 @@ from logstore.types import OffsetAndMetadata
 from rpc.testing.broker import BrokerForTests
 from spark_connector import connection
 from spark_connector.batch_counter import COUNTER, sink_group
+from spark_connector.held_store import held_store
 from tests.spark.sink_worlds import (
     OUT,
     QUERY,
@@ -36,12 +37,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerForTests]
     BrokerForTests.end_spares()
 
 
-@pytest.fixture(params=["directory", "brokers"])
+@pytest.fixture(params=["directory", "held directory", "brokers"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkWorld]:
     found: SinkWorld
     if request.param == "directory":
         with logstore.open(tmp_path / "store"):
             found = DirectoryWorld(tmp_path / "store")
+    elif request.param == "held directory":
+        with logstore.open(tmp_path / "store"):
+            found = DirectoryWorld(tmp_path / "store", held_store)
     else:
         found = BrokerWorld(request.getfixturevalue("broker"))
     with opened(found) as store:

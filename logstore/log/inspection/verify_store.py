@@ -10,7 +10,7 @@ from functools import partial
 from logstore.config import parse_topic_config
 from logstore.directory import topic_state
 from logstore.directory.catalogue import CATALOGUE_NAME, Catalogue, CatalogueFile, TopicEntry
-from logstore.directory.layout import NODE_FILE, DirectoryKind, classify_directory, is_node_directory
+from logstore.directory.layout import NODE_FILE, DirectoryKind, classify_directory
 from logstore.directory.partition_folder import deletion_note_path
 from logstore.directory.topic_state import TopicState
 from logstore.errors import (
@@ -96,8 +96,9 @@ class _StoreCheck:
 
     def root(self) -> Iterator[Fault]:
         known = {folder.path: folder for folder in partition_folders(self._fs, self._root)}
-        nodes = is_node_directory(self._fs, self._root)
-        for name in list_folder(self._fs, self._root):
+        names = list_folder(self._fs, self._root)
+        nodes = NODE_FILE in names
+        for name in names:
             path = f"{self._root}/{name}"
             folder = known.get(path)
             if folder is not None:

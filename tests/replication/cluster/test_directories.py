@@ -95,7 +95,9 @@ def test_a_cluster_that_lost_its_majority_is_not_begun_anew(tmp_path: Path) -> N
     again = Cluster(tmp_path)
     again.join_timeout_s = 1.0
     try:
-        with pytest.raises(LeaderNotReadyError, match="begins with all of its nodes, and 3 did not answer"):
+        with pytest.raises(
+            LeaderNotReadyError, match=r"begins with all of its nodes, and (\d, )?3 did not answer"
+        ):
             again.start(1, 2)
     finally:
         again.close()

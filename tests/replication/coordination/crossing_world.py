@@ -14,7 +14,7 @@ from logstore.api.groups import MemberIdentity
 from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.coordination.transaction_manager import TransactionManager
 from logstore.coordination.transaction_reaper import TransactionReaper
-from logstore.coordination.transactional_offsets import OFFSETS_PLACE, commit_pending
+from logstore.coordination.transactional_offsets import OFFSETS_PLACE, PendingCommit, commit_pending
 from logstore.errors import LogStoreError, ProducerFencedError
 from logstore.groups.coordinator import GroupCoordinator
 from logstore.log.producers.producer_state import Marker
@@ -23,7 +23,7 @@ from logstore.seams.memory_crash import KeepNothing
 from logstore.transactions.coordinator import TransactionCoordinator
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.id_locks import NodeIdLocks
-from replication.errors import LeaderNotReadyError, NotLeaderError
+from replication.errors import LeaderNotReadyError, NotLeaderError, PeerUnavailableError
 from tests.coordination.memory_runtime import MemoryEnds
 from tests.replication.cluster.world import NodeView
 from tests.replication.coordination.world import CoordinatorWorld
@@ -203,7 +203,7 @@ class Crossing:
                 runtime = self.offsets.runtimes[_leader(self.offsets.nodes).node_id]
                 runtime.confirm()
                 return runtime.look(look)
-            except (NotLeaderError, LeaderNotReadyError):
+            except (NotLeaderError, LeaderNotReadyError, PeerUnavailableError):
                 self.mend(self.offsets)
                 self.offsets.nodes.tick()
 
@@ -267,7 +267,10 @@ class _Offsets:
         ends = MemoryEnds()
         self._world.at_offsets(
             lambda runtime: commit_pending(
-                runtime, self._view.clock, ends, ends.of(offsets), group, offsets, writer, member
+                runtime,
+                self._view.clock,
+                ends,
+                PendingCommit(group, offsets, writer, member, ends.of(offsets)),
             )
         )
 

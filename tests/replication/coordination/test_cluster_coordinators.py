@@ -148,6 +148,27 @@ def test_offsets_outlive_their_coordinator(tmp_path: Path) -> None:
             client.coordinator(lambda engine: engine.delete_group("g"))
 
 
+def test_offsets_of_a_deleted_topic_go_at_the_coordinators_of_all_nodes(tmp_path: Path) -> None:
+    groups = [f"g{number}" for number in range(12)]
+
+    def kept(group: str) -> object:
+        node = three.nodes[client.node_of_group(group)]
+        topic = node.engine.groups.shard(node.engine.groups.place(group).partition).topic(create=False)
+        assert topic is not None
+        topic.confirm()
+        return topic.look(lambda machine: machine.committed(group))
+
+    with cluster(tmp_path) as three:
+        client = with_topics(three)
+        for group in groups:
+            offsets = {SOURCE: OffsetAndMetadata(4)}
+            client.coordinator(lambda engine: engine.commit_offsets(group, offsets))  # noqa: B023
+        assert len({client.node_of_group(group) for group in groups}) > 1
+        assert all(kept(group) for group in groups)
+        three.controller.store.delete_topic("in")
+        assert not any(kept(group) for group in groups)
+
+
 def test_an_offset_past_a_leaders_end_is_refused(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
         client = with_topics(three)

@@ -94,7 +94,7 @@ messages = st.one_of(
     st.builds(piece, sender, terms, snapshots, st.binary(max_size=300), st.integers(0, 2**62)),
     st.builds(SnapshotReply, sender, terms, offsets, offsets),
     st.builds(TimeoutNow, sender, terms),
-    st.builds(NodeBeat, sender, st.integers(0, 2**62), terms),
+    st.builds(NodeBeat, sender, st.integers(0, 2**62), terms, st.booleans()),
 )
 frames = st.lists(st.builds(GroupMessage, groups, messages, offsets), max_size=5)
 

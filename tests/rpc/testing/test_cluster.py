@@ -150,3 +150,34 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         with pytest.raises(BrokerUnavailableError, match=r"(?s)ended with 1; .*cannot listen for peers"):
             BrokerForTests(tmp_path, node_id=1, peers=peers)
     BrokerForTests.end_spares()
+
+
+@pytest.mark.parametrize("fault", ["full_disk", "broken_disk"])
+def test_producers_go_on_where_a_leaders_disk_takes_nothing_more(
+    cluster: ClusterForTests, fault: str
+) -> None:
+    made(cluster, 3)
+    first = cluster.leader_of("t")
+    with (
+        logstore.connect(cluster.address) as client,
+        client.producer() as producer,
+    ):
+        producer.send("t", b"before", partition=0).result(20)
+        getattr(cluster.brokers[first], fault)()
+        for number in range(3):
+            producer.send("t", b"%d" % number, partition=0).result(20)
+        until(lambda: not leads(cluster, first), "others lead all that it led")
+        getattr(cluster.brokers[first], fault)(False)
+        if fault == "broken_disk":  # what it could not make durable it does not try again
+            cluster.kill(first)
+            cluster.restart(first)
+        cluster.await_healthy()
+        until(lambda: leads(cluster, first), "it leads again what it preferably leads")
+        producer.send("t", b"after", partition=0).result(20)
+    with logstore.connect(cluster.brokers[first].address) as client:
+        values = [record.value for record in client.partition("t", 0).records(0)]
+    assert values == [b"before", b"0", b"1", b"2", b"after"]
+
+
+def leads(cluster: ClusterForTests, node: int) -> bool:
+    return any(one.status is not None and one.status.leader == node for one in cluster.describe().partitions)

@@ -92,6 +92,11 @@ def test_what_cannot_be_is_refused(cluster: ClusterForTests) -> None:
         (("move", "t", "--to", "a"), 2, "no list of brokers"),
         (("move", "t"), 2, "either --to"),
         (("drain", "9"), 1, "there is no broker 9"),
+        (
+            ("drain", "2"),
+            0,
+            "1 partition has more replicas than there are other brokers: it stays on broker 2",
+        ),
     ):
         assert words_told in shell.run("cluster", *words, code=code).stderr, words
 

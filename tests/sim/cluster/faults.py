@@ -56,7 +56,8 @@ def strike(world: World, fault: Fault) -> None:
     if machine is None or not machine.runs:
         world.counts["faults that met no node"] += 1
         return
-    world.hits[fault.what, machine.state()] += 1
+    for state in machine.states():
+        world.hits[fault.what, state] += 1
     world.note(f"fault: {fault.what} at node {machine.number}")
     KINDS[fault.what][1](world, machine, fault)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
 from typing import Final
 
 from logstore.errors import LogStoreError, TopicExistsError, UnknownTopicError
 from logstore.format.batch import decode_batches
 from replication.cluster_node import ClusterNode
-from replication.errors import LeaderNotReadyError
+from replication.errors import NotLeaderError
 from tests.history.events import Place
 from tests.replication.sim.checks import BrokenPropertyError
-from tests.sim.cluster.client import Answer, Client, Sequences, again_if_doubtful, fetched, produced
+from tests.sim.cluster.client import Client, Sequences, again_if_doubtful, fetched, produced
 from tests.sim.cluster.world import World
 
 TOPICS: Final = {"plain": 2, "moved": 1}
@@ -31,7 +29,6 @@ CONFIGS: Final[dict[str, tuple[int, dict[str, str]]]] = {
     "retained": (1, {"segment.bytes": "1024", "retention.bytes": "4096"}),
 }
 """Partitions and settings."""
-_MOST_REFUSALS: Final = 100
 
 
 class Operator(Client):
@@ -48,11 +45,20 @@ class Operator(Client):
         except TopicExistsError:
             self.world.counts["topics that were there already"] += 1  # the answer before was lost
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str) -> int:
+        """How many calls may come late: those that got no answer."""
+        late = 0
+
+        def doubt(error: LogStoreError) -> None:
+            nonlocal late
+            late += not isinstance(error, NotLeaderError)
+
+        work = again_if_doubtful(lambda node: node.engine.delete_topic(name))
         try:
-            self.ask("delete_topic", again_if_doubtful(lambda node: node.engine.delete_topic(name)))
+            self.ask("delete_topic", work, on_doubt=doubt)
         except UnknownTopicError:
             self.world.counts["topics that were gone already"] += 1
+        return late
 
     def reassign(self, place: Place, replicas: tuple[int, ...]) -> None:
         """Begun, not waited for."""
@@ -67,27 +73,13 @@ class Operator(Client):
             self.world.counts[f"reassignments refused: {type(error).__name__}"] += 1
 
 
-def _known(work: Callable[[ClusterNode], Answer]) -> Callable[[ClusterNode], Answer]:
-    """A node that does not know the topic yet is about to; UnknownTopicError once it was said often."""
-    refusals = itertools.count()
-
-    def asked(node: ClusterNode) -> Answer:
-        try:
-            return work(node)
-        except UnknownTopicError as error:
-            if next(refusals) >= _MOST_REFUSALS:
-                raise
-            raise LeaderNotReadyError(error.message) from error
-
-    return asked
-
-
 class TopicChurn(Operator):
     """Makes and deletes a topic of the same name again and again; nobody else uses it."""
 
     def begin(self) -> None:
         super().begin()
         self._rounds = 0
+        self._late = 0
 
     def step(self) -> None:
         name = f"{self.name}-topic"
@@ -95,13 +87,16 @@ class TopicChurn(Operator):
         self.create(name, 1, {}, 3)
         try:
             values = self._written(name, f"of round {self._rounds}")
-        except UnknownTopicError:
+        except UnknownTopicError as error:
             # A deletion whose answer was lost was asked for again, and the first of the two came late.
+            if not self._late:
+                raise BrokenPropertyError(f"{name} was made, and is not known: {error}") from error
+            self._late -= 1
             self.world.counts["topics deleted by a late call"] += 1
             return
         if values != [f"of round {self._rounds}"]:
             raise BrokenPropertyError(f"{name} holds {values} in round {self._rounds}")
-        self.delete(name)
+        self._late += self.delete(name)
         self.world.counts["topics made and deleted"] += 1
         self.world.scheduler.let_pass(self.dice.random() * 3)
 
@@ -111,11 +106,11 @@ class TopicChurn(Operator):
         lease = self.ask("init_producer", lambda node: node.engine.init_producer(None))
         sequences = Sequences(lease.producer_id, lease.epoch)
         data = sequences.encoded((name, 0), (value,), self.world.now_ms())
-        base = self.ask(f"produce {name}-0", again_if_doubtful(_known(produced((name, 0), data))))
+        base = self.ask(f"produce {name}-0", again_if_doubtful(produced((name, 0), data)))
         values: list[str] = []
         position = 0
         while position <= base:
-            work = _known(fetched((name, 0), position, "read_committed"))
+            work = fetched((name, 0), position, "read_committed")
             found, following, _ = self.ask(f"fetch {name}-0", work)
             values += [
                 (one.value or b"").decode() for one in decode_batches(found, name, 0, start_offset=position)

@@ -1,6 +1,6 @@
 """Planted bugs of whole clusters, as switches, and in which seed the simulator finds each.
 
-python -m tests.sim.cluster.plants [--seeds 60] [WORD ...]
+python -m tests.sim.cluster.plants [--start 0] [--seeds 60] [WORD ...]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unittest import mock
 from logstore.errors import LogStoreError
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.replica_log import ReplicaLog
-from replication.coordination import backend, replicated_log
+from replication.coordination import backend
 from replication.coordination.partition_calls import PartitionCalls
 from replication.coordination.replicated_log import LeaderHold, ReplicatedCoordinatorLog
 from replication.partition import ReplicatedPartition
@@ -52,15 +52,33 @@ def dedupe_state_is_the_leaders_alone() -> Iterator[None]:
         yield
 
 
-def group_commits_are_answered_before_they_are_committed() -> Any:
-    """What a coordinator has decided counts as soon as it is in its own log: it goes when the coordinator does."""
+@contextmanager
+def _held_at_its_own_end(log: ReplicatedCoordinatorLog, timeout_s: float) -> Iterator[LeaderHold]:
+    """``ReplicatedCoordinatorLog.held``, without a look at how much of the log is committed."""
+    log._check_leads()
+    log.await_turn(log._holding, timeout_s)
+    try:
+        term = log._wait_ready(max(timeout_s, 0.0))
+        yield LeaderHold(log._partition, term, log._partition.reader().bounds().log_end_offset)
+    finally:
+        log._holding.release()
+
+
+@contextmanager
+def group_commits_are_answered_before_they_are_committed() -> Iterator[None]:
+    """What a coordinator has decided counts, and is decided on, as soon as it is in its own log: it goes when the
+    coordinator does."""
 
     def append(hold: LeaderHold, batches: Any) -> Any:
         pending = hold._partition.append(batches, 1, expected_offset=hold.log_end_offset)
         hold.log_end_offset = pending.next_offset
         return pending
 
-    return mock.patch.object(LeaderHold, "append", append)
+    with (
+        mock.patch.object(LeaderHold, "append", append),
+        mock.patch.object(ReplicatedCoordinatorLog, "held", _held_at_its_own_end),
+    ):
+        yield
 
 
 def markers_for_other_nodes_are_lost() -> Any:
@@ -116,14 +134,19 @@ def a_deposed_leader_refuses_for_good() -> Any:
     return mock.patch.object(replica, "refused", refused)
 
 
-def coordinators_decide_on_what_is_not_committed() -> Any:
+@contextmanager
+def coordinators_decide_on_what_is_not_committed() -> Iterator[None]:
     """A new coordinator does not wait for what its log holds to be committed."""
 
     def ready(log: ReplicatedCoordinatorLog, timeout_s: float) -> int:
         log._check_leads()
         return log._partition.term
 
-    return mock.patch.object(replicated_log.ReplicatedCoordinatorLog, "_wait_ready", ready)
+    with (
+        mock.patch.object(ReplicatedCoordinatorLog, "_wait_ready", ready),
+        mock.patch.object(ReplicatedCoordinatorLog, "held", _held_at_its_own_end),
+    ):
+        yield
 
 
 PLANTS: Final[Mapping[str, Plant]] = {
@@ -146,9 +169,9 @@ PLANTS: Final[Mapping[str, Plant]] = {
 }
 
 
-def found(plant: Plant, seeds: int) -> tuple[int, str] | None:
-    """The first seed that breaks with the bug, and what it broke; None: none of them."""
-    for seed in range(seeds):
+def found(plant: Plant, start: int, seeds: int) -> tuple[int, str] | None:
+    """The first seed from there that breaks with the bug, and what it broke; None: none of them."""
+    for seed in range(start, start + seeds):
         broken = run_seed(seed, plant=plant).broken
         if broken:
             return seed, broken
@@ -157,6 +180,7 @@ def found(plant: Plant, seeds: int) -> tuple[int, str] | None:
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=60)
     parser.add_argument("words", nargs="*")
     given = parser.parse_args(words)
@@ -165,11 +189,10 @@ def main(words: list[str] | None = None) -> int:
     for name, plant in PLANTS.items():
         if given.words and not any(word in name for word in given.words):
             continue
-        answer = found(plant, given.seeds)
+        answer = found(plant, given.start, given.seeds)
         lived += answer is None
-        told = (
-            f"not in {given.seeds} seeds" if answer is None else f"within {answer[0] + 1}: {answer[1][:140]}"
-        )
+        where = f"seeds {given.start} to {given.start + given.seeds - 1}"
+        told = f"not in {where}" if answer is None else f"seed {answer[0]}: {answer[1][:140]}"
         sys.stdout.write(f"{name}: {told}\n")
         sys.stdout.flush()
     return 1 if lived else 0

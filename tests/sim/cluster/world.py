@@ -22,10 +22,19 @@ from tests.sim.cluster.threads import Event
 
 START_MS: Final = 1_700_000_000_000
 Answer = TypeVar("Answer")
-STATES: Final = ("starting", "leads none", "leads some", "controller", "coordinator", "elects")
+STATES: Final = (
+    "starting",
+    "leads none",
+    "leads records",
+    "coordinates",
+    "controls",
+    "fills learners",
+    "elects",
+    "disk refuses",
+)
+"""What a node may be doing when a fault hits it; several at a time, all but the first two."""
 _NODES_OWN: Final = (StoreClosedError, StorageError, PartitionPoisonedError)
 """Errors that say that a node cannot, not that what was asked is wrong."""
-"""What a node is doing when a fault hits it, the rarest last that applies."""
 
 
 class NodeClock:
@@ -147,21 +156,24 @@ class Machine:
         world.scheduler.kill(self.host)
         self.gone(self.host)
 
-    def state(self) -> str:
-        """One of ``STATES``."""
+    def states(self) -> list[str]:
+        """Those of ``STATES`` that it is in."""
         node = self.node
         if node is None or not self.ready:
-            return "starting"
+            return ["starting"]
         replicas = node.node.replicas()
-        if any(one.leader_id < 0 for one in replicas):
-            return "elects"
         led = [one for one in replicas if one.is_leader]
-        names = {one.where for one in led}
-        if any(name.startswith(("__consumer_offsets", "__transaction_state")) for name in names):
-            return "coordinator"
-        if any(name.startswith("__cluster_metadata") for name in names):
-            return "controller"
-        return "leads some" if led else "leads none"
+        names = [one.where for one in led]
+        applies = (
+            not led,
+            any(not name.startswith("__") for name in names),
+            any(name.startswith(("__consumer_offsets", "__transaction_state")) for name in names),
+            any(name.startswith("__cluster_metadata") for name in names),
+            any(one.membership.learners for one in led),
+            any(one.leader_id < 0 for one in replicas),
+            node.node.disk_refuses(self.number),
+        )
+        return [state for state, is_so in zip(STATES[1:], applies, strict=True) if is_so]
 
 
 class World:

@@ -1,0 +1,97 @@
+"""``DiskWatch``: whether a node's disk takes writes, from the first that it refuses until one gets through again.
+
+A leader whose disk is full, or fails, is of no use to producers, while its followers have room. So a node whose disk
+refused a write gives what it leads to in-sync followers whose own disks write, and stands for election only where no
+other node does: it would be elected for its long log, be refused again, and keep the others from working. Its beats
+tell the other nodes, so that none of them gives their place to it, and the controller does not give it back what it
+preferably leads. It goes on to follow what it leads no more.
+
+Whether the disk writes again is tried with a file of its own, after a second, and after twice as long each time that
+the disk refused another write soon after: room that comes and goes does not have leadership come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from random import Random
+from typing import Final
+
+from logstore.errors import (
+    DiskFullError,
+    LogStoreError,
+    OutcomeUnknownError,
+    PartitionPoisonedError,
+    StorageError,
+)
+from logstore.seams.clock import Clock
+from logstore.seams.fs import FileSystem, remove_if_there, write_all
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME: Final = ".disk-probe"
+_PROBE_BYTES: Final = 64 << 10
+_FIRST_S: Final = 1.0
+_LONGEST_S: Final = 30.0
+_STEADY_S: Final = 60.0
+"""A disk that has written for so long is trusted as at first."""
+
+
+def is_refusal(error: LogStoreError) -> bool:
+    """Whether the disk did not do what it was asked to: no damage of what it holds, and nothing that a caller did."""
+    return isinstance(error, DiskFullError | StorageError | OutcomeUnknownError | PartitionPoisonedError)
+
+
+class DiskWatch:
+    """Thread-safe. ``directory``: where the probe is written. ``refuses``: the disk's last word."""
+
+    def __init__(self, fs: FileSystem, directory: str, clock: Clock) -> None:
+        self._fs = fs
+        self._path = f"{directory}/{FILE_NAME}"
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.refuses = False
+        self._wait_s = _FIRST_S
+        self._due_s = 0.0  # of the next probe
+        self._wrote_s = float("-inf")  # since when it writes again
+
+    def note_refused(self, error: LogStoreError) -> None:
+        """A write failed. Does no I/O."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            if self.refuses:
+                return
+            if now_s - self._wrote_s < _STEADY_S:
+                self._wait_s = min(2 * self._wait_s, _LONGEST_S)
+            else:
+                self._wait_s = _FIRST_S
+            self.refuses, self._due_s = True, now_s + self._wait_s
+        logger.error("the disk refuses writes; other nodes are to lead what this one leads: %s", error)
+
+    def look(self) -> bool:
+        """Probe where that is due; whether the disk refuses writes."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            if not self.refuses or now_s < self._due_s:
+                return self.refuses
+            self._due_s = now_s + self._wait_s
+        try:
+            self._probe()
+        except OSError as error:
+            logger.debug("the disk still refuses writes: %s", error)
+            return True
+        with self._lock:
+            self.refuses, self._wrote_s = False, now_s
+        logger.warning("the disk takes writes again")
+        return False
+
+    def _probe(self) -> None:
+        remove_if_there(self._fs, self._path)
+        file = self._fs.open(self._path, "create")
+        try:
+            # Bytes that no file system stores in less room than they have.
+            write_all(file, [Random(0).randbytes(_PROBE_BYTES)], 0)
+            file.sync()
+        finally:
+            file.close()
+            self._fs.remove(self._path)
