@@ -20,6 +20,7 @@ from spark_connector.options import SourceOptions
 from spark_connector.planner import Range
 from spark_connector.positions import Place
 from spark_connector.schema import arrow_schema, to_columns
+from spark_connector.worker_heap import settle_worker
 
 logger = logging.getLogger("logstore.spark")
 
@@ -51,6 +52,7 @@ def read_split(options: SourceOptions, schema: StructType, split: InputPartition
     if not isinstance(split, Split):
         return  # Spark makes an empty task where there is nothing to read
     target = arrow_schema(schema)
+    settle_worker()
     held = _Held()
     for found in _tables(options, split):
         held.add(to_columns(found, options, target))

@@ -41,6 +41,7 @@ from spark_connector.sink_options import SinkOptions
 from spark_connector.sink_rows import check_columns, placed
 from spark_connector.staging import Attempt, Receipt, Staging
 from spark_connector.staging_backend import StagingBackend
+from spark_connector.worker_heap import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,6 +99,7 @@ class TaskSink:
 def check_sink(options: SinkOptions, schema: StructType) -> None:
     """On the driver, before a task runs: ``InvalidArgumentError`` for columns, ``UnknownTopicError``,
     ``StoreNotFoundError``."""
+    settle_worker()
     unwritten = check_columns(schema, options.topic)
     if unwritten:
         notice(f"columns that are no field of a record are not written: {', '.join(unwritten)}")
@@ -220,6 +222,7 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 
 def _context() -> TaskContext:
+    settle_worker()
     context = TaskContext.get()
     if context is None:
         raise InvalidArgumentError("write() was called outside of a task of Spark", hint="Spark calls it")
