@@ -38,7 +38,7 @@ def append_batches(batches: Sequence[bytes]) -> Side:
 
 def run(bench: Bench) -> Iterator[Row]:
     for value_bytes in (100, 1024):
-        for batch_bytes, target in ((BATCH_BYTES, 0.5), (4096, None)):
+        for batch_bytes, target in ((BATCH_BYTES, 0.6), (4096, None)):
             total = bench.size(256 << 20, 64 << 20) * batch_bytes // BATCH_BYTES
             batches = ready_batches(max(total, 16 << 20), value_bytes, batch_bytes)
             parts = [(batch[:16], memoryview(batch)[16:]) for batch in batches]

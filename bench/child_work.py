@@ -6,6 +6,7 @@ What needs gRPC is imported by its verbs alone: the others measure a process wit
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import json
 import os
@@ -16,9 +17,10 @@ from collections.abc import Callable
 
 import logstore
 from bench import compaction, following, machine, ours
-from bench.broker import allow_descriptors
+from bench.broker import allow_descriptors, resident_mb
 from bench.child import call
 from bench.workload import ready_batches
+from logstore.log.cleaning.key_table import KeyTable
 from logstore.types import Acks
 
 DESCRIPTORS = 1024
@@ -128,6 +130,19 @@ def compact_within(folder: str, map_bytes: int) -> dict[str, float]:
         return {"grown_mb": machine.peak_mb() - before}
 
 
+def key_map(keys: int) -> dict[str, float]:
+    """Resident bytes that a compaction's key map takes for each of ``keys`` keys of 16 B, those included."""
+    table = KeyTable()
+    table.enter([b"key-%012d" % -1], [0], [], 1 << 40)
+    gc.collect()
+    before = resident_mb(os.getpid())
+    for start in range(0, keys, 1000):
+        numbers = range(start, start + 1000)
+        table.enter([b"key-%012d" % number for number in numbers], list(numbers), [], 1 << 40)
+    gc.collect()
+    return {"bytes": (resident_mb(os.getpid()) - before) * (1 << 20) / keys}
+
+
 def rpc_throughput(address: str, count: int, size: int, topic: str = ours.TOPIC) -> dict[str, float]:
     """Records a second into a broker, and, in a process of its own, out of it."""
     from bench import rpc_clients
@@ -182,7 +197,7 @@ def cluster_paced(address: str, topic: str, rate: float, seconds: float) -> dict
 VERBS: dict[str, Callable[..., dict[str, float]]] = {
     verb.__name__: verb
     for verb in (fill_partitions, open_clean, crash_with_unsynced, open_unclean, idle)
-    + (follow, fill_keys, compact_within, rpc_throughput, rpc_consume, rpc_embedded)
+    + (follow, fill_keys, compact_within, key_map, rpc_throughput, rpc_consume, rpc_embedded)
     + (rpc_singles, rpc_idle, cluster_produce, cluster_paced)
 }
 

@@ -47,7 +47,9 @@ class Appends:
         check_acks(acks)
         self._context.check_writable()
         until_s = self._context.clock.monotonic_s() + min(timeout_s, self._context.lock_timeout_s)
-        if len(items) == 1 or all(item.topic == items[0].topic for item in items):
+        if len(items) == 1:
+            return [self._produce_one(items[0], acks, until_s)]
+        if all(item.topic == items[0].topic for item in items):
             return self._produce(items, acks, until_s)
         results = self._produce(items, acks, 0.0)
         locked: dict[str, list[int]] = {}
@@ -82,6 +84,18 @@ class Appends:
     def _most(self) -> int:
         """Batches that may be under way at once: an unsynced partition keeps a file open."""
         return min(MANY, max(self._context.pool.capacity // 2, 1))
+
+    def _produce_one(self, item: ProduceItem, acks: Acks, until_s: float) -> ProduceResult:
+        """``_produce`` for a producer whose caller waits for each record: without lists of one."""
+        try:
+            append = self._append(item, acks, until_s)
+        except LogStoreError as error:
+            return ProduceResult(-1, -1, error)
+        if not append.done:
+            append.wait_with((append,))
+        if append.error is not None:
+            return ProduceResult(-1, -1, append.error)
+        return ProduceResult(-1 if acks == 0 else append.base_offset, append.append_time_ms)
 
     def _produce(self, items: Sequence[ProduceItem], acks: Acks, until_s: float) -> Results:
         """``until_s``: how long topics may be waited for. An unsynced partition keeps a file open: hence chunks."""

@@ -47,6 +47,7 @@ from logstore.format.compression import (
 )
 from logstore.format.record import decode_rows, encode_rows
 from logstore.format.varint import INT32_MAX, INT64_MAX
+from logstore.native import compiled
 from logstore.types import Buffer, Record, Row
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "section_view",
     "stamp",
     "stamp_log_append_time",
+    "stamped",
     "whole_batches",
 ]
 
@@ -223,6 +225,12 @@ def stamp(buffer: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     return _STAMP.pack(base_offset, _INT32.unpack_from(buffer, 8)[0], leader_epoch)
 
 
+@compiled("encoding")
+def stamped(buffer: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """A copy of the batch in ``buffer`` with new first 16 bytes: see ``stamp``."""
+    return b"".join((stamp(buffer, base_offset, leader_epoch), memoryview(buffer)[STAMP_SIZE:]))
+
+
 def stamp_log_append_time(buffer: Buffer, timestamp_ms: int) -> bytes:
     """A copy of the batch in ``buffer`` of type LogAppendTime: bit 3, max timestamp and CRC are new."""
     header = read_header(buffer)
@@ -346,6 +354,7 @@ def encode_batch(
     )[0]
 
 
+@compiled("encoding")
 def encode_with_header(
     rows: Sequence[Row],
     now_ms: int,

@@ -23,7 +23,7 @@ from logstore.errors import (
     StorageError,
     from_os_error,
 )
-from logstore.format.batch import STAMP_SIZE, read_header, stamp
+from logstore.format.batch import STAMP_SIZE, read_header, stamp, stamped
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.checkpoints import encode_pairs
@@ -119,11 +119,12 @@ class OwnedLog(SyncedLog):
             segment.size,
             self.flushed_offset < self.log_end_offset,
         )
-        head = stamp(data, offset, epoch)
         # One buffer is written faster than two, and is one object in the tail cache instead of four.
-        parts: tuple[Buffer, ...] = (head, data[STAMP_SIZE:])
+        parts: tuple[Buffer, ...]
         if size <= _COPIED_BYTES:
-            parts = (b"".join(parts),)
+            parts = (stamped(data, offset, epoch),)
+        else:
+            parts = (stamp(data, offset, epoch), data[STAMP_SIZE:])
         self._write(segment, parts)
         last = offset + header.last_offset_delta
         if header.producer_id >= 0:

@@ -1,17 +1,19 @@
-"""Rows to the records section of a batch: the compiled twin of ``encode_rows`` in format/record.py.
+"""Rows to the records section of a batch, or to the whole batch: the compiled twins of ``encode_rows`` in
+format/record.py, and of ``encode_with_header`` and ``stamped`` in format/batch.py.
 
 One pass over the rows measures and checks, the next writes into the one bytes object that is returned. No code of
 Python's runs in between, so that rows cannot change. What is not of the plain types (subclasses, other sequences), or
 is wrong, is left to the Python twin, which takes it or says why not.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
 from logstore.native.varints cimport fingerprint, put_raw, size_of_raw, zigzag
@@ -28,10 +30,21 @@ cdef extern from "Python.h":
     void PyErr_Clear()
     PyObject* Py_None
 
+cdef extern from "Python.h":
+    object view_of "PyMemoryView_FromMemory" (char* data, Py_ssize_t size, int flags)
+    int PyBUF_READ
+
 cdef enum:
     LEFT = -1  # to the Python twin
+    HEADER_BYTES = 61
+    UNCOUNTED_BYTES = 12  # of those: before the field of the batch's length, and itself
+    STAMP_BYTES = 16
+    ATTRIBUTES_AT = 21  # from here on the CRC covers the batch
+    TRANSACTIONAL_BIT = 0x10
 
 cdef object _EncodedRows = None
+cdef object _BatchHeader = None
+cdef object _crc32c = None
 
 
 cdef struct Row:
@@ -185,28 +198,116 @@ cdef void write(PyObject* rows, Py_ssize_t count, int64_t now_ms, const Py_ssize
             to = put_headers(to, row.headers)
 
 
-def encode_rows(rows, now_ms):
-    """The records section of ``rows`` (tuples of 2, 3 or 4: key, value[, headers[, timestamp_ms]])."""
-    global _EncodedRows
+cdef object encoded(rows, int64_t now_ms, Py_ssize_t ahead, int64_t* base_ms, int64_t* max_ms):
+    """The records section behind ``ahead`` bytes that are not set; None if it is left to the Python twin."""
     cdef Py_ssize_t few[16]
     cdef Py_ssize_t* sizes = few
     cdef Py_ssize_t count = items_of(<PyObject*>rows), total
-    cdef int64_t base_ms = 0, max_ms = 0
-    if count <= 0 or type(now_ms) is not int or not INT64_MIN <= now_ms <= INT64_MAX:
-        return PYTHON_TWINS["encode_rows"](rows, now_ms)
+    if count <= 0:
+        return None
     if count > 16:
         sizes = <Py_ssize_t*>PyMem_Malloc(count * sizeof(Py_ssize_t))
         if sizes == NULL:
             raise MemoryError
     try:
-        total = measure(<PyObject*>rows, count, now_ms, sizes, &base_ms, &max_ms)
+        total = measure(<PyObject*>rows, count, now_ms, sizes, base_ms, max_ms)
         if total < 0:
-            return PYTHON_TWINS["encode_rows"](rows, now_ms)
-        section = PyBytes_FromStringAndSize(NULL, total)
-        write(<PyObject*>rows, count, now_ms, sizes, base_ms, <uint8_t*>PyBytes_AS_STRING(section))
+            return None
+        section = PyBytes_FromStringAndSize(NULL, ahead + total)
+        write(<PyObject*>rows, count, now_ms, sizes, base_ms[0], <uint8_t*>PyBytes_AS_STRING(section) + ahead)
     finally:
         if sizes != few:
             PyMem_Free(sizes)
+    return section
+
+
+def encode_rows(rows, now_ms):
+    """The records section of ``rows`` (tuples of 2, 3 or 4: key, value[, headers[, timestamp_ms]])."""
+    global _EncodedRows
+    cdef int64_t base_ms = 0, max_ms = 0
+    section = None
+    if type(now_ms) is int and INT64_MIN <= now_ms <= INT64_MAX:
+        section = encoded(rows, now_ms, 0, &base_ms, &max_ms)
+    if section is None:
+        return PYTHON_TWINS["encode_rows"](rows, now_ms)
     if _EncodedRows is None:
         from logstore.format.record import EncodedRows as _EncodedRows
-    return _EncodedRows(section, base_ms, max_ms, count)
+    return _EncodedRows(section, base_ms, max_ms, items_of(<PyObject*>rows))
+
+
+cdef inline uint8_t* put_big(uint8_t* to, int64_t number, int size):
+    """``number`` as a big-endian integer of ``size`` bytes."""
+    cdef int at
+    for at in range(size - 1, -1, -1):
+        to[at] = <uint8_t>(number & 0xFF)
+        number >>= 8
+    return to + size
+
+
+cdef inline bint fits(number, int64_t least, int64_t most):
+    return type(number) is int and least <= number <= most
+
+
+def encode_with_header(
+    rows, now_ms, codec="none", level=None, base_offset=0, leader_epoch=-1, producer_id=-1, producer_epoch=-1,
+    base_sequence=-1, transactional=False,
+):
+    """``encode_batch``, and the header of what it made, for who would have to read it again at once."""
+    global _BatchHeader, _crc32c
+    cdef int64_t base_ms = 0, max_ms = 0
+    cdef Py_ssize_t count, size
+    cdef int attributes = TRANSACTIONAL_BIT if transactional else 0
+    cdef uint8_t* start
+    cdef uint8_t* to
+    data = None
+    if (
+        codec == "none" and fits(now_ms, INT64_MIN, INT64_MAX) and fits(base_offset, INT64_MIN, INT64_MAX)
+        and fits(leader_epoch, INT32_MIN, INT32_MAX) and fits(producer_id, INT64_MIN, INT64_MAX)
+        and fits(producer_epoch, INT16_MIN, INT16_MAX) and fits(base_sequence, INT32_MIN, INT32_MAX)
+    ):
+        data = encoded(rows, now_ms, HEADER_BYTES, &base_ms, &max_ms)
+    if data is None or PyBytes_GET_SIZE(data) - UNCOUNTED_BYTES > INT32_MAX:
+        return PYTHON_TWINS["encode_with_header"](
+            rows, now_ms, codec, level, base_offset, leader_epoch, producer_id, producer_epoch, base_sequence,
+            transactional,
+        )
+    if _BatchHeader is None:
+        from crc32c import crc32c as _crc32c
+
+        from logstore.format.batch import BatchHeader as _BatchHeader
+    count, size = items_of(<PyObject*>rows), PyBytes_GET_SIZE(data)
+    start = <uint8_t*>PyBytes_AS_STRING(data)
+    to = put_big(start + ATTRIBUTES_AT, attributes, 2)
+    to = put_big(put_big(put_big(to, count - 1, 4), base_ms, 8), max_ms, 8)
+    to = put_big(put_big(put_big(to, producer_id, 8), producer_epoch, 2), base_sequence, 4)
+    put_big(to, count, 4)
+    crc = _crc32c(view_of(<char*>start + ATTRIBUTES_AT, size - ATTRIBUTES_AT, PyBUF_READ))
+    to = put_big(put_big(put_big(start, base_offset, 8), size - UNCOUNTED_BYTES, 4), leader_epoch, 4)
+    to[0] = 2
+    put_big(to + 1, <int64_t>crc, 4)
+    return data, tuple.__new__(
+        _BatchHeader,
+        (
+            base_offset, size - UNCOUNTED_BYTES, leader_epoch, 2, crc, attributes, count - 1, base_ms, max_ms,
+            producer_id, producer_epoch, base_sequence, count,
+        ),
+    )
+
+
+def stamped(buffer, base_offset, leader_epoch):
+    """A copy of the batch in ``buffer`` with new first 16 bytes: see ``stamp``."""
+    cdef Py_buffer view
+    cdef uint8_t* to
+    if not fits(base_offset, INT64_MIN, INT64_MAX) or not fits(leader_epoch, INT32_MIN, INT32_MAX):
+        return PYTHON_TWINS["stamped"](buffer, base_offset, leader_epoch)
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if view.len < STAMP_BYTES:
+            return PYTHON_TWINS["stamped"](buffer, base_offset, leader_epoch)
+        copy = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+    to = <uint8_t*>PyBytes_AS_STRING(copy)
+    put_big(to, base_offset, 8)
+    put_big(to + UNCOUNTED_BYTES, leader_epoch, 4)
+    return copy

@@ -35,6 +35,7 @@ from crc32c import crc32c
 
 from logstore.errors import StorageError, StoreClosedError, from_os_error
 from logstore.invariants import invariant
+from logstore.native import compiled
 from logstore.seams.fs import PRIVATE, Access, make_replacement, open_regular
 
 MAGIC: Final = b"LSLIVE\r\n"
@@ -49,6 +50,48 @@ _CRC = struct.Struct(">I")
 _GENERATION = struct.Struct(">q")
 _READ_TRIES: Final = 3
 _NEVER_WRITTEN: Final = bytes(COPY_BYTES)
+
+
+@compiled("live")
+def write_slot(
+    fd: int,
+    place: int,
+    known: tuple[bytes, bytes] | None,
+    log_start: int,
+    high_watermark: int,
+    last_stable: int,
+    log_end: int,
+    segment_base: int,
+    end_position: int,
+    leader_epoch: int,
+) -> tuple[int, bytes, bytes] | None:
+    """Put a newer copy into the slot at byte ``place``, unless it says the same already (None). ``known``: the slot's
+    bytes after this process's last publish, and the body that it wrote. Gives how many bytes were written, and what is
+    to be known next time. ``OSError``."""
+    # Another process may have owned the topic since our last publish: look before counting on.
+    before = os.pread(fd, SLOT_BYTES, place)
+    current = known[1] if known is not None and known[0] == before else _newest(before)[0]
+    generation = 1 if current is None else _GENERATION.unpack_from(current)[0] + 1
+    body = _BODY.pack(
+        generation,
+        log_start,
+        high_watermark,
+        last_stable,
+        log_end,
+        segment_base,
+        end_position,
+        leader_epoch,
+    )
+    if current is not None and current[8:] == body[8:]:
+        return None
+    copy = body + _CRC.pack(crc32c(body))
+    if generation & 1:
+        return (
+            os.pwrite(fd, copy, place + COPY_BYTES),
+            before[:COPY_BYTES].ljust(COPY_BYTES, b"\0") + copy,
+            body,
+        )
+    return os.pwrite(fd, copy, place), copy + before[COPY_BYTES:], body
 
 
 class LiveSlot(NamedTuple):
@@ -141,13 +184,10 @@ class LiveFile:
             self._refuse_publish()
         place = HEADER_BYTES + SLOT_BYTES * slot
         try:
-            # Another process may have owned the topic since our last publish: look before counting on.
-            before = os.pread(fd, SLOT_BYTES, place)
-            known = self._written.get(slot)
-            current = known[1] if known is not None and known[0] == before else _newest(before)[0]
-            generation = 1 if current is None else _GENERATION.unpack_from(current)[0] + 1
-            body = _BODY.pack(
-                generation,
+            written = write_slot(
+                fd,
+                place,
+                self._written.get(slot),
                 log_start_offset,
                 high_watermark,
                 last_stable_offset,
@@ -156,17 +196,11 @@ class LiveFile:
                 end_position,
                 leader_epoch,
             )
-            if current is not None and current[8:] == body[8:]:
-                return
-            copy = body + _CRC.pack(crc32c(body))
-            if generation & 1:
-                after = before[:COPY_BYTES].ljust(COPY_BYTES, b"\0") + copy
-                count = os.pwrite(fd, copy, place + COPY_BYTES)
-            else:
-                after = copy + before[COPY_BYTES:]
-                count = os.pwrite(fd, copy, place)
         except OSError as error:
             raise from_os_error(error, "publish to", self.path) from error
+        if written is None:
+            return
+        count, after, body = written
         if count != COPY_BYTES:
             raise StorageError(
                 f"publish to {self.path} wrote {count} of {COPY_BYTES} bytes", hint="free space"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
 
 from logstore.seams.clock import Clock
@@ -16,20 +14,34 @@ class WaitLimit(threading.local):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._until_s = inf
+        self.until_s = inf
 
     def left_s(self, most_s: float) -> float:
         """Seconds that a wait which begins now may last, at most ``most_s``, at least 0."""
-        if self._until_s == inf:
+        if self.until_s == inf:
             return most_s
-        return max(min(most_s, self._until_s - self._clock.monotonic_s()), 0.0)
+        return max(min(most_s, self.until_s - self._clock.monotonic_s()), 0.0)
 
-    @contextmanager
-    def within(self, timeout_s: float) -> Iterator[None]:
+    def within(self, timeout_s: float) -> Within:
         """In the block waits end ``timeout_s`` from now, or at the limit of a block around it."""
-        before = self._until_s
-        self._until_s = min(before, self._clock.monotonic_s() + timeout_s)
-        try:
-            yield
-        finally:
-            self._until_s = before
+        return Within(self, self._clock.monotonic_s() + timeout_s)
+
+
+class Within:
+    """A block in which waits end at ``until_s``. No generator: every flight of a producer has one."""
+
+    __slots__ = ("_before_s", "_limit", "_until_s")
+
+    def __init__(self, limit: WaitLimit, until_s: float) -> None:
+        self._limit = limit
+        self._until_s = until_s
+        self._before_s = inf
+
+    def __enter__(self) -> None:
+        limit = self._limit
+        self._before_s = before_s = limit.until_s
+        if self._until_s < before_s:
+            limit.until_s = self._until_s
+
+    def __exit__(self, *error: object) -> None:
+        self._limit.until_s = self._before_s

@@ -71,7 +71,7 @@ class Committer:
             _sync_all(wants, 1)
             return
         with self._mutex:
-            alone = self._inside == 0 and self._clock.monotonic_s() >= self._crowded_until_s
+            alone = self._inside == 0 and not self._is_crowded()
             self._inside += 1
             ticket = None
             if not alone and not self._closing:
@@ -89,6 +89,15 @@ class Committer:
         finally:
             with self._mutex:
                 self._inside -= 1
+
+    def _is_crowded(self) -> bool:
+        """Whether a group was there a moment ago. The mutex is held."""
+        if self._crowded_until_s == 0.0:
+            return False
+        if self._clock.monotonic_s() < self._crowded_until_s:
+            return True
+        self._crowded_until_s = 0.0
+        return False
 
     def commit_later(self, wants: Sequence[tuple[OwnedLog, int]], tell: Tell) -> None:
         """As ``commit`` without a wait: ``tell`` is called with its error, or None, by the committer's thread."""

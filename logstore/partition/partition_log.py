@@ -24,7 +24,7 @@ from logstore.log.append_validation import (
     codec_level,
     split_checked,
 )
-from logstore.log.log_offsets import Appended, LogOffsets
+from logstore.log.log_offsets import LogOffsets
 from logstore.log.producers.isolation import without_aborted
 from logstore.log.producers.producer_state import Marker
 from logstore.log.segments.position_check import check_position
@@ -119,14 +119,15 @@ class PartitionLog:
             expected_offset = whole(expected_offset, "expected_offset")
         now_ms = self._access.now_ms()
         batches = self._encoded(rows, now_ms)
-        appended, stamped_ms = self.append_checked(batches, acks, expected_offset, now_ms)
-        timestamp_ms = stamped_ms
-        if stamped_ms < 0:
+        pending = self._held.append(batches, acks, expected_offset=expected_offset, now_ms=now_ms)
+        result_of(pending)
+        timestamp_ms = pending.append_time_ms
+        if timestamp_ms < 0:
             first: Row = rows[0]
             given = first[3] if len(first) > 3 else None
             timestamp_ms = now_ms if given is None else int(given)
         return RecordMetadata(
-            self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
+            self.topic, self.partition, -1 if acks == 0 else pending.base_offset, timestamp_ms
         )
 
     def _encoded(self, rows: Sequence[Row], now_ms: int) -> list[CheckedBatch]:
@@ -168,24 +169,12 @@ class PartitionLog:
                 f"append to {self.where}: the batches are {type(buffer).__name__}", hint="pass encoded bytes"
             )
         batches = split_checked(buffer, self.where)
-        appended, stamped_ms = self.append_checked(batches, acks)
+        pending = result_of(self._held.append(batches, acks))
+        stamped_ms = pending.append_time_ms
         timestamp_ms = stamped_ms if stamped_ms >= 0 else batches[0].header.base_timestamp
         return RecordMetadata(
-            self.topic, self.partition, -1 if acks == 0 else appended.base_offset, timestamp_ms
+            self.topic, self.partition, -1 if acks == 0 else pending.base_offset, timestamp_ms
         )
-
-    def append_checked(
-        self,
-        batches: Sequence[CheckedBatch],
-        acks: Acks,
-        expected_offset: int | None = None,
-        now_ms: int | None = None,
-    ) -> tuple[Appended, int]:
-        """Append parsed batches; (offsets, time stamped on them under LogAppendTime or -1). ``now_ms``: the time
-        if it has been asked already."""
-        pending = self._held.append(batches, acks, expected_offset=expected_offset, now_ms=now_ms)
-        result_of(pending)
-        return Appended(pending.base_offset, pending.next_offset), pending.append_time_ms
 
     def end_transaction(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int = 0

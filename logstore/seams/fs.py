@@ -190,7 +190,7 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
     Raises the ``OSError`` that stopped it; then a prefix of the bytes may be in the file.
     """
     written = file.pwritev(buffers, position)
-    total = sum(map(len, buffers))
+    total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
     if written == total:
         return total
     rest = memoryview(b"".join(buffers))[written:]

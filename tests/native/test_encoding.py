@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logstore.errors import LogStoreError
-from logstore.format import record
+from logstore.format import batch, record
 from tests.format.batches import CALM, row_lists
 from tests.native.twins import python_twin
 
 PYTHON = python_twin("logstore.format.record")
+PYTHON_BATCH = python_twin("logstore.format.batch")
 
 
 def both(rows: Any, now_ms: Any = 7) -> Any:
@@ -122,3 +124,99 @@ def test_integers_for_now() -> None:
     for now_ms in (-(1 << 63), (1 << 63) - 1, True):
         both([(b"k", b"v")], now_ms)
         both([(b"k", b"v", None, 5), (b"k", b"v")], now_ms)
+
+
+def both_batches(*given_: Any, **more: Any) -> Any:
+    outcomes: list[Any] = []
+    for twin in (batch, PYTHON_BATCH):
+        try:
+            data, header = twin.encode_with_header(*given_, **more)
+            assert type(header) is twin.BatchHeader
+            assert tuple(twin.read_header(data)) == tuple(header) or header.base_offset < 0
+            outcomes.append((data, tuple(header)))
+        except LogStoreError as error:
+            outcomes.append((type(error), str(error)))
+    assert outcomes[0] == outcomes[1]
+    return outcomes[0]
+
+
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@CALM
+@given(
+    rows=row_lists,
+    now_ms=int64s,
+    base_offset=st.integers(0, (1 << 63) - 100_000),
+    leader_epoch=st.integers(-1, (1 << 31) - 1),
+    producer_id=int64s,
+    producer_epoch=st.integers(-(1 << 15), (1 << 15) - 1),
+    base_sequence=st.integers(-1, (1 << 31) - 1),
+    transactional=st.booleans(),
+    codec=st.sampled_from(["none", "none", "gzip"]),
+)
+def test_any_batch(rows: list[Any], now_ms: int, **fields: Any) -> None:
+    both_batches(rows, now_ms, **fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("now_ms", 1 << 63),
+        ("base_offset", 1 << 63),
+        ("leader_epoch", 1 << 31),
+        ("producer_id", -(1 << 63) - 1),
+        ("producer_epoch", 1 << 15),
+        ("base_sequence", -(1 << 31) - 1),
+        ("producer_id", "7"),
+        ("producer_id", None),
+        ("leader_epoch", True),
+        ("base_sequence", 1.0),
+        ("codec", "no such"),
+    ],
+)
+def test_a_batch_that_cannot_be_is_refused_in_the_same_words(name: str, wrong: Any) -> None:
+    fields: dict[str, Any] = {"now_ms": 7} | {name: wrong}
+    both_batches([(b"k", b"v")], **fields)
+
+
+@pytest.mark.parametrize(
+    "rows", [[], (), [(b"k",)], [("k", b"v")], iter([(b"k", b"v")]), [(b"k", b"v", [("h", 1)])]]
+)
+def test_rows_that_are_no_batch_are_refused_in_the_same_words(rows: Any) -> None:
+    if not isinstance(rows, list | tuple):
+        with pytest.raises(TypeError):
+            batch.encode_with_header(rows, 7)
+        return
+    both_batches(rows, 7)
+
+
+@CALM
+@given(
+    rows=row_lists.filter(len),
+    base_offset=st.integers(0, (1 << 63) - 1),
+    leader_epoch=st.integers(-1, (1 << 31) - 1),
+)
+def test_a_stamped_copy(rows: list[Any], base_offset: int, leader_epoch: int) -> None:
+    try:
+        data, _ = batch.encode_with_header(rows, 7)
+    except LogStoreError:
+        return
+    for buffer in (data, bytearray(data), memoryview(data)):
+        made = batch.stamped(buffer, base_offset, leader_epoch)
+        assert made == PYTHON_BATCH.stamped(buffer, base_offset, leader_epoch)
+        assert made == batch.stamp(buffer, base_offset, leader_epoch) + data[batch.STAMP_SIZE :]
+        batch.check_crc(made, 0, batch.read_header(data))
+
+
+@pytest.mark.parametrize(
+    ("given_", "base_offset", "epoch"),
+    [(b"short", 0, 0), (bytes(61), 1 << 63, 0), (bytes(61), 0, 1 << 31), (bytes(61), "0", 0)],
+)
+def test_what_cannot_be_stamped(given_: Any, base_offset: Any, epoch: Any) -> None:
+    said = []
+    for twin in (batch, PYTHON_BATCH):
+        with pytest.raises(struct.error) as caught:
+            twin.stamped(given_, base_offset, epoch)
+        said.append(str(caught.value))
+    assert said[0] == said[1]

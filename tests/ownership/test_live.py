@@ -6,8 +6,10 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import InvariantError, StorageError, StoreClosedError
+from logstore.ownership import live
 from logstore.ownership.live import (
     COPY_BYTES,
     HEADER_BYTES,
@@ -24,6 +27,7 @@ from logstore.ownership.live import (
     LiveSlot,
     MemoryLive,
 )
+from tests.native.twins import python_twin
 
 BOOT = "de553bab-8322-43d8-a68c-a37ab034f844"
 
@@ -324,3 +328,49 @@ def test_the_memory_twin_forgets_at_a_reboot_and_is_shared() -> None:
     assert second.read(0) == shown(1, 1)
     first.reboot()
     assert second.read(0) is None
+
+
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    states=st.lists(
+        st.tuples(int64s, int64s, int64s, int64s, int64s, int64s, st.integers(-(1 << 31), (1 << 31) - 1)),
+        max_size=6,
+    ),
+    others=st.sets(st.integers(0, 5)),
+)
+def test_both_twins_write_the_same_slots(states: list[tuple[int, ...]], others: set[int]) -> None:
+    """Also where another process has published in between, and where the same is published again."""
+    twins = (live, python_twin("logstore.ownership.live"))
+    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as two:
+        known: list[Any] = [None, None]
+        for number, state in enumerate([state for state in states for _ in range(2)]):
+            if number in others:
+                for file in (one, two):
+                    twins[1].write_slot(file.fileno(), 384, None, number, 0, 0, 0, 0, 0, 0)
+            said = []
+            for place, (twin, file) in enumerate(zip(twins, (one, two), strict=True)):
+                written = twin.write_slot(file.fileno(), 384, known[place], *state)
+                said.append(written)
+                if written is not None:
+                    known[place] = written[1:]
+            assert said[0] == said[1]
+            assert os.pread(one.fileno(), 1024, 0) == os.pread(two.fileno(), 1024, 0)
+
+
+def test_both_twins_tell_of_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "slots").write_bytes(bytes(1024))
+    fd = os.open(tmp_path / "slots", os.O_RDONLY)
+    try:
+        state = (1, 2, 3, 4, 5, 6, 7)
+        known = (bytes(SLOT_BYTES), live._BODY.pack(1, *(0 for _ in state)))
+        for twin in (live, python_twin("logstore.ownership.live")):
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                twin.write_slot(fd, 0, known, *state)
+    finally:
+        os.close(fd)
+    for twin in (live, python_twin("logstore.ownership.live")):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            twin.write_slot(fd, 0, known, *state)

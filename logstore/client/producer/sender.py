@@ -278,7 +278,10 @@ class Sender:
         """How long the flight may wait for what other processes hold."""
         if now_s is None:
             now_s = self._clock.monotonic_s()
-        left_s = min(batch.deadline_s for batch in batches) - now_s
+        if len(batches) == 1:
+            left_s = batches[0].deadline_s - now_s
+        else:
+            left_s = min([batch.deadline_s for batch in batches]) - now_s
         if timeout_s is not None and timeout_s < left_s:
             left_s = timeout_s
         return max(0.001, left_s)

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from types import TracebackType
 from typing import Final
 
-from logstore.invariants import invariant
+from logstore.errors import InvariantError
 from logstore.seams.fs import File, FileIdentity, FileSystem
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,9 @@ class FilePool:
             if entry.pins == 0:
                 self._pinned += 1
             entry.pins += 1
-            invariant(entry.file is not None, "a pooled file is open")
-            return entry.file  # type: ignore[return-value]
+            if entry.file is None:
+                raise InvariantError("invariant broken: a pooled file is open")
+            return entry.file
 
     def unpin(self, file: File, writable: bool = False) -> None:
         """Give back what ``pin`` gave."""

@@ -74,6 +74,7 @@ class Segment:
         self.interval_bytes = interval_bytes
         self.directory = directory
         self.base_offset = base_offset
+        self._log_path = f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
         self.size = size
         self.next_offset = next_offset
         self.closed = True
@@ -99,6 +100,8 @@ class Segment:
         self._aborted_uncounted = False
 
     def path(self, suffix: str = LOG_SUFFIX) -> str:
+        if suffix is LOG_SUFFIX:
+            return self._log_path  # every durable append asks for it
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     def is_same(self, other: Segment) -> bool:
