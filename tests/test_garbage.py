@@ -468,7 +468,7 @@ def stores(place: Path) -> dict[bool, tuple[Path, Seen]]:
     return built
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))])
 def test_garbage_anywhere(part: int, stores: dict[bool, tuple[Path, Seen]], place: Path) -> None:
     for seed in range(part, CASES, 4):
         run_case(seed, stores, place)

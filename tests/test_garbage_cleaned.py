@@ -261,7 +261,7 @@ def test_unspoilt_nothing_is_wrong(
     assert case.errors == []
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))])
 def test_garbage_anywhere(part: int, stores: dict[bool, tuple[Path, tuple[Seen, Last]]], place: Path) -> None:
     for seed in range(part, CASES, 4):
         run_case(seed, stores, place)

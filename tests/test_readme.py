@@ -99,6 +99,7 @@ def test_python_tour(tmp_path: Path) -> None:
     assert [shown.count(value) for value in values] == [2, 1, 1, 1]  # by the consumer and by the log
 
 
+@pytest.mark.slow
 def test_shell_tour(tmp_path: Path) -> None:
     """All shell snippets in one shell, in their order; the last line cleans up, so they run again."""
     first, script = "".join(blocks("bash")).split("\n", 1)

@@ -78,7 +78,7 @@ def test_users_of_a_setgid_folder_with_primary_groups_of_their_own(shared: Path)
     assert [path for path in _everything(root) if not _is_shared(path)] == []
 
 
-@pytest.mark.parametrize("mode", [0o770, 0o2770])
+@pytest.mark.parametrize("mode", [pytest.param(0o770, marks=pytest.mark.slow), 0o2770])
 def test_roots_commands_lock_nobody_out(shared: Path, mode: int) -> None:
     root = _folder(shared, mode)
     assert _append(root, 1000, GROUP, "660") == 3

@@ -22,6 +22,7 @@ def test_clients_do_what_they_are_timed_for(acks: Acks) -> None:
         assert served.store.partition(ours.TOPIC, 0).high_watermark == 22 + 201
 
 
+@pytest.mark.slow
 def test_every_figure_has_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a broker that is a process of its own, asked by processes of their own."""
     monkeypatch.setattr(Bench, "rounds", 1)

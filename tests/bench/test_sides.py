@@ -140,6 +140,7 @@ def test_random_reads_find_their_offset(tmp_path: Path) -> None:
         assert random_read.one_record(log)()
 
 
+@pytest.mark.slow
 def test_children(tmp_path: Path) -> None:
     folder = str(tmp_path / "many")
     child.call("fill_partitions", folder=folder, partitions=20)

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.killed_importer import difference, run_import, write_input
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kills"), [(1, 6), pytest.param(2, 30, marks=pytest.mark.long)])
 def test_the_log_equals_the_input_after_random_kills(tmp_path: Path, seed: int, kills: int) -> None:
     done = run_import(tmp_path, seed, kills)

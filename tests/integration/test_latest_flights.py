@@ -60,7 +60,7 @@ def _compact(root: str, wanted: dict[bytes, bytes]) -> tuple[int, int]:
     return sum(json.loads(line)["records_before"] for line in out.splitlines()), reads
 
 
-@pytest.mark.parametrize("retention_ms", ["0", _DAY_MS])
+@pytest.mark.parametrize("retention_ms", ["0", pytest.param(_DAY_MS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "count", [8_000, pytest.param(None, marks=[pytest.mark.long, pytest.mark.timeout(900)], id="all")]
 )

@@ -11,12 +11,14 @@ import pytest
 from tests.house import ROOT
 
 FILES = (
-    "test_alike", "test_arrow", "test_batch", "test_golden", "test_headers", "test_malformed", "test_oracles",
-    "test_payloads", "test_proof", "test_record", "test_record_spans",
+    "test_alike", "test_arrow", "test_batch", "test_headers", "test_malformed", "test_oracles", "test_payloads",
+    "test_proof", "test_record", "test_record_spans",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", ["test_golden", *(pytest.param(name, marks=pytest.mark.slow) for name in FILES)]
+)
 def test_file(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", f"tests/format/{name}.py"],

@@ -36,6 +36,7 @@ def test_seeds_that_found_something(seed: int) -> None:
     assert run_mixed(seed).violation is None
 
 
+@pytest.mark.slow
 def test_single_calls_and_the_critical_ones() -> None:
     chosen = [*workloads(1, ALPHABET), *CRITICAL]
     counts = mixed_explorer(limit=6, recrash_every=150).explore(chosen)

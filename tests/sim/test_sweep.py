@@ -18,6 +18,7 @@ FOUND = {
 }
 
 
+@pytest.mark.slow
 def test_a_sample() -> None:
     chosen = list(sweep_cases())[::SHARE]
     counts = run_sweep(chosen)

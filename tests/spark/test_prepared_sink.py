@@ -198,6 +198,7 @@ def test_a_driver_that_never_comes_back_is_followed_by_one_that_starts_the_query
     until(lambda: world.state_of("spark-dead-0-0") == "COMPLETE_ABORT")
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_killed_within_the_commit(world: BrokerWorld) -> None:
     for number in range(2):
         told = [world.write(rows(f"{number}-{task}"), task=task) for task in range(8)]

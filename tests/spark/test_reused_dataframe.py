@@ -29,6 +29,7 @@ def frame(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -
     spark.conf.set(SETTING, str(before))
 
 
+@pytest.mark.slow
 def test_our_session_leaves_sparks_setting_as_it_is(spark: SparkSession) -> None:
     assert spark.conf.get(SETTING) == "false"
 

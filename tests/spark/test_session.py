@@ -177,6 +177,7 @@ def test_available_now_restart_and_progress(spark: SparkSession, tmp_path: Path)
     assert sorted(seen[9:]) == [(3, 0, 6), (3, 1, 3)]
 
 
+@pytest.mark.slow
 def test_beside_a_writer_that_rolls_and_deletes(spark: SparkSession, tmp_path: Path) -> None:
     """Each record of a live writer once, and a new topic from its start; then records are lost under it."""
     fill(tmp_path, [0], **{"segment.bytes": "4096"})
@@ -236,6 +237,7 @@ def test_without_java_one_sentence_says_what_to_install(tmp_path: Path) -> None:
     assert "openjdk-17" in last
 
 
+@pytest.mark.slow
 def test_batch_and_stream_from_brokers(spark: SparkSession, tmp_path: Path) -> None:
     with Served(tmp_path / "served") as served:
         served.store.create_topic(TOPIC, partitions=2)

@@ -136,6 +136,7 @@ def copy_at(spark: SparkSession, served: Served, source: Path, checkpoint: Path)
     return query
 
 
+@pytest.mark.slow
 def test_a_stream_to_brokers_is_in_once_whatever_spark_forgets(spark: SparkSession, tmp_path: Path) -> None:
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     fill(source, [6, 4])
@@ -193,6 +194,7 @@ def test_another_batch_under_an_old_number_ends_the_query_and_loses_nothing(
     assert set(values(target)) == set(values(source, TOPIC))
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_is_not_to_be_seen_and_comes_later(spark: SparkSession, tmp_path: Path) -> None:
     source, target, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
     fill(source, [3])

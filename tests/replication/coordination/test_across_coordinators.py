@@ -24,7 +24,6 @@ from tests.replication.coordination.test_cluster_coordinators import (
 from tests.replication.coordination.test_failover_history import _AgainError, _Identity, stop_roughly
 
 STEPS = ("begun", "added", "written", "offsets", "decided", "marked", "told")
-SIDES = ("group", "id", "both")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,9 @@ def at_step_of_end(
         manager.tell = tell  # type: ignore[assignment,method-assign]
 
 
-@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize(
+    "side", ["both", *(pytest.param(side, marks=pytest.mark.slow) for side in ("group", "id"))]
+)
 def test_coordinators_die_at_every_step(tmp_path: Path, side: str) -> None:
     with cluster(tmp_path) as three:
         client = with_topics(three)

@@ -8,7 +8,9 @@ from tests.replication.sim.storage_plants import PLANTS, SEEDS, found
 from tests.replication.sim.storage_schedule import run_seed
 
 
-@pytest.mark.parametrize("start", range(0, 40, 10))
+@pytest.mark.parametrize(
+    "start", [0, *(pytest.param(start, marks=pytest.mark.slow) for start in range(10, 40, 10))]
+)
 def test_no_seed_breaks_a_property(start: int) -> None:
     for seed in range(start, start + 10):
         assert run_seed(seed).events["acked"]

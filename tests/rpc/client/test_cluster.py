@@ -277,7 +277,7 @@ def test_a_member_that_the_new_coordinator_does_not_know_joins_again(
         until(lambda: consumer.poll(timeout_s=0.01) is not None and len(consumer.assignment()) == PARTITIONS)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_transactions_are_all_or_nothing_while_the_coordinator_and_leaders_move(
     cluster: Cluster, client: RemoteStore, seed: int
 ) -> None:
@@ -372,6 +372,7 @@ def test_topics_are_changed_at_the_controller(cluster: Cluster, client: RemoteSt
 # --- brokers that hang ---
 
 
+@pytest.mark.slow
 def test_records_go_on_when_the_broker_that_led_them_hangs(cluster: Cluster, client: RemoteStore) -> None:
     count = 2000
     with client.producer(linger_ms=1, batch_bytes=400) as producer:

@@ -76,7 +76,7 @@ class Disturber:
             raise self._failures[0]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_records_are_stored_once_and_in_order_while_nodes_stop_and_start(tmp_path: Path, seed: int) -> None:
     read: list[bytes] = []
     sent = 0
@@ -104,7 +104,7 @@ def test_records_are_stored_once_and_in_order_while_nodes_stop_and_start(tmp_pat
     assert sorted(read) == sorted(b"%d" % number for number in range(sent))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_transactions_are_all_or_nothing_while_nodes_stop_and_start(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     committed: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
@@ -131,7 +131,7 @@ def test_transactions_are_all_or_nothing_while_nodes_stop_and_start(tmp_path: Pa
     assert turn > 4
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_groups_consumers_read_all_while_nodes_stop_and_start(tmp_path: Path, seed: int) -> None:
     seen: set[bytes] = set()
     last: dict[TopicPartition, int] = {}

@@ -96,7 +96,7 @@ def test_a_sender_goes_on_behind_a_fault_without_loss_or_double(broker: BrokerFo
     assert set(sending.acknowledged) <= set(found)
 
 
-@pytest.mark.parametrize("fault", ["kill", "drop"])
+@pytest.mark.parametrize("fault", [pytest.param("kill", marks=pytest.mark.slow), "drop"])
 def test_many_requests_in_flight_lose_and_double_nothing(broker: BrokerForTests, fault: str) -> None:
     client = broker.connect()
     client.create_topic("t")
@@ -170,6 +170,7 @@ def test_a_stopped_broker_is_a_named_error_within_the_deadline(broker: BrokerFor
     assert client.list_topics() == ["t"]
 
 
+@pytest.mark.slow
 def test_half_open_connections_end_by_the_deadline(broker: BrokerForTests) -> None:
     client = broker.connect(request_timeout_s=1.0)
     client.create_topic("t")

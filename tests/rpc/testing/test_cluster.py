@@ -152,6 +152,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     BrokerForTests.end_spares()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["full_disk", "broken_disk"])
 def test_producers_go_on_where_a_leaders_disk_takes_nothing_more(
     cluster: ClusterForTests, fault: str

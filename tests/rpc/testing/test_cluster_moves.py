@@ -64,6 +64,7 @@ def test_partitions_move_while_records_are_written(cluster: ClusterForTests) -> 
     assert report.in_doubt == 0, report
 
 
+@pytest.mark.slow
 def test_a_broker_is_drained_stopped_and_removed(cluster: ClusterForTests) -> None:
     shell = BrokerShell(cluster.address)
     shell.run("topic", "create", "t", "--partitions", "6", "--replication-factor", "2")
@@ -101,6 +102,7 @@ def test_what_cannot_be_is_refused(cluster: ClusterForTests) -> None:
         assert words_told in shell.run("cluster", *words, code=code).stderr, words
 
 
+@pytest.mark.slow
 def test_a_broker_is_added_while_the_others_run(cluster: ClusterForTests) -> None:
     shell = BrokerShell(cluster.address)
     shell.run("topic", "create", "t", "--partitions", "2")

@@ -69,6 +69,7 @@ def rolled(cluster: ClusterForTests) -> str:
     return "restarted all brokers, one after the other"
 
 
+@pytest.mark.slow
 def test_a_rolling_restart_costs_clients_nothing_but_time(cluster: ClusterForTests) -> None:
     client = cluster.connect()
     client.create_topic("t", partitions=3)

@@ -13,8 +13,8 @@ from tests.sim.cluster.run import run_seed
     ("plant", "seed"),
     [
         (plants.dedupe_state_is_the_leaders_alone, 0),
-        (plants.markers_for_other_nodes_are_lost, 0),
-        (plants.group_commits_are_answered_before_they_are_committed, 2),
+        pytest.param(plants.markers_for_other_nodes_are_lost, 0, marks=pytest.mark.slow),
+        pytest.param(plants.group_commits_are_answered_before_they_are_committed, 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_planted_bug_is_found(plant: Plant, seed: int) -> None:
