@@ -43,8 +43,10 @@ def durable_before_the_sync() -> Any:
     def sync(replica: Replica) -> None:
         with replica.lock:
             if not replica._closed and replica.failure is None:
-                replica.log.flushed_offset = replica.log.log_end_offset
-                replica._note_durable()
+                end = replica.log.flushed_offset = replica.log.log_end_offset
+                replica._step(
+                    lambda: replica.core.log_durable(end, replica.core.state.trail.term_before(end))
+                )
 
     return mock.patch.object(Replica, "sync", sync)
 
