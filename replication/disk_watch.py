@@ -17,6 +17,7 @@ import threading
 from random import Random
 from typing import Final
 
+from logstore.directory.layout import PROBE_FILE
 from logstore.errors import (
     DiskFullError,
     LogStoreError,
@@ -29,7 +30,6 @@ from logstore.seams.fs import FileSystem, remove_if_there, write_all
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME: Final = ".disk-probe"
 _PROBE_BYTES: Final = 64 << 10
 _FIRST_S: Final = 1.0
 _LONGEST_S: Final = 30.0
@@ -47,7 +47,7 @@ class DiskWatch:
 
     def __init__(self, fs: FileSystem, directory: str, clock: Clock) -> None:
         self._fs = fs
-        self._path = f"{directory}/{FILE_NAME}"
+        self._path = f"{directory}/{PROBE_FILE}"
         self._clock = clock
         self._lock = threading.Lock()
         self.refuses = False

@@ -20,6 +20,8 @@ from logstore.seams.fs import FileSystem, read_file
 CATALOGUE_FILE: Final = "topics.json"
 NODE_FILE: Final = "cluster.json"
 """In the directory of a cluster's node: its logs are replicas, which only the cluster may write."""
+PROBE_FILE: Final = ".disk-probe"
+"""Written and removed by a node that looks whether its disk takes writes again; a node that is killed leaves it."""
 _KAFKA_MARK: Final = "meta.properties"
 # What a store's creation leaves behind when it is cut short, and what a new file system holds: still empty.
 _CREATION_LEAVES: Final = re.compile(r"\.locks.*|\.live(\.tmp)?|topics\.json\.tmp|\.state|lost\+found")

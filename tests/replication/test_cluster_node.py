@@ -8,6 +8,7 @@ import pytest
 
 import logstore
 from logstore.api.records import FetchRequest
+from logstore.directory.layout import PROBE_FILE
 from logstore.errors import (
     DataLossError,
     ForeignDirectoryError,
@@ -65,6 +66,7 @@ def test_a_stopped_nodes_directory_is_a_store(tmp_path: Path) -> None:
         root = tmp_path / str(number)
         with logstore.open(root, mode="r") as store:
             assert values(store, "t") == [row[1] for row in ROWS]
+        (root / PROBE_FILE).write_bytes(b"left by a node that was killed")
         found = verify_store(OsFileSystem(), str(root), SystemClock().boot_id(), Totals())
         assert [str(fault) for fault in found] == []
 

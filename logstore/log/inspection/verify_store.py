@@ -10,7 +10,7 @@ from functools import partial
 from logstore.config import parse_topic_config
 from logstore.directory import topic_state
 from logstore.directory.catalogue import CATALOGUE_NAME, Catalogue, CatalogueFile, TopicEntry
-from logstore.directory.layout import NODE_FILE, DirectoryKind, classify_directory
+from logstore.directory.layout import NODE_FILE, PROBE_FILE, DirectoryKind, classify_directory
 from logstore.directory.partition_folder import deletion_note_path
 from logstore.directory.topic_state import TopicState
 from logstore.errors import (
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _ROOT_NAMES = re.compile(
     r"topics\.json(\.tmp)?|\.state|\.security|\.(live|heartbeats)(\.tmp)?|\.reserve|\.locks.*|lost\+found"
     r"|\.cache|\.staging"  # what layers above keep beside the logs: may go at any time, is no part of a backup
-    rf"|{re.escape(NODE_FILE)}(\.tmp)?"
+    rf"|{re.escape(NODE_FILE)}(\.tmp)?|{re.escape(PROBE_FILE)}"
 )
 _NODES_TOPICS = frozenset({"__cluster_metadata"})  # in no catalogue; their nodes check them
 _SET_ASIDE = re.compile(r".+-\d+\.damaged-\d+")
