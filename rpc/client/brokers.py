@@ -95,7 +95,8 @@ class Brokers:
                 limit_s = min(max(polling.left_s, 0.001), _ASK_S)
                 sent = connection.send("ClusterService/GetCluster", data, limit_s)
             except LogStoreError as error:
-                if not error.retriable or not polling.again():
+                # What was met is said, and not that the last look had no time left.
+                if not error.retriable or polling.left_s <= _BETWEEN_S or not polling.again():
                     raise
                 continue
             answer = parse(sent, pb.GetClusterResponse)

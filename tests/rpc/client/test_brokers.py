@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rpc.client.brokers import Brokers
+from rpc.client.connection import Connection
 from rpc.client.settings import ConnectionSettings
 from rpc.client.store import RemoteStore, connect
 from rpc.errors import BrokerUnavailableError
@@ -32,6 +33,22 @@ def test_an_address_that_nobody_listens_on_is_left_out(served: Served, host: str
         client.create_topic("t")
         assert client.backend._brokers.only is not None
         assert client.list_topics() == ["t"]
+
+
+def test_the_last_address_is_not_asked_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error would say that a thousandth of a second was too short, and not what is the matter."""
+    limits: list[float] = []
+
+    def refused(connection: Connection, method: str, data: bytes, limit_s: float) -> bytes:
+        limits.append(limit_s)
+        raise BrokerUnavailableError("nothing listens there")
+
+    monkeypatch.setattr(Connection, "send", refused)
+    brokers = Brokers("127.0.0.1:1,127.0.0.1:2", ConnectionSettings(request_timeout_s=5.0))
+    with pytest.raises(BrokerUnavailableError, match="nothing listens there"):
+        brokers.greet(pb.GetClusterRequest(client="tests"), 0.3)
+    assert len(limits) > 2
+    assert min(limits) > 0.001
 
 
 def test_where_nobody_answers_the_error_says_so() -> None:
