@@ -16,7 +16,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from logstore.native.varints cimport fingerprint, put_raw, size_of_raw, zigzag
+from logstore.native.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}
@@ -233,15 +233,6 @@ def encode_rows(rows, now_ms):
     if _EncodedRows is None:
         from logstore.format.record import EncodedRows as _EncodedRows
     return _EncodedRows(section, base_ms, max_ms, items_of(<PyObject*>rows))
-
-
-cdef inline uint8_t* put_big(uint8_t* to, int64_t number, int size):
-    """``number`` as a big-endian integer of ``size`` bytes."""
-    cdef int at
-    for at in range(size - 1, -1, -1):
-        to[at] = <uint8_t>(number & 0xFF)
-        number >>= 8
-    return to + size
 
 
 cdef inline bint fits(number, int64_t least, int64_t most):

@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy
 from posix.types cimport off_t
 from posix.unistd cimport pread, pwrite
 
-from logstore.native.varints cimport fingerprint
+from logstore.native.varints cimport fingerprint, put_big
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}
@@ -24,15 +24,6 @@ cdef enum:
     GENERATION_BYTES = 8
 
 cdef object _crc32c = None
-
-
-cdef inline uint8_t* put_big(uint8_t* to, int64_t number, int size):
-    """``number`` as a big-endian integer of ``size`` bytes."""
-    cdef int at
-    for at in range(size - 1, -1, -1):
-        to[at] = <uint8_t>(number & 0xFF)
-        number >>= 8
-    return to + size
 
 
 cdef int64_t generation_of(const uint8_t* body):

@@ -1,4 +1,4 @@
-# Zigzag varints and the fingerprint, for every extension module. The twin of format/varint.py.
+# Zigzag varints, big-endian integers and the fingerprint, for every extension module. The twin of format/varint.py.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 cdef extern from *:
@@ -86,3 +86,12 @@ cdef inline uint8_t* put_raw(uint8_t* to, uint64_t raw) noexcept nogil:
         to += 1
     to[0] = <uint8_t>raw
     return to + 1
+
+
+cdef inline uint8_t* put_big(uint8_t* to, int64_t number, int size) noexcept:
+    """``number`` as a big-endian integer of ``size`` bytes."""
+    cdef int at
+    for at in range(size - 1, -1, -1):
+        to[at] = <uint8_t>(number & 0xFF)
+        number >>= 8
+    return to + size
