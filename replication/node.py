@@ -72,6 +72,7 @@ class ReplicationNode:
         self._resting = Resting(silent_s)
         self._incarnation = randomness.getrandbits(62)
         self._ticks = 0
+        self._members: list[NodeId] = []
         self._to_sync: deque[Replica] = deque()
         self._queued: set[Replica] = set()
         self._syncing: set[Replica] = set()
@@ -208,21 +209,24 @@ class ReplicationNode:
             awake = list(self._awake)
         for replica in awake:
             replica.tick()
-        self._ticks += 1
+        if self._ticks % _LOOK_TICKS == 0:
+            self._resting.look_at_all()
+            self._look_at_members()
         if self._ticks % _BEAT_TICKS == 0:
             self._beat()
+        self._ticks += 1
         self._resting.look(self._clock.monotonic_s())
-        if self._ticks % _LOOK_TICKS == 0:
-            for replica in self._resting.replicas():
-                replica.look()
+
+    def _look_at_members(self) -> None:
+        """Which nodes have a replica of any group here: a beat goes to each. Memberships are mostly the same."""
+        found = {replica.membership for replica in self.replicas()}
+        nodes = frozenset().union(*[one.voters | one.learners for one in found])
+        self._members = sorted(nodes - {self.node_id})
 
     def _beat(self) -> None:
         """One word to each node that has a replica of any group here."""
-        nodes: set[NodeId] = set()
-        for replica in self.replicas():
-            nodes |= replica.membership.voters | replica.membership.learners
         beat = NodeBeat(self.node_id, self._incarnation, disk_refuses=self.disk_refuses(self.node_id))
-        for node in sorted(nodes - {self.node_id}):
+        for node in self._members:
             self.network.send(node, GroupMessage(NO_GROUP, beat))
 
     @property

@@ -1,6 +1,6 @@
 """``Resting``: groups to which nothing happens cost nothing: no ticks, no heartbeats of their own.
 
-A leader to which nothing happened for a second, and whose followers all have everything, tells them so and rests; they
+A leader to which nothing happened for a tick, and whose followers all have everything, tells them so and rests; they
 rest, too. From then on the leader counts as alive for as long as its node does: nodes beat for all of their groups
 together. When a node is silent for an election time, or beats under another incarnation, what rested on it wakes up:
 followers of leaders there elect another one, leaders with followers there beat for themselves again. Anything else that
@@ -63,10 +63,19 @@ class Resting:
         fresh, self._gone = silent - self._gone, silent
         if fresh:
             self._wake_on(fresh)
+        if silent:
+            self._wake_led_by(silent)  # what began to rest after its leader's node had gone silent
+
+    def look_at_all(self) -> None:
+        """Now and then, at each that rests: whether it has a leader, and what its log has done by itself."""
+        self._wake_led_by({NO_NODE})
         for replica in self.replicas():
-            leader = replica.leader_id
-            if leader in silent or leader == NO_NODE:
-                replica.leader_is_gone()  # it began to rest after its leader's node had gone silent
+            replica.look()
+
+    def _wake_led_by(self, nodes: set[NodeId]) -> None:
+        for replica in self.replicas():
+            if replica.leader_id in nodes:
+                replica.leader_is_gone()
 
     def _wake_on(self, nodes: set[NodeId]) -> None:
         for replica in self.replicas():

@@ -35,6 +35,9 @@ from logstore.seams.fs import replace_file
 class ReplicaLog(OwnedLog):
     """See ``OwnedLog``; opened with ``LoadRules(high_watermark=..., epochs="keep")`` and ``by_commit_index``."""
 
+    _front: tuple[int, SegmentList, int] | None = None
+    """The log start and the list of segments that were seen last, and where the first batch was then."""
+
     # --- append ---
 
     def append_leader_change(self, term: int, leader_id: int, voters: Sequence[int]) -> Appended:
@@ -184,11 +187,16 @@ class ReplicaLog(OwnedLog):
     def first_batch(self) -> int:
         """Base offset of the first batch that there is: the log start, or before it, where records were deleted up to
         the middle of a batch. ``OSError``, ``CorruptBatchError``."""
+        known = self._front
+        if known is not None and known[0] == self.log_start_offset and known[1] is self.segments:
+            return known[2]  # asked at every tick of every replica
         with self._lock:
-            start = self.log_start_offset
-            if start >= self.log_end_offset or self.segments.active is None:
+            start, segments = self.log_start_offset, self.segments
+            if start >= self.log_end_offset or segments.active is None:
                 return start
-            return max(self._batch_start(start), self.segments.segments[0].base_offset)
+            first = max(self._batch_start(start), segments.segments[0].base_offset)
+            self._front = start, segments, first
+            return first
 
     def snapshot(self) -> LogSnapshot:
         """What stands for all before ``first_batch``, for a replica that lacks it: its producers and its epochs.

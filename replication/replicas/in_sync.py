@@ -56,6 +56,14 @@ class InSync:
             needed = waits and node in state.membership.voters
             progress.recovers = node not in in_sync and not needed
 
+    def listen_anew(self, state: RaftState, now_s: float) -> None:
+        """The leader has rested: its followers had kept up until now, but what they said before does not tell which of
+        them are still there."""
+        self._caught_up_s.update(dict.fromkeys(self.nodes(state), now_s))
+        self._now_s = now_s
+        self._heard_s.clear()
+        self._answers = {node: progress.answers for node, progress in state.peers.items()}
+
     def hears_all(self, state: RaftState, within_s: float) -> bool:
         """Whether every member has answered lately."""
         since_s = self._now_s - within_s

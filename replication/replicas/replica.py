@@ -70,8 +70,9 @@ from replication.transport import GroupId, GroupMessage
 logger = logging.getLogger(__name__)
 
 _BEGIN_ANEW_S: Final = 1.0
-_REST_TICKS: Final = 20
-"""Without anything to do for so long a leader and its followers rest."""
+_REST_TICKS: Final = 5
+"""Without anything to do for so long a leader and its followers rest. The word that says so is the one by which they
+hear of the commit: no heartbeat need come between."""
 _HEARD_S: Final = 1.0
 
 
@@ -237,6 +238,7 @@ class Replica:
         """Something happened: ticks are needed again. With the lock held."""
         if self.resting:
             self.resting = False
+            self.in_sync.listen_anew(self.core.state, self._host.now_s())
             self._host.wakes(self)
 
     def leader_is_gone(self) -> None:

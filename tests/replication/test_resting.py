@@ -74,14 +74,28 @@ def test_a_leader_that_is_cut_off_steps_down() -> None:
     nodes.run(nodes.leaders, most=100)
 
 
+def test_a_leader_does_not_rest_again_on_what_it_heard_before() -> None:
+    nodes, leader = at_rest()
+    for node in nodes.living:
+        nodes.network.cut(leader.node_id, node.node_id)
+    nodes.run(lambda: not leader.replica.resting)
+    for _ in range(5):
+        nodes.tick()
+        assert not leader.replica.resting
+    assert set(leader.replica.in_sync.nodes(leader.replica.core.state)) == {1, 2, 3}  # they had kept up until now
+
+
 def test_a_lost_word_of_rest_only_delays_it() -> None:
     nodes = Nodes()
     nodes.committed(b"a")
     leader = nodes.leader()
     other = next(node for node in nodes.living if node is not leader)
-    nodes.run(lambda: leader.replica._idle_ticks == 19)
+    nodes.run(lambda: resting(nodes))
+    append = nodes.append(leader, b"b")
+    nodes.run(lambda: append.done and leader.replica.core.may_rest())
     nodes.network.cut(leader.node_id, other.node_id, both_ways=False)
-    nodes.tick()
+    nodes.run(lambda: leader.replica.resting)
+    assert not other.replica.resting
     nodes.network.heal()
     nodes.run(lambda: resting(nodes))
     assert nodes.leaders() == [leader]
