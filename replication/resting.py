@@ -1,6 +1,6 @@
 """``Resting``: groups to which nothing happens cost nothing: no ticks, no heartbeats of their own.
 
-A leader to which nothing happened for a tick, and whose followers all have everything, tells them so and rests; they
+A leader to which nothing happened for a moment, and whose followers all have everything, tells them so and rests; they
 rest, too. From then on the leader counts as alive for as long as its node does: nodes beat for all of their groups
 together. When a node is silent for an election time, or beats under another incarnation, what rested on it wakes up:
 followers of leaders there elect another one, leaders with followers there beat for themselves again. Anything else that
