@@ -28,7 +28,7 @@ from replication.transport import NO_GROUP, GroupId, GroupMessage, PeerNetwork
 
 logger = logging.getLogger(__name__)
 
-_SYNC_THREADS: Final = 4
+_SYNC_THREADS: Final = 8
 _BEAT_TICKS: Final = 5
 _LOOK_TICKS: Final = 20
 

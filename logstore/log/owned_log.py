@@ -52,7 +52,10 @@ _STORE_ROWS = 256  # index rows kept back before they are written to the file
 
 
 class OwnedLog(SyncedLog):
-    """See ``SyncedLog`` for what it is made of, its sync and its reads."""
+    """See ``SyncedLog`` for what it is made of, its sync and its reads. ``first_epoch``: what a log without records is
+    prepared for."""
+
+    first_epoch = 0
 
     # --- append ---
 
@@ -189,7 +192,8 @@ class OwnedLog(SyncedLog):
             self._check_usable()
             if self.epochs.latest < 0:
                 self._assign_epoch(
-                    0, put_file if twin is None else partial(put_file, twin=f"{twin}/{EPOCHS_FILE}")
+                    self.first_epoch,
+                    put_file if twin is None else partial(put_file, twin=f"{twin}/{EPOCHS_FILE}"),
                 )
             if self.segments.active is None and not self._installing:
                 try:

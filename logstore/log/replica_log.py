@@ -35,6 +35,7 @@ from logstore.seams.fs import replace_file
 class ReplicaLog(OwnedLog):
     """See ``OwnedLog``; opened with ``LoadRules(high_watermark=..., epochs="keep")`` and ``by_commit_index``."""
 
+    first_epoch = 1  # of the first leader: it need not be written when its first record comes
     _front: tuple[int, SegmentList, int] | None = None
     """The log start and the list of segments that were seen last, and where the first batch was then."""
 
@@ -45,7 +46,8 @@ class ReplicaLog(OwnedLog):
         ``FencedLeaderEpochError`` unless the term is newer than all that the log knows; errors as ``append``."""
         with self._lock:
             self._check_usable()
-            self._check_term(term - 1)
+            known = self.epochs.entries  # of a log without records the first epoch was only prepared
+            self._check_term(term - 1 if known and known[-1][1] < self.log_end_offset else term)
             return self._append_control(
                 ControlType.LEADER_CHANGE, encode_leader_change(leader_id, voters), term
             )

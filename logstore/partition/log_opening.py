@@ -28,11 +28,6 @@ Folder: TypeAlias = Literal["unseen", "seen", "new"]  # what was done about a fo
 NEW_ROW: Final = PartitionState(recovery_point=0, log_start_offset=0, high_watermark=0, log_end_offset=0)
 
 
-FIRST_EPOCH: Final = (
-    (0, 0),
-)  # the epochs of a log from its first append on, until a stop that was not in order
-
-
 @contextmanager
 def repaired_by_others(context: StoreContext, directory: str) -> Iterator[None]:
     """Damage of a replica is no reason to keep its topic shut: the others fill it anew."""
@@ -45,8 +40,8 @@ def repaired_by_others(context: StoreContext, directory: str) -> Iterator[None]:
 
 
 def twin_folder(log: OwnedLog | None) -> str | None:
-    """The log's folder if a new partition may share its small files."""
-    shared = log is not None and not log.poisoned and log.epochs.entries == FIRST_EPOCH
+    """The log's folder if a new partition may share its small files: as long as its epochs are those of its beginning."""
+    shared = log is not None and not log.poisoned and log.epochs.entries == ((log.first_epoch, 0),)
     return log.directory if log is not None and shared else None
 
 

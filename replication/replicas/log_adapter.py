@@ -44,6 +44,11 @@ class LogAdapter:
         rows = [(row.position, row.membership) for row in self._members.rows if _holds(trail, row)]
         return Trail(epochs, trail.start, end, rows)
 
+    def flushed(self, trail: Trail) -> tuple[int, int]:
+        """Up to where the log is durable, and the term there."""
+        end = self.log.flushed_offset
+        return end, trail.term_before(end)
+
     def entries(self, start: int, max_bytes: int) -> tuple[Entry, ...]:
         log = self.log
         try:

@@ -1,6 +1,6 @@
 """``Replica``: one partition's replica on this node: Raft's core, its log, its vote, and the appends that wait.
 
-It is driven from outside: ``tick`` at regular times, ``receive`` for each message, ``sync`` after it has asked for one.
+Driven from outside: ``tick`` at regular times, ``receive`` for each message, ``sync`` after it has asked for one.
 The effects of a step are carried out in their order with the lock held; syncs run beside it. What fails on the disk
 takes the replica out of the group, as if its node were down, and not the node: where the log is whole it begins anew
 a moment later (``comeback.py``), else its node opens it anew (``replica_manager.py``). A leader whose disk refuses what
@@ -32,20 +32,9 @@ from logstore.seams.fs import FileSystem
 from logstore.types import Acks
 from replication.disk_watch import is_refusal
 from replication.errors import DivergedLogError, LeaderDiskError, LeaderNotReadyError, NotLeaderError
+from replication.raft import effects
 from replication.raft.core import RaftCore
-from replication.raft.effects import (
-    Append,
-    Commit,
-    Effect,
-    InstallSnapshot,
-    ReadFailed,
-    ReadReady,
-    RoleChanged,
-    Send,
-    SendSnapshot,
-    StoreVote,
-    Truncate,
-)
+from replication.raft.effects import Effect
 from replication.raft.messages import AppendReply, AppendRequest, TimeoutNow
 from replication.raft.state import SendBudget
 from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings, Role
@@ -66,6 +55,7 @@ from replication.replicas.repair import Abstention
 from replication.replicas.replica_host import ReplicaHost
 from replication.replicas.state_snapshots import KeptState, StateSnapshots
 from replication.replicas.vote_store import VoteStore
+from replication.replicas.vote_writer import VoteWriter
 from replication.transport import GroupId, GroupMessage
 
 logger = logging.getLogger(__name__)
@@ -104,8 +94,7 @@ class Replica:
         self.log = log
         self.lock = threading.RLock()
         self.failure: LogStoreError | None = None
-        self._votes = votes
-        self._open_votes = open_votes
+        self._votes = VoteWriter(votes, open_votes)
         self._states = states
         self._adapter = LogAdapter(log, members, states)
         self._settings = settings
@@ -278,18 +267,27 @@ class Replica:
             self.log.publish()
 
     def sync(self) -> None:
-        """Make the log durable, and tell Raft. Without the lock while the disk works."""
+        """Make vote and log durable, and tell Raft. Without the lock while the disk works."""
         try:
+            vote = self._votes.write()
+            self._tell(lambda: [] if vote is None else self.core.vote_stored(vote))
             self.log.sync()
-        except LogStoreError as error:
+        except (LogStoreError, OSError) as error:
             with self.lock:
                 if not self._closed:
                     self._fail(error)
             return
+        self._tell(lambda: self.core.log_durable(*self._adapter.flushed(self.core.state.trail)))
+
+    def _tell(self, step: Callable[[], list[Effect]]) -> None:
         with self.lock:
             if not self._closed and self.failure is None:
-                end = self.log.flushed_offset
-                self._step(lambda: self.core.log_durable(end, self.core.state.trail.term_before(end)))
+                self._step(step)
+
+    def _write_vote(self) -> list[Effect]:
+        """The vote that is due, at once: what is written next is of its term."""
+        vote = self._votes.write()
+        return [] if vote is None else self.core.vote_stored(vote)
 
     # --- effects ---
 
@@ -303,40 +301,43 @@ class Replica:
         except (LogStoreError, OSError) as error:
             self._fail(error)
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        waiting = list(effects)
+    def _carry_out(self, due: list[Effect]) -> None:
+        waiting = list(due)
         while waiting:
             effect = waiting.pop(0)
             match effect:
-                case Send(to, message):
+                case effects.Send(to, message):
                     start = self.log.log_start_offset if isinstance(message, AppendRequest) else 0
                     self._host.send(to, GroupMessage(self.group, message, start))
-                case Append(entries):
+                case effects.Append(entries):
+                    waiting += self._write_vote()
                     state = self.core.state
                     self._adapter.append(entries, self.node_id, state.membership)
                     self._host.wants_sync(self)
                     waiting += self.core.log_appended()
-                case Commit(offset):
+                case effects.Commit(offset):
                     self.log.advance_high_watermark(offset)
                     self._pending.settle(self.log.high_watermark)
-                case StoreVote(vote):
-                    self._votes.store(vote)
-                    waiting += self.core.vote_stored(vote)
-                case Truncate(offset):
+                case effects.StoreVote(vote):
+                    self._votes.want(vote)
+                    self._host.wants_sync(self)
+                case effects.Truncate(offset):
+                    waiting += self._write_vote()
                     self._adapter.truncate(offset)
-                case RoleChanged():
+                case effects.RoleChanged():
                     self._role_changed()
-                case InstallSnapshot(snapshot):
+                case effects.InstallSnapshot(snapshot):
+                    waiting += self._write_vote()
                     self._adapter.install(snapshot)
                     end = snapshot.end_offset
                     waiting += self.core.log_durable(end, self.core.state.trail.term_before(end))
-                case SendSnapshot(to, term, at):
+                case effects.SendSnapshot(to, term, at):
                     request = self._adapter.snapshot_request(self.core.state, to, term, at)
                     if request is not None:
                         self._host.send(to, GroupMessage(self.group, request))
-                case ReadReady(read_id, offset):
+                case effects.ReadReady(read_id, offset):
                     self._reads.answer(read_id, offset)
-                case ReadFailed(read_id, error):
+                case effects.ReadFailed(read_id, error):
                     self._reads.answer(read_id, -1, error)
 
     def state_before(self, applied: int) -> KeptState | None:
@@ -381,8 +382,7 @@ class Replica:
             return
         try:
             self.log.sync()
-            self._votes.close()
-            self._votes = self._open_votes()
+            self._votes.begin_anew()
             core = self._make_core()
         except (LogStoreError, OSError) as error:
             self._comeback.fails_still(error, now_s)
@@ -517,12 +517,12 @@ class Replica:
         with self.lock:
             self.check_leads()
             try:
-                entry, effects = self.core.change_membership(wanted)
+                entry, due = self.core.change_membership(wanted)
             except LogStoreError:
                 self._step(self.core.log_appended)
                 raise
             pending = self.awaited(Appended(entry.base_offset, entry.end_offset))
-            self._step(lambda: effects)
+            self._step(lambda: due)
             return pending
 
     def transfer(self, to: NodeId) -> None:

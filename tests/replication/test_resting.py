@@ -82,7 +82,11 @@ def test_a_leader_does_not_rest_again_on_what_it_heard_before() -> None:
     for _ in range(5):
         nodes.tick()
         assert not leader.replica.resting
-    assert set(leader.replica.in_sync.nodes(leader.replica.core.state)) == {1, 2, 3}  # they had kept up until now
+    assert set(leader.replica.in_sync.nodes(leader.replica.core.state)) == {
+        1,
+        2,
+        3,
+    }  # they had kept up until now
 
 
 def test_a_lost_word_of_rest_only_delays_it() -> None:
