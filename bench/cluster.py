@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import signal
 import statistics
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from bench import child, cluster_clients, kafka_broker
 from bench.broker import allow_descriptors, processor_s, resident_mb
@@ -25,6 +26,7 @@ REPEATS = 3  # of each load: a neighbour's work is in a single one
 PERCENTILES = [f"p{share:g}" for share in cluster_clients.PERCENTILES]
 ROUNDS = 1  # of minutes each, with Kafka beside it
 GROWTH = (1, 100, 1000)
+GROWTH_WITHIN_S = 120.0  # of Kafka's tool, for each
 KAFKA = "Kafka 4.3.1"
 
 Figures = dict[str, dict[str, list[float]]]
@@ -45,7 +47,8 @@ def run(bench: Bench) -> Iterator[Row]:
                 _kafka(bench, directory, figures)
         yield from _rows(figures)
         yield from _catching_up(bench, code)
-        yield from _growth(bench, code)
+        rates = dict(_kafka_growth(bench, directory)) if directory is not None else {}
+        yield from _growth(bench, code, rates)
 
 
 def _note(figures: Figures, side: str, name: str, figure: float) -> None:
@@ -166,20 +169,37 @@ def _catching_up(bench: Bench, code: str) -> Iterator[Row]:
         yield alone(QUESTION, "catching up", [rate], unit="MiB/s", note=note)
 
 
-def _growth(bench: Bench, code: str) -> Iterator[Row]:
+def _kafka_growth(bench: Bench, directory: str) -> Iterator[tuple[int, float]]:
+    """(partitions, records a second) of Kafka, each of a cluster of its own, synced; a run that takes longer than
+    ``GROWTH_WITHIN_S`` is given up, and has no row."""
+    count = bench.size(20_000, 5_000)
+    for partitions in GROWTH[: bench.size(3, 2)]:
+        with bench.scratch() as folder:
+            try:
+                with KafkaCluster(directory, folder) as cluster:
+                    cluster.create_topic(TOPIC, partitions, flush_messages="1")
+                    yield (
+                        partitions,
+                        cluster.produce(TOPIC, count, VALUE_BYTES, within_s=GROWTH_WITHIN_S).rate,
+                    )
+            except (subprocess.TimeoutExpired, subprocess.CalledProcessError, TimeoutError) as error:
+                print(f"cluster: no rate of Kafka's over {partitions} partitions: {error}", file=sys.stderr)
+
+
+def _growth(bench: Bench, code: str, kafka: Mapping[int, float]) -> Iterator[Row]:
     count, seconds = bench.size(100_000, 10_000), bench.size(20, 5)
     for partitions in GROWTH[: bench.size(3, 2)]:
         with bench.scratch() as folder, brokers(folder, code) as cluster:
             cluster.create_topic(TOPIC, partitions)
             found = child.call("cluster_produce", address=cluster.address, topic=TOPIC, count=count)
-            note = f"{partitions:,} partitions x 3 replicas"
-            yield alone(
-                QUESTION,
-                f"produce, {partitions:,} partitions",
-                [found["produce"]],
-                unit="records/s",
-                note=note,
-            )
+            case = f"produce, {partitions:,} partitions"
+            note = f"{partitions:,} partitions x 3 replicas, all in use; no keys"
+            if partitions in kafka:
+                sides = {"here": [found["produce"]], KAFKA: [kafka[partitions]]}
+                note += "; Kafka: flush.messages=1"
+                yield compared(QUESTION, case, sides, ours="here", peer=KAFKA, unit="records/s", note=note)
+            else:
+                yield alone(QUESTION, case, [found["produce"]], unit="records/s", note=note)
             time.sleep(15.0)  # what was written is settled
             pids = [process.pid for process in cluster.processes.values()]
             taken, began = [processor_s(pid) for pid in pids], time.perf_counter()

@@ -69,12 +69,12 @@ class KafkaCluster:
         self.end()
         raise TimeoutError(f"the brokers did not serve within {PATIENCE_S:g} s")
 
-    def _tool(self, *words: str) -> str:
+    def _tool(self, *words: str, within_s: float = PATIENCE_S * 3) -> str:
         done = subprocess.run(
             self._java(("-Xmx512m",), *words),
             stdout=subprocess.PIPE,
             text=True,
-            timeout=PATIENCE_S * 3,
+            timeout=within_s,
             check=True,
         )
         return done.stdout
@@ -87,13 +87,16 @@ class KafkaCluster:
         words = ("--create", "--topic", name, *shape, *given)
         self._tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, *words)
 
-    def produce(self, topic: str, count: int, size: int, rate: float = -1) -> Produced:
-        """By Kafka's own measuring tool, acks=all, once it is warm."""
+    def produce(
+        self, topic: str, count: int, size: int, rate: float = -1, *, within_s: float = PATIENCE_S * 3
+    ) -> Produced:
+        """By Kafka's own measuring tool, acks=all, once it is warm. ``subprocess.TimeoutExpired``."""
         told = self._tool(
             "org.apache.kafka.tools.ProducerPerformance",
             *("--bootstrap-server", self.address, "--topic", topic, "--throughput", str(int(rate))),
             *("--num-records", str(count + count // 2), "--warmup-records", str(count // 2)),
             *("--record-size", str(size), "--command-property", "acks=all", *PRODUCER),
+            within_s=within_s,
         )
         (last,) = [line for line in told.splitlines() if " 99th" in line][-1:]
         found = _TOLD.search(last)

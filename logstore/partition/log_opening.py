@@ -40,7 +40,7 @@ def repaired_by_others(context: StoreContext, directory: str) -> Iterator[None]:
 
 
 def twin_folder(log: OwnedLog | None) -> str | None:
-    """The log's folder if a new partition may share its small files: as long as its epochs are those of its beginning."""
+    """The log's folder if a new partition may share its small files: while its epochs are those it began with."""
     shared = log is not None and not log.poisoned and log.epochs.entries == ((log.first_epoch, 0),)
     return log.directory if log is not None and shared else None
 
