@@ -10,7 +10,18 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 
-MODULES = ("columns", "encoding", "hashing", "keytable", "live", "records", "rows", "sending", "spans")
+MODULES = (
+    "arrow_rows",
+    "columns",
+    "encoding",
+    "hashing",
+    "keytable",
+    "live",
+    "records",
+    "rows",
+    "sending",
+    "spans",
+)
 """Each is built from ``<name>.pyx``. All of them are used, or none."""
 
 
