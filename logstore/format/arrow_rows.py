@@ -108,8 +108,8 @@ def _text(row: tuple[Any, ...]) -> bytes:
     headers, timestamp_ms = more[0] or () if more else (), more[1] if len(more) > 1 else None
     if headers or timestamp_ms is not None:
         parts.append(_NULL if timestamp_ms is None else timestamp_ms.to_bytes(8, "big", signed=True))
-        for name, content in headers:
-            parts += (name.encode(), _NULL if content is None else content)
+        for name, content in headers:  # a name of None is refused by what encodes the rows
+            parts += (_NULL if name is None else name.encode(), _NULL if content is None else content)
     return _BETWEEN.join(parts)
 
 
@@ -132,15 +132,14 @@ def _headers(column: pa.Array) -> HeaderLists:
         column = _cast("headers", column, pa.list_(pair), "a list of structs of key and value")
     validity, offsets, *_ = column.buffers()
     _check_offsets("headers", offsets or b"", column.offset, len(column), False, len(column.values), validity)
-    names, contents = column.values.flatten()
-    if len(column) and (column.values.null_count or names.null_count):
+    if len(column) and column.values.null_count:
         starts = column.offsets
         used = column.values.slice(starts[0].as_py(), starts[-1].as_py() - starts[0].as_py())
-        nulls = used.null_count or used.flatten()[0].null_count
-        if nulls:
+        if used.null_count:
             raise InvalidRecordError(
-                f"{nulls} headers are null", hint="a header has a name; its value may be null"
+                f"{used.null_count} headers are null", hint="a header has a name; its value may be null"
             )
+    names, contents = column.values.flatten()
     return HeaderLists(
         column.offset,
         validity,
@@ -225,7 +224,7 @@ def _pairs(column: HeaderLists, count: int) -> list[Any]:
     bits = None if column.validity is None else memoryview(column.validity).cast("B")
     try:
         return [
-            [(names[at].decode(), contents[at]) for at in range(start, end)]
+            [(_name(names[at]), contents[at]) for at in range(start, end)]
             if bits is None or bits[place >> 3] >> (place & 7) & 1
             else None
             for place, (start, end) in enumerate(pairwise(ends), first)
@@ -234,6 +233,10 @@ def _pairs(column: HeaderLists, count: int) -> list[Any]:
         raise InvalidRecordError(
             "a header's name in an Arrow batch is not UTF-8", hint="names of headers are text"
         ) from error
+
+
+def _name(held: bytes | None) -> str | None:
+    return None if held is None else held.decode()
 
 
 def _moments(column: Times, count: int) -> list[Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from logstore.client import arrow_encoder
 from logstore.client.arrow_encoder import Limits, Spread
-from logstore.errors import InvalidArgumentError, InvalidRecordError, LogStoreError
+from logstore.errors import InvalidArgumentError, InvalidRecordError, LogStoreError, RecordTypeError
 from logstore.format import arrow_rows
 from logstore.format.arrow_rows import ArrowRows
 from logstore.format.batch import decode_batches
@@ -222,6 +222,14 @@ def test_times_that_are_not_all_there_are_refused(damage: dict[str, Any]) -> Non
     found = both(rows, Spread("murmur3", 1, -1, 0), Limits(1000, 1000, "x", False, True))
     assert "column timestamp of an Arrow batch is damaged" in found[1]
     assert both_digests(rows, 1) == found
+
+
+def test_a_header_without_a_name_is_refused() -> None:
+    lists = pa.array([[{"key": None, "value": b"1"}]], pa.list_(PAIR))
+    rows = ArrowRows(pa.RecordBatch.from_arrays([pa.array([b"v"]), lists], ["value", "headers"]))
+    found = both(rows, Spread("murmur3", 1, -1, 0), Limits(1000, 1000, "x", False, True))
+    assert found[0] is RecordTypeError
+    assert isinstance(both_digests(rows, 1), int)
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
