@@ -10,7 +10,19 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 
-MODULES = ("columns", "encoding", "hashing", "keytable", "live", "records", "rows", "sending", "spans")
+MODULES = (
+    "appending",
+    "checking",
+    "columns",
+    "encoding",
+    "hashing",
+    "keytable",
+    "live",
+    "records",
+    "rows",
+    "sending",
+    "spans",
+)
 """Each is built from ``<name>.pyx``. All of them are used, or none."""
 
 
