@@ -102,7 +102,10 @@ class AppendPath:
             ):
                 return self._append_carefully(batches, expected_offset, term)
             lone, base = batches[0], self.log_end_offset
-            if lone.header.producer_id >= 0 and (known := self.producers.repeated_one(lone.header)) is not None:
+            if (
+                lone.header.producer_id >= 0
+                and (known := self.producers.repeated_one(lone.header)) is not None
+            ):
                 return known  # it was stored before, and only the answer got lost
             self._append_one(lone)
             return Appended(base, self.log_end_offset)

@@ -22,6 +22,7 @@ MODULES = (
     "rows",
     "sending",
     "spans",
+    "tail_cache",
 )
 """Each is built from ``<name>.pyx``. All of them are used, or none."""
 
