@@ -24,7 +24,9 @@ class OpenBatch:
     base_offset: int
     timestamp_ms: int
     timestamps: list[int] | None
-    def __init__(self, queue: PartitionQueue, driver: Driver | None, deadline_s: float, size: int) -> None: ...
+    def __init__(
+        self, queue: PartitionQueue, driver: Driver | None, deadline_s: float, size: int
+    ) -> None: ...
 
 class OpenQueue:
     open: PendingBatch | None

@@ -47,9 +47,9 @@ _TOLD_AFTER_S = 1.0  # how long a full disk is waited for without a word
 
 
 class Sender:
-    """``sequences``: None for a producer that is not idempotent. ``lock``, ``clock``, ``pid`` and ``grace_s`` are for those
-    that wait without ``drive`` (``Delivery``): the accumulator's lock, the time, the process that made this, and how
-    long after its time a flight is given up on."""
+    """``sequences``: None for a producer that is not idempotent. ``lock``, ``clock``, ``pid`` and ``grace_s`` are for
+    those that wait without ``drive`` (``Delivery``): the accumulator's lock, the time, the process that made this, and
+    how long after its time a flight is given up on."""
 
     grace_s = FLIGHT_GRACE_S
 
