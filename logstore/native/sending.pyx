@@ -260,8 +260,12 @@ cdef class Delivery:
         cdef OpenBatch batch = self._batch
         cdef object left_s = None
         _import()
-        if not batch.done and batch.parts is None and batch.driver is not None:
+        if not batch.done and batch.parts is None and is_plain(timeout_s):
             left_s = waited(batch, timeout_s)
+            driver = batch.driver
+            if driver is not None and not batch.done and batch.parts is None:
+                if driver.drive(batch, self._index, timeout_s if left_s is None else left_s) is None:
+                    left_s = 0.0
         if batch.done and batch.parts is None and batch.error is None:
             return batch.metadata(self._index)
         return _outcomes.metadata_of(batch, self._index, timeout_s, left_s)
@@ -293,6 +297,11 @@ cdef class Delivery:
         return _outcomes.described(self._batch, self._index)
 
 
+cdef inline bint is_plain(timeout_s):
+    """Whether it is no timeout, or one that needs no look from Python's side."""
+    return timeout_s is None or ((type(timeout_s) is int or type(timeout_s) is float) and 0 < timeout_s <= LONGEST_S)
+
+
 cdef object waited(OpenBatch batch, timeout_s):
     """Where a flight of the batch's partition is out: wait for it, as ``Sender.drive`` does, and give the seconds that
     are left of the timeout. None: nothing was waited for, or there is no timeout."""
@@ -304,11 +313,9 @@ cdef object waited(OpenBatch batch, timeout_s):
     if driver is None or type(getattr(driver, "lock", None)) is not SendLock or driver.pid != getpid():
         return None
     if timeout_s is not None:
-        if type(timeout_s) is not int and type(timeout_s) is not float:
-            return None
-        if not 0 < timeout_s <= LONGEST_S:
-            return None
         left_s = timeout_s
+    if not queue.flights:
+        return None
     lock = driver.lock
     gate = Gate()
     lock.take()

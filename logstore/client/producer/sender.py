@@ -192,7 +192,7 @@ class Sender:
         taken = batches
         try:
             refusal = None
-            if self._sequences is not None:
+            if self._sequences is not None and not self._numbered(self._sequences, batches):
                 with self._backend.limit_waits(self._left_s(batches, timeout_s, now_s)):
                     batches, refusal = self._number(self._sequences, batches)
                 now_s = None  # numbering may have taken its time
@@ -207,6 +207,10 @@ class Sender:
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
             raise
         self._land(batches, results)
+
+    def _numbered(self, sequences: Sequences, batches: Sequence[PendingBatch]) -> bool:
+        """Whether the flight is one new batch whose numbers were at hand: it has them now."""
+        return len(batches) == 1 and batches[0].base_sequence < 0 and sequences.assign_at_once(batches[0])
 
     def _number(
         self, sequences: Sequences, batches: Sequence[PendingBatch]
