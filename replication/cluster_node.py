@@ -38,6 +38,7 @@ from replication.cluster.image import AccessKey, PeerAddress
 from replication.cluster.leader_calls import LeaderCalls
 from replication.cluster.machine import AccessChange, Candidates
 from replication.cluster.metadata import ClusterMetadata
+from replication.cluster.metadata_replica import MetadataReplica
 from replication.cluster.peers import KnownPeers
 from replication.cluster.replicated_catalogue import ReplicatedCatalogue
 from replication.cluster.snapshots import MetadataSnapshots
@@ -52,11 +53,10 @@ from replication.node import ReplicationNode
 from replication.node_lock import lock_node
 from replication.node_settings import NodeSettings
 from replication.partition import ReplicatedPartition
-from replication.raft.types import NO_NODE, Membership, NodeId
+from replication.raft.types import NO_NODE, NodeId
 from replication.replicas.replica import Replica
 from replication.replicas.replica_manager import ReplicaManager
 from replication.replicas.standalone_log import StandaloneLog
-from replication.replicas.vote_store import VoteStore
 from replication.transport import (
     METADATA_GROUP,
     METADATA_TOPIC,
@@ -172,35 +172,11 @@ class ClusterNode:
         settings, fs, root = self.settings, self.store.fs, self.store.root
         self._identity.draw_directory_id(self._randomness.randbytes)
         config = parse_topic_config(_METADATA_CONFIG)
-        membership = Membership(settings.voters)
-        files = StandaloneLog(
-            fs,
-            root,
-            METADATA_TOPIC,
-            METADATA_GROUP.topic_id,
-            config,
-            self._clock,
-            membership,
-            held_back=settings.voters != {self.node_id},
-            keeps_state=True,
+        self._metadata_replica = MetadataReplica(
+            self.node, settings, fs, root, config, self._clock, self._randomness
         )
+        files = self._metadata_replica.files
         self._undo.append(files.close)
-        replica = Replica(
-            METADATA_GROUP,
-            self.node_id,
-            files.log,
-            files.votes,
-            files.members,
-            settings.raft,
-            self.node,
-            random.Random(self._randomness.random()),
-            fs=fs,
-            open_votes=partial(VoteStore.open, fs, files.directory),
-            save_state=files.save_state,
-            lag_s=settings.lag_s,
-            states=files.states,
-        )
-        self.node.add(replica)
         self._peers = KnownPeers(
             self.node_id, settings.peers, self._network, lambda: self.node.replica(METADATA_GROUP)
         )
@@ -384,6 +360,7 @@ class ClusterNode:
                 self._manager.adjust(self._registry, image.wanted_on(self.node_id), vacated)
             except LogStoreError as error:
                 logger.error("replicas of this node could not be looked at: %s", error)
+            self._metadata_replica.look()
         self.node.look_at_disk()
         self._peers.look()
         with self._moved:

@@ -27,14 +27,11 @@ from logstore.errors import (
 )
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem, remove_if_there, write_all
+from replication.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 
 _PROBE_BYTES: Final = 64 << 10
-_FIRST_S: Final = 1.0
-_LONGEST_S: Final = 30.0
-_STEADY_S: Final = 60.0
-"""A disk that has written for so long is trusted as at first."""
 
 
 def is_refusal(error: LogStoreError) -> bool:
@@ -51,9 +48,7 @@ class DiskWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self.refuses = False
-        self._wait_s = _FIRST_S
-        self._due_s = 0.0  # of the next probe
-        self._wrote_s = float("-inf")  # since when it writes again
+        self._probes = Backoff()
 
     def note_refused(self, error: LogStoreError) -> None:
         """A write failed. Does no I/O."""
@@ -61,27 +56,25 @@ class DiskWatch:
         with self._lock:
             if self.refuses:
                 return
-            if now_s - self._wrote_s < _STEADY_S:
-                self._wait_s = min(2 * self._wait_s, _LONGEST_S)
-            else:
-                self._wait_s = _FIRST_S
-            self.refuses, self._due_s = True, now_s + self._wait_s
+            self._probes.failed(now_s)
+            self.refuses = True
         logger.error("the disk refuses writes; other nodes are to lead what this one leads: %s", error)
 
     def look(self) -> bool:
         """Probe where that is due; whether the disk refuses writes."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            if not self.refuses or now_s < self._due_s:
+            if not self.refuses or not self._probes.is_due(now_s):
                 return self.refuses
-            self._due_s = now_s + self._wait_s
+            self._probes.put_off(now_s)
         try:
             self._probe()
         except OSError as error:
             logger.debug("the disk still refuses writes: %s", error)
             return True
         with self._lock:
-            self.refuses, self._wrote_s = False, now_s
+            self.refuses = False
+            self._probes.worked(now_s)
         logger.warning("the disk takes writes again")
         return False
 

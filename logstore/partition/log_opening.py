@@ -46,7 +46,8 @@ def repaired_by_others(context: StoreContext, directory: str) -> Iterator[None]:
 
 def twin_folder(log: OwnedLog | None) -> str | None:
     """The log's folder if a new partition may share its small files."""
-    return log.directory if log is not None and log.epochs.entries == FIRST_EPOCH else None
+    shared = log is not None and not log.poisoned and log.epochs.entries == FIRST_EPOCH
+    return log.directory if log is not None and shared else None
 
 
 def see_to_folder(
@@ -87,10 +88,12 @@ def open_log(
 
     ``row``: what the topic's state says of the partition; ``known``: there is a state at all; ``clean``: the state
     says that the log was closed in order; ``same_boot``: its last owner ran since this boot; ``folder``: what was
-    just done about it. ``UnknownPartitionError``, ``DamagedStoreError``, ``StorageError``.
+    just done about it. What the row says of its own stop goes first. ``UnknownPartitionError``, ``DamagedStoreError``,
+    ``StorageError``.
     """
     entry.live_slot(partition)  # refuses a partition that the topic does not have
     directory = context.partition_directory(entry.name, partition)
+    clean, same_boot = clean and row.clean is not False, same_boot and row.boot_id != ""
     rules = LoadRules(
         recovery_point=(row.log_end_offset if clean else row.recovery_point) if known else None,
         log_start_offset=row.log_start_offset,

@@ -540,12 +540,14 @@ class Topic(Unshared):
         log.configure(self.config)  # the settings may have changed since it was made
         return log
 
-    def forget_row(self, partition: int) -> None:
-        """A partition whose log begins anew, filled by other replicas: it is closed as it is, and not in the state."""
+    def forget_row(self, partition: int, *, recover: bool = False) -> None:
+        """A log that is closed as it is. It begins anew, filled by other replicas, and is not in the state; or the next
+        to open it is to ``recover`` it as after a power loss, since its disk failed it."""
         log = self._logs.pop(partition, None)
-        if log is not None:
-            log.close()
         self._rows.pop(partition, None)
+        if log is not None:
+            self._rows.update({partition: row_of(log)} if recover else {})
+            log.close()
         self.save_state()
 
     def cleaner_points(self) -> dict[int, int]:

@@ -2,9 +2,9 @@
 
 It is driven from outside: ``tick`` at regular times, ``receive`` for each message, ``sync`` after it has asked for one.
 The effects of a step are carried out in their order with the lock held; syncs run beside it. What fails on the disk
-takes the replica out of the group (it says nothing any more, as if its node were down) and not the node: where the log
-is whole it begins anew from what is there a moment later, else it stays failed until its node is started again. A
-leader whose disk refuses what is appended gives its place to an in-sync follower (``replication/disk_watch.py``).
+takes the replica out of the group, as if its node were down, and not the node: where the log is whole it begins anew
+a moment later (``comeback.py``), else its node opens it anew (``replica_manager.py``). A leader whose disk refuses what
+is appended gives its place to an in-sync follower (``replication/disk_watch.py``).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from replication.raft.effects import (
 from replication.raft.messages import AppendReply, AppendRequest, TimeoutNow
 from replication.raft.state import SendBudget
 from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings, Role
+from replication.replicas.comeback import Comeback
 from replication.replicas.heirs import Heirs
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
@@ -69,9 +70,7 @@ from replication.transport import GroupId, GroupMessage
 
 logger = logging.getLogger(__name__)
 
-_BEGIN_ANEW_S: Final = 1.0
-_REST_TICKS: Final = 20
-"""Without anything to do for so long a leader and its followers rest."""
+_REST_TICKS: Final = 20  # without anything to do for so long a leader and its followers rest
 _HEARD_S: Final = 1.0
 
 
@@ -114,7 +113,7 @@ class Replica:
         self._randomness = randomness
         self._save_state = save_state
         self._closed = False
-        self._again_s = 0.0  # when a failed replica begins anew
+        self._comeback = Comeback(self.where)
         self._pending = PendingAppends(self.where)
         self._reads = PendingReads()
         self._gathering = 0  # depth of ``together``
@@ -200,6 +199,7 @@ class Replica:
                 return
             if start > self.core.state.trail.start:
                 self.core.log_start_raised(start)
+            self._comeback.look(now_s)
             self.in_sync.note(self.core.state, now_s)
             self._pending.give_up_late(now_s)
             self.core.state.reluctant = self._host.disk_refuses(self.node_id)
@@ -214,8 +214,10 @@ class Replica:
                 self.wake()
 
     def _front(self) -> int | None:
-        """Where the log begins; None: it cannot be read, and the replica has failed."""
+        """Where the log begins; None: it cannot be read, or takes nothing more, and the replica has failed."""
         try:
+            if self.log.poisoned:
+                self.log.sync()  # which says why
             return self.log.first_batch()
         except (LogStoreError, OSError) as error:
             self._fail(error)
@@ -265,9 +267,8 @@ class Replica:
         """Records that the leader's administrator deleted go here, too, as far as they are committed here."""
         state = self.core.state
         is_leaders = state.leader_id == message.message.sender and message.message.term == state.term
-        if self._states is not None or not is_leaders:
-            return  # a log of a state goes by its own snapshots
-        if self.log.raise_start(message.log_start):
+        by_snapshots = self._states is not None
+        if is_leaders and not by_snapshots and self.log.raise_start(message.log_start):
             try:
                 self._save_state()
             except LogStoreError as error:
@@ -356,38 +357,36 @@ class Replica:
 
     def _fail(self, error: LogStoreError | OSError) -> None:
         """The lock is held. The replica takes no part any more."""
-        where = self.log.directory
-        failure = error if isinstance(error, LogStoreError) else from_os_error(error, "use", where)
+        failure = (
+            error if isinstance(error, LogStoreError) else from_os_error(error, "use", self.log.directory)
+        )
         if is_refusal(failure):
             self._host.note_refused(failure)
         if self.failure is None:
-            logger.error("%s: this node's replica takes no part: %s", self.where, failure)
+            self._comeback.failed(failure, self._host.now_s())
             if self.is_leader and (heir := self._heirs.next(self.core.state, self.in_sync)) != NO_NODE:
                 self._host.send(heir, GroupMessage(self.group, TimeoutNow(self.node_id, self.term)))
         self.failure = failure
         self.wake()
-        self._again_s = self._host.now_s() + _BEGIN_ANEW_S
         self._pending.end(self.leader_id)
         self._reads.end(f"the replica of {self.where} failed: {failure.message}")
         self.log.wake_waiters()
         self._host.role_changed(self)
 
     def _begin_anew(self, now_s: float) -> None:
-        """What failed may work again (a disk that was full): from what the log holds. After a failed sync it is not
-        known what that is: the replica waits for its node to be started again."""
-        final = self.is_damaged or isinstance(self.failure, DivergedLogError)
-        if now_s < self._again_s or self.log.poisoned or final:
+        """What failed may work again (a disk that was full): from what the log holds, where that is known."""
+        waits = self._host.disk_refuses(self.node_id) or not self._comeback.is_due(now_s)
+        if waits or self.log.poisoned or self.is_damaged or isinstance(self.failure, DivergedLogError):
             return
-        self._again_s = now_s + _BEGIN_ANEW_S
         try:
             self.log.sync()
             self._votes.close()
             self._votes = self._open_votes()
             core = self._make_core()
         except (LogStoreError, OSError) as error:
-            logger.warning("%s: this node's replica still takes no part: %s", self.where, error)
+            self._comeback.fails_still(error, now_s)
             return
-        logger.warning("%s: this node's replica takes part again", self.where)
+        self._comeback.worked(now_s)
         self.core, self.failure = core, None
         self._host.role_changed(self)
 
@@ -532,8 +531,8 @@ class Replica:
             self._step(lambda: self.core.transfer(to))
 
     def give_way(self) -> NodeId:
-        """Leader: have an in-sync follower lead instead, which is said; NO_NODE: there is none that can. With the lock
-        held. NotLeaderError, LeaderNotReadyError."""
+        """Leader: have an in-sync follower lead instead, which is said; NO_NODE: there is none. With the lock held.
+        NotLeaderError, LeaderNotReadyError."""
         heir = self._heirs.next(self.core.state, self.in_sync)
         if heir != NO_NODE:
             self.transfer(heir)

@@ -21,7 +21,6 @@ from logstore.errors import (
     DamagedStoreError,
     InvariantError,
     LogStoreError,
-    StorageError,
     from_os_error,
 )
 from logstore.log.owned_log import OwnedLog
@@ -55,6 +54,11 @@ class Topics(Protocol):
     def catalogue(self) -> Catalogue: ...
 
     def get(self, name: str) -> Topic: ...
+
+
+def is_poisoned(replica: Replica) -> bool:
+    """Whether the disk failed its log, so that it is to be opened anew, as after a power loss."""
+    return replica.failure is not None and replica.log.poisoned and not replica.is_damaged
 
 
 class ReplicaManager:
@@ -138,6 +142,9 @@ class ReplicaManager:
         known = self._node.replica(group)
         if known is not None and known.is_damaged and len(known.membership.voters) > 1:
             self._begin_anew(topic, known)
+        elif known is not None and is_poisoned(known) and not self._node.disk_refuses(self._node.node_id):
+            logger.warning("%s: its log is opened anew, as after a power loss", known.where)
+            self._node.remove(group)
         if self._node.replica(group) is None and self._may_try(group):
             self._open(topic, group, voters, vacated=vacated)
             self._failed.pop(group, None)
@@ -205,11 +212,6 @@ class ReplicaManager:
             log = self._log(topic, group.partition, voters)
             if not isinstance(log, ReplicaLog):
                 raise InvariantError(f"{log.where} is not opened as a replica's log")
-            if log.poisoned:
-                raise StorageError(
-                    f"{log.where} accepts nothing more",
-                    hint="find out why the disk failed, then start this node",
-                )
             if vacated:
                 self._hold_back(log.directory, voters)
             votes, members = open_promises(self._fs, log.directory, Membership(frozenset(voters)))
@@ -252,6 +254,9 @@ class ReplicaManager:
             self._set_aside(topic, number)
         try:
             log = topic.log_to_append(number)
+            if log.poisoned:  # its replica was closed for that
+                topic.forget_row(number, recover=True)
+                log = topic.log_to_append(number)
             if isinstance(log, ReplicaLog):
                 log.check_whole()
             return log

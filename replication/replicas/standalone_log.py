@@ -160,6 +160,15 @@ class StandaloneLog:
             )
         return states
 
+    def reopen(self) -> None:
+        """A log that its disk failed, anew, as after a power loss; no replica is on it. Errors as of the constructor:
+        to be called again."""
+        self.save_state()  # which says that no page cache speaks for it
+        self.log.close()
+        self.log = self._open()
+        self.votes, self.members = open_promises(self._fs, self.directory, self.members.rows[-1].membership)
+        self.save_state()
+
     def cut_front(self) -> None:
         """Records go for which two snapshots stand, so that the older may take the place of a newer one that is
         damaged. With the replica's lock held. StorageError, DiskFullError: what is not removed is left to a later

@@ -153,3 +153,39 @@ def test_what_comes_and_goes_soon_is_tried_less_and_less_often() -> None:
     assert waited == sorted(waited)
     assert waited[0] <= 2.5
     assert waited[-1] >= 25
+
+
+@pytest.mark.parametrize("room", [0, 66_000])
+def test_a_follower_whose_disk_is_full_does_not_come_and_go(
+    room: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``room``: that there is again each time that it has failed, so that a probe gets through, and little else."""
+    nodes = Nodes()
+    nodes.committed(b"a")
+    follower = next(node for node in nodes.living if node is not nodes.leader())
+    _fill(follower)
+    failures, failed, sequence, until_s = 0, False, 0, nodes.now_s + 240
+    while nodes.now_s < until_s:
+        appended = _append(nodes.leader(), sequence)
+        sequence += 1
+        nodes.run(lambda appended=appended: appended.done)  # type: ignore[misc]
+        for _ in range(10):
+            nodes.tick()
+        fails = follower.replica.failure is not None
+        failures += fails and not failed
+        failed = fails
+        if failed:
+            _fill(follower, room)
+    assert failures == 1 if room == 0 else 3 <= failures <= 14
+    assert len(_said(caplog, "takes no part")) == 1
+    follower.fs.capacity_bytes = None
+    nodes.run(lambda: follower.replica.failure is None, most=2_000)
+    nodes.run(lambda: follower.files.log.high_watermark == nodes.leader().files.log.high_watermark)
+    for _ in range(1_600):
+        nodes.tick()
+    assert len(_said(caplog, "takes part again")) == 1
+    assert len(nodes.agree()) > 100
+
+
+def _said(caplog: pytest.LogCaptureFixture, what: str) -> list[str]:
+    return [one.message for one in caplog.records if one.levelname != "DEBUG" and what in one.message]

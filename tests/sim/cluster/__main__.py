@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.sim.cluster.coverage import STATES, table
 from tests.sim.cluster.run import Outcome, run_seed
@@ -21,6 +22,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--only", help="numbers of the faults that are left, with commas between")
     parser.add_argument("--shrink", action="store_true", help="of a seed that fails, find the fewest faults")
     parser.add_argument("--trace", help="a file for the trace of the last seed")
+    parser.add_argument(
+        "--unwitnessed", action="store_true", help="without traps, as seeds that were kept before"
+    )
     parser.add_argument("--go-on", action="store_true", help="with the next seed after one that fails")
     given = parser.parse_args(words)
     logging.disable(logging.CRITICAL)
@@ -31,7 +35,7 @@ def main(words: list[str] | None = None) -> int:
     for seed in range(given.seed, given.seed + given.seeds):
         lines: list[str] | None = [] if given.trace else None
         only = None if given.only is None else [int(one) for one in given.only.split(",") if one]
-        outcome = run_seed(seed, nodes=given.nodes, only=only, lines=lines)
+        outcome = run_seed(seed, nodes=given.nodes, only=only, lines=lines, witnessed=not given.unwitnessed)
         counts += outcome.counts
         hits += outcome.hits
         looks, turns = looks + outcome.looks, turns + outcome.turns
@@ -42,7 +46,10 @@ def main(words: list[str] | None = None) -> int:
             failed += 1
             sys.stdout.write(f"seed {seed} ({outcome.nodes} nodes): {outcome.broken}\n")
             if given.shrink:
-                sys.stdout.write("\n".join(_smaller(seed, given.nodes, only, outcome)) + "\n")
+                sys.stdout.write(
+                    "\n".join(_smaller(seed, given.nodes, only, outcome, witnessed=not given.unwitnessed))
+                    + "\n"
+                )
             if not given.go_on:
                 break
         elif given.seeds == 1:
@@ -59,12 +66,19 @@ def main(words: list[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _smaller(seed: int, nodes: int | None, only: list[int] | None, outcome: Outcome) -> list[str]:
+def _smaller(
+    seed: int, nodes: int | None, only: list[int] | None, outcome: Outcome, *, witnessed: bool
+) -> list[str]:
     """How to see it with fewer faults."""
     numbers = list(range(len(outcome.faults))) if only is None else only
-    left, runs = shrunk(numbers, lambda some: bool(run_seed(seed, nodes=nodes, only=some).broken))
-    told = run_seed(seed, nodes=nodes, only=left)
+
+    def run(some: Sequence[int]) -> Outcome:
+        return run_seed(seed, nodes=nodes, only=some, witnessed=witnessed)
+
+    left, runs = shrunk(numbers, lambda some: bool(run(some).broken))
+    told = run(left)
     words = f"--seed {seed} --only {','.join(map(str, left)) or ','}" + (f" --nodes {nodes}" if nodes else "")
+    words += "" if witnessed else " --unwitnessed"
     return [
         f"{len(left)} of {len(numbers)} faults, after {runs} runs: {told.broken}",
         *(f"  {fault}" for fault in told.faults),

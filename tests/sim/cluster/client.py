@@ -42,6 +42,7 @@ class Client:
         self.dice = random.Random(f"{world.seed}:{name}")
         self.events: list[Event] = []
         self.idle = False  # nothing of it is under way, and nothing more is begun
+        self.avoided = 0  # the node that is not asked, unless another one names it
         self._values = 0
 
     def run(self) -> None:
@@ -81,7 +82,7 @@ class Client:
         on_doubt: Callable[[LogStoreError], None] | None = None,
     ) -> Answer:
         """Of one node after the other until one answers. ``on_doubt``: told of errors after which it may be done."""
-        numbers = sorted(self.world.machines)
+        numbers = sorted(number for number in self.world.machines if number != self.avoided)
         while True:
             number = hint if hint in self.world.machines else self.dice.choice(numbers)
             hint = -1

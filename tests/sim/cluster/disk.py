@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Final
 
 from logstore.seams.fs import OpenMode
 from logstore.seams.memory_fs import MemoryFile, MemoryFileSystem
 from tests.sim.cluster.scheduler import Scheduler
 
+ROOT: Final = "/data"
+
 
 class SimulatedDisk:
-    """A ``FileSystem`` on ``fs``. ``longest_sync_s``: a slow disk's is longer."""
+    """A ``FileSystem`` on ``fs``. ``longest_sync_s``: a slow disk's is longer; ``root_s``: how much longer
+    the sync of the store's own directory may take, which no log waits for."""
 
     def __init__(self, scheduler: Scheduler, dice: random.Random, fs: MemoryFileSystem) -> None:
         self.fs = fs
         self.longest_sync_s = 0.002
+        self.root_s = 0.0
         self._scheduler = scheduler
         self._dice = dice
         self.stat, self.listdir, self.mkdir = fs.stat, fs.listdir, fs.mkdir
@@ -28,6 +32,8 @@ class SimulatedDisk:
 
     def sync_dir(self, path: str) -> None:
         self.wait()
+        if self.root_s and path == ROOT:
+            self._scheduler.let_pass(self._dice.random() * self.root_s)
         self.fs.sync_dir(path)
 
     def wait(self) -> None:

@@ -111,7 +111,7 @@ def _pause(world: World, machine: Machine, fault: Fault) -> None:
     later(world, fault, "resume", lambda: world.scheduler.resume(host))
 
 
-def _isolate(world: World, machine: Machine, fault: Fault) -> None:
+def cut_off(world: World, machine: Machine, fault: Fault) -> None:
     ways = [(machine.number, other) for other in world.machines if other != machine.number]
     _cut(world, fault, [*ways, *((to, sender) for sender, to in ways)])
 
@@ -228,7 +228,7 @@ KINDS: Final = {
     "blackout": (1, _blackout),
     "stopped in order": (2, _stop),
     "paused": (3, _pause),
-    "cut off": (4, _isolate),
+    "cut off": (4, cut_off),
     "cut one way": (3, _one_way),
     "split": (2, _split),
     "bad network": (3, _bad_network),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from logstore.errors import LogStoreError, TopicExistsError, UnknownTopicError
-from logstore.format.batch import decode_batches
 from replication.cluster_node import ClusterNode
 from replication.errors import NotLeaderError
 from tests.history.events import Place
-from tests.replication.sim.checks import BrokenPropertyError
-from tests.sim.cluster.client import Client, Sequences, again_if_doubtful, fetched, produced
+from tests.sim.cluster.client import Client, again_if_doubtful
 from tests.sim.cluster.world import World
 
 TOPICS: Final = {"plain": 2, "moved": 1}
@@ -71,49 +69,3 @@ class Operator(Client):
             self.world.counts["reassignments begun"] += 1
         except LogStoreError as error:
             self.world.counts[f"reassignments refused: {type(error).__name__}"] += 1
-
-
-class TopicChurn(Operator):
-    """Makes and deletes a topic of the same name again and again; nobody else uses it."""
-
-    def begin(self) -> None:
-        super().begin()
-        self._rounds = 0
-        self._late = 0
-
-    def step(self) -> None:
-        name = f"{self.name}-topic"
-        self._rounds += 1
-        self.create(name, 1, {}, 3)
-        try:
-            values = self._written(name, f"of round {self._rounds}")
-        except UnknownTopicError as error:
-            # A deletion whose answer was lost was asked for again, and the first of the two came late.
-            if not self._late:
-                raise BrokenPropertyError(f"{name} was made, and is not known: {error}") from error
-            self._late -= 1
-            self.world.counts["topics deleted by a late call"] += 1
-            return
-        if values != [f"of round {self._rounds}"]:
-            raise BrokenPropertyError(f"{name} holds {values} in round {self._rounds}")
-        self._late += self.delete(name)
-        self.world.counts["topics made and deleted"] += 1
-        self.world.scheduler.let_pass(self.dice.random() * 3)
-
-    def _written(self, name: str, value: str) -> list[str]:
-        """All values of the topic, of which ``value`` is the last. Its offset depends on how often a leader was elected
-        before: each of them writes a batch."""
-        lease = self.ask("init_producer", lambda node: node.engine.init_producer(None))
-        sequences = Sequences(lease.producer_id, lease.epoch)
-        data = sequences.encoded((name, 0), (value,), self.world.now_ms())
-        base = self.ask(f"produce {name}-0", again_if_doubtful(produced((name, 0), data)))
-        values: list[str] = []
-        position = 0
-        while position <= base:
-            work = fetched((name, 0), position, "read_committed")
-            found, following, _ = self.ask(f"fetch {name}-0", work)
-            values += [
-                (one.value or b"").decode() for one in decode_batches(found, name, 0, start_offset=position)
-            ]
-            position = following
-        return values

@@ -136,7 +136,8 @@ def a_deposed_leader_refuses_for_good() -> Any:
 
 @contextmanager
 def coordinators_decide_on_what_is_not_committed() -> Iterator[None]:
-    """A new coordinator does not wait for what its log holds to be committed."""
+    """A new coordinator does not wait for what its log holds to be committed, and takes what it knows to be committed
+    for all that is. (Two guards: readers of a new leader wait by themselves.)"""
 
     def ready(log: ReplicatedCoordinatorLog, timeout_s: float) -> int:
         log._check_leads()
@@ -144,6 +145,7 @@ def coordinators_decide_on_what_is_not_committed() -> Iterator[None]:
 
     with (
         mock.patch.object(ReplicatedCoordinatorLog, "_wait_ready", ready),
+        mock.patch.object(ReplicatedPartition, "_wait_ready", return_value=None),
         mock.patch.object(ReplicatedCoordinatorLog, "held", _held_at_its_own_end),
     ):
         yield

@@ -18,15 +18,18 @@ import replication.cluster_node  # noqa: F401 - all of production is there befor
 from logstore.log.log_offsets import LogOffsets
 from tests.replication.sim.checks import BrokenPropertyError
 from tests.sim.cluster.checks import Checks, watching
+from tests.sim.cluster.churn import TopicChurn
 from tests.sim.cluster.client import Client
 from tests.sim.cluster.ending import check_ending
 from tests.sim.cluster.faults import Fault, drawn, heal, strike
-from tests.sim.cluster.operators import CONFIGS, TOPICS, Operator, TopicChurn
+from tests.sim.cluster.operators import CONFIGS, TOPICS, Operator
 from tests.sim.cluster.producer import IdempotentProducer, KeyedProducer, RetainedProducer
 from tests.sim.cluster.reader import Member, Reader
 from tests.sim.cluster.scheduler import KilledError, Scheduler, StuckError
 from tests.sim.cluster.threads import exchanged
 from tests.sim.cluster.transactor import Transactor
+from tests.sim.cluster.traps import WEIGHTS, set_trap, with_traps
+from tests.sim.cluster.witness import Witness
 from tests.sim.cluster.world import World
 
 _BEGIN_S: Final = 120.0
@@ -56,12 +59,16 @@ def run_seed(
     only: Sequence[int] | None = None,
     lines: list[str] | None = None,
     plant: Callable[[], object] | None = None,
+    witnessed: bool = True,
 ) -> Outcome:
     """Never raises for what is broken: the outcome says it. ``only``: numbers of the faults that are left, of
-    all that the seed draws; ``lines``: gets the trace; ``plant``: a context in which production has a bug."""
+    all that the seed draws; ``lines``: gets the trace; ``plant``: a context in which production has a bug;
+    ``witnessed``: with traps, and a client that springs them. Seeds that were kept before there were any go without."""
     dice = random.Random(f"{seed}:schedule")
     count = nodes or dice.choice((3, 3, 5))
     schedule = drawn(dice, count)
+    if witnessed:
+        schedule = with_traps(seed, schedule)
     chosen = schedule if only is None else [schedule[number] for number in only]
     outcome = Outcome(seed, count, chosen)
     scheduler = Scheduler(seed, preempts=dice.choice((0.0, 0.01, 0.05)))
@@ -76,7 +83,7 @@ def run_seed(
             stack.enter_context(exchanged(scheduler))
             stack.enter_context(watching(checks, scheduler.fail))
             world = World(seed, count, scheduler)
-            run = Run(world, dice)
+            run = Run(world, witnessed=witnessed)
             try:
                 run.all(outcome.faults)
             except (BrokenPropertyError, StuckError) as error:
@@ -100,10 +107,10 @@ def run_seed(
 class Run:
     """One of them, in the simulation's own task."""
 
-    def __init__(self, world: World, dice: random.Random) -> None:
+    def __init__(self, world: World, *, witnessed: bool) -> None:
         self.world = world
         self.scheduler = world.scheduler
-        self.dice = dice
+        self.witnessed = witnessed
         self.clients: list[Client] = []
 
     def all(self, faults: list[Fault]) -> None:
@@ -111,7 +118,7 @@ class Run:
         self._with_clients()
         for fault in faults:
             self.scheduler.let_pass(fault.after_s)
-            strike(self.world, fault)
+            (set_trap if fault.what in WEIGHTS else strike)(self.world, fault)
         heal(self.world)
         self._peace()
         check_ending(self.world, self.clients)
@@ -137,6 +144,8 @@ class Run:
             RetainedProducer(world, "d1", {"retained": 1}),
             TopicChurn(world, "churn"),
         ]
+        if self.witnessed:
+            self.clients.append(Witness(world, "w1", dict(TOPICS)))
         for client in self.clients:
             self.scheduler.spawn(client.name, client.run, world.scheduler.world)
 

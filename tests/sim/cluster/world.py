@@ -15,7 +15,7 @@ from replication.cluster.controller import ControllerSettings
 from replication.cluster_node import ClusterNode, NodeSettings
 from replication.errors import PeerUnavailableError
 from replication.raft.types import RaftSettings
-from tests.sim.cluster.disk import SimulatedDisk
+from tests.sim.cluster.disk import ROOT, SimulatedDisk
 from tests.sim.cluster.network import SimulatedNetwork
 from tests.sim.cluster.scheduler import Host, Scheduler
 from tests.sim.cluster.threads import Event
@@ -98,7 +98,7 @@ class Machine:
         )
         line = world.network.line(self.number, self.host)
         node = self.node = ClusterNode(
-            "/data",
+            ROOT,
             settings,
             line,
             clock=clock,
@@ -190,6 +190,7 @@ class World:
         self.longest_sync_s = 0.002
         self.pace_s = 0.2  # clients wait for up to so long between two steps
         self.quiet = False  # clients begin nothing more
+        self.traps: dict[str, list[Any]] = {}  # by their kind; see ``traps.py``
         self.store_settings: dict[str, Any] = {
             "lock_timeout_s": 5.0,
             "retention_check_s": 2.0,

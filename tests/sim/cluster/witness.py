@@ -1,0 +1,178 @@
+"""``Witness``: what was acknowledged to it is known wherever it asks from then on, at nodes that are behind, too.
+
+It asks all nodes, one by one, and takes no hint; where a trap waits (``traps.py``) it springs it on the node that gave
+the answer, and goes on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from logstore.errors import LogStoreError
+from logstore.types import OffsetAndMetadata, TopicPartition
+from replication.cluster_node import ClusterNode
+from replication.coordination.key_partition import partition_of
+from tests.history.events import Acked, Place, Send
+from tests.replication.sim.checks import BrokenPropertyError
+from tests.sim.cluster.client import again_if_doubtful
+from tests.sim.cluster.producer import IdempotentProducer
+from tests.sim.cluster.traps import AFTER_AN_ANSWER, strike_after_answer, taken
+from tests.sim.cluster.world import Machine, World
+
+_TRANSACTION_MS: Final = 20_000
+_ROUNDS: Final = 4  # that follow each other at once, after a trap was sprung
+_LOOK_S: Final = 4.0
+_OPENERS: Final = 5
+
+
+class Witness(IdempotentProducer):
+    """Commits in a group of its own, opens a transactional id of its own, appends to partitions of others."""
+
+    def __init__(self, world: World, name: str, topics: dict[str, int]) -> None:
+        super().__init__(world, name, topics)
+        self._group = f"{name}-group"
+        self._transactional_id = f"{name}-id"
+        self._committed = 0
+        self._openings: dict[tuple[int, int], None] = {}
+        self._struck = 0  # the node that a trap was sprung on last
+        self._opening = 0
+
+    def step(self) -> None:
+        act: Callable[[], int] = self.dice.choice((self._commit, self._open, self._append))
+        found = act()
+        trap = taken(self.world, AFTER_AN_ANSWER)
+        if trap is None or found not in self.world.machines or not self.world.machines[found].ready:
+            return
+        self.world.counts["traps sprung"] += 1
+        strike_after_answer(self.world, self.world.machines[found], trap)
+        self._struck = found
+        for _ in range(_ROUNDS):
+            if self.world.quiet:
+                break
+            act()
+        self._struck = 0
+
+    def _numbers(self) -> list[int]:
+        """All nodes, the struck one first."""
+        numbers = list(self.world.machines)
+        self.dice.shuffle(numbers)
+        return sorted(numbers, key=lambda number: number != self._struck)
+
+    def _look(self, name: str, work: Callable[[ClusterNode], int], least: int, what: str) -> None:
+        """At each node; one that does not answer, or knows that it does not know, is right."""
+        for number in self._numbers():
+            try:
+                found = self.world.ask(number, name, work, _LOOK_S)
+            except LogStoreError:
+                self.world.counts["looks without an answer"] += 1
+                continue
+            self.world.counts["looks of the witness"] += 1
+            if found < least:
+                raise BrokenPropertyError(
+                    f"node {number} says that {what} is {found}, {least} was acknowledged"
+                )
+
+    # --- a group's offsets ---
+
+    def _commit(self) -> int:
+        """What grows is the note beside the offset: an offset past a partition's end is refused."""
+        place = TopicPartition(*self._group_place)
+        number = self._committed + 1
+        at = {place: OffsetAndMetadata(0, -1, str(number))}
+        work = again_if_doubtful(lambda node: node.engine.commit_offsets(self._group, at))
+        self.ask("commit_offsets", work)
+        self._committed = number
+        self.world.note(f"{self.name}: commit {number}")
+        coordinator = self._leader("__consumer_offsets", self._group)
+
+        def look(node: ClusterNode) -> int:
+            found = node.engine.committed_offsets(self._group).get(place)
+            return -1 if found is None else int(found.metadata)
+
+        if self._struck or self.dice.random() < 0.3:
+            self._look("committed_offsets", look, number, f"the commit of {self._group}")
+        return coordinator
+
+    @property
+    def _group_place(self) -> Place:
+        return sorted(self.topics)[0], 0
+
+    # --- a transactional id ---
+
+    def _open(self) -> int:
+        """Each opening is another one than all before. After a trap several ask side by side."""
+        self._opening += 1
+        if not self._struck:
+            self._opened(self.ask("init_transactions", again_if_doubtful(self._init)))
+            return self._leader("__transaction_state", self._transactional_id)
+        scheduler, left = self.world.scheduler, _OPENERS
+
+        def work(pause_s: float, number: int) -> None:
+            nonlocal left
+            scheduler.let_pass(pause_s)
+            try:
+                self._opened(self.world.ask(number, "init_transactions", self._init))
+            except LogStoreError:
+                self.world.counts["openings without an answer"] += 1
+            finally:
+                left -= 1
+
+        numbers = [one for one in self.world.machines if one != self._struck]
+        for _ in range(_OPENERS):
+            opener = partial(work, self.dice.random(), self.dice.choice(numbers))
+            scheduler.spawn(f"{self.name}-opener", opener, scheduler.world)
+        while left:
+            scheduler.let_pass(0.05)
+        return self._struck
+
+    def _init(self, node: ClusterNode) -> tuple[int, int]:
+        lease = node.engine.init_transactions(self._transactional_id, _TRANSACTION_MS)
+        return lease.producer_id, lease.epoch
+
+    def _opened(self, opening: tuple[int, int]) -> None:
+        self.world.note(f"{self.name}: opened as {opening}")
+        self.world.counts["openings"] += 1
+        if opening in self._openings:
+            raise BrokenPropertyError(
+                f"{self._transactional_id} was opened twice as producer {opening[0]} in epoch {opening[1]}"
+            )
+        self._openings[opening] = None
+
+    # --- the end of a partition ---
+
+    def _append(self) -> int:
+        """The node that was struck is asked first, also to append."""
+        place = self.place()
+        values = self.values(1)
+        self.note(Send(place, values))
+        data = self._sequences.encoded(place, values, self.world.now_ms())
+        base = self.deliver(place, 1, data, self._struck or -1)
+        self.note(Acked(values, (base,)))
+        leader = self._leader_of(place[0], place[1])
+        held = TopicPartition(*place)
+
+        def look(node: ClusterNode) -> int:
+            return node.engine.list_offsets([held], "latest", "read_uncommitted")[held].offset or 0
+
+        if base >= 0 and (self._struck or self.dice.random() < 0.3):
+            self._look("list_offsets", look, base + 1, f"the end of {place[0]}-{place[1]}")
+        return leader
+
+    # --- who leads ---
+
+    def _leader(self, topic: str, key: str) -> int:
+        for machine in self.world.ready():
+            assert machine.node is not None
+            return self._leader_of(topic, partition_of(key, machine.node.settings.coordinators))
+        return 0
+
+    def _leader_of(self, topic: str, number: int) -> int:
+        """0: none does just now."""
+        return next((one.number for one in self.world.ready() if _leads(one, f"{topic}-{number}")), 0)
+
+
+def _leads(machine: Machine, where: str) -> bool:
+    assert machine.node is not None
+    return any(one.where == where and one.is_leader for one in machine.node.node.replicas())
