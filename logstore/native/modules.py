@@ -11,7 +11,9 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 
 MODULES = (
+    "appending",
     "arrow_rows",
+    "checking",
     "columns",
     "encoding",
     "hashing",
@@ -21,6 +23,7 @@ MODULES = (
     "rows",
     "sending",
     "spans",
+    "tail_cache",
 )
 """Each is built from ``<name>.pyx``. All of them are used, or none."""
 
