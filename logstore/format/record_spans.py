@@ -8,6 +8,7 @@ not looked into. See ``record.py`` for the layout.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from operator import ge, itemgetter
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from logstore.format.varint import (
     read_raw,
 )
 from logstore.native import compiled
+from logstore.types import Buffer
 
 _EVEN = bytes(range(0, 256, 2))
 
@@ -234,6 +236,17 @@ def timestamp_deltas(section: bytes, bounds: Sequence[int], numbers: Iterable[in
             raw, _ = read_raw(section, at, VARLONG_MAX_BYTES)
         found.append(raw >> 1 ^ -(raw & 1))
     return found
+
+
+@compiled("spans")
+def kept_section(section: Buffer, live: bytes | bytearray) -> tuple[bytes, int, int]:
+    """The records whose byte in ``live`` is not 0, joined as they stand, and their least and largest timestamp delta:
+    of a section that ``key_column`` has read before without an error."""
+    section = bytes(section)
+    bounds, shifted = record_bounds(section, len(live))
+    numbers = list(compress(range(len(live)), live))
+    deltas = timestamp_deltas(section, bounds, numbers) if shifted else [0]
+    return joined(section, bounds, numbers), min(deltas, default=0), max(deltas, default=0)
 
 
 def rebased(section: bytes, bounds: Sequence[int], numbers: Iterable[int], shift_ms: int) -> bytes:

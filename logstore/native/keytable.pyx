@@ -25,6 +25,8 @@ from cpython.object cimport PyObject_Hash
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from logstore.native.record_fields cimport ABSENT
+from logstore.native.spans cimport SectionKeys
 from logstore.native.varints cimport fingerprint
 
 cdef extern from *:
@@ -65,10 +67,96 @@ cdef struct Chunk:
     uint64_t used
 
 
-cdef inline uint64_t hash_of(bytes key) except? 0:
-    # Mixed once more: the interpreter may be built with a weaker hash, or one of 32 bits.
-    cdef uint64_t hashed = <uint64_t>PyObject_Hash(key) * 0x9E3779B97F4A7C15u
-    return hashed ^ (hashed >> 32)
+# The secret of the hash is Python's own, which is chosen at the process's start.
+cdef uint64_t SECRET_LOW = <uint64_t>PyObject_Hash(b"the low half of the secret")
+cdef uint64_t SECRET_HIGH = <uint64_t>PyObject_Hash(b"the high half of the secret")
+
+
+cdef struct Key:
+    # ``data`` NULL: none.
+    const uint8_t* data
+    Py_ssize_t size
+    uint64_t hashed
+
+
+cdef struct Sip:
+    uint64_t a, b, c, d
+
+
+cdef inline uint64_t turned(uint64_t word, int bits) noexcept nogil:
+    return (word << bits) | (word >> (64 - bits))
+
+
+cdef inline void mix(Sip* state) noexcept nogil:
+    state.a += state.b
+    state.c += state.d
+    state.b = turned(state.b, 13) ^ state.a
+    state.d = turned(state.d, 16) ^ state.c
+    state.a = turned(state.a, 32) + state.d
+    state.c += state.b
+    state.d = turned(state.d, 21) ^ state.a
+    state.b = turned(state.b, 17) ^ state.c
+    state.c = turned(state.c, 32)
+
+
+cdef inline uint64_t hash_of(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    """SipHash-1-3: keys cannot be chosen to make the table slow by whoever does not know the secret."""
+    cdef Sip state = Sip(
+        SECRET_LOW ^ 0x736F6D6570736575u, SECRET_HIGH ^ 0x646F72616E646F6Du,
+        SECRET_LOW ^ 0x6C7967656E657261u, SECRET_HIGH ^ 0x7465646279746573u,
+    )
+    cdef uint64_t word = 0
+    cdef Py_ssize_t at = 0
+    while at + 8 <= size:
+        memcpy(&word, data + at, 8)
+        state.d ^= word
+        mix(&state)
+        state.a ^= word
+        at += 8
+    word = 0
+    memcpy(&word, data + at, size - at)
+    word |= <uint64_t>size << 56
+    state.d ^= word
+    mix(&state)
+    state.a ^= word
+    state.c ^= 0xFF
+    mix(&state)
+    mix(&state)
+    mix(&state)
+    return state.a ^ state.b ^ state.c ^ state.d
+
+
+cdef class Keys:
+    """Keys that are given to a method, as objects or as they lie in a section: each where it lies."""
+
+    cdef SectionKeys raw
+    cdef list objects
+    cdef Py_ssize_t count
+
+    def __cinit__(self, keys):
+        if type(keys) is SectionKeys:
+            self.raw = keys
+            self.count = self.raw.count
+        else:
+            self.objects = keys if type(keys) is list else list(keys)
+            self.count = PyList_GET_SIZE(self.objects)
+
+    cdef int find(self, Py_ssize_t number, Key* key) except -1:
+        cdef object one
+        key.data, key.size, key.hashed = NULL, 0, 0
+        if self.raw is not None:
+            key.data = self.raw.key_of(number, &key.size)
+            if key.size == ABSENT:
+                key.data = NULL
+                return 0
+        else:
+            one = <object>PyList_GET_ITEM(self.objects, number)
+            if one is None:
+                return 0
+            key.data = <const uint8_t*>PyBytes_AS_STRING(<bytes?>one)
+            key.size = PyBytes_GET_SIZE(one)
+        key.hashed = hash_of(key.data, key.size)
+        return 0
 
 
 cdef inline uint8_t* key_at(uint8_t* entry, uint32_t* length) noexcept nogil:
@@ -151,9 +239,9 @@ cdef class KeyTable:
         cdef uint32_t place = <uint32_t>slot - 1
         return self.pages[place >> PAGE_BITS] + (place & (PAGE_BYTES - 1))
 
-    cdef int64_t write_entry(self, bytes key, int64_t stored) except -1:
+    cdef int64_t write_entry(self, const Key* key, int64_t stored) except -1:
         """A new entry; its place and one, 0 if there is no place."""
-        cdef uint64_t length = PyBytes_GET_SIZE(key)
+        cdef uint64_t length = key.size
         cdef uint64_t size = HEAD_BYTES + length + (4 if length >= LONG_KEY else 0)
         cdef uint32_t long_length = <uint32_t>length
         cdef Py_ssize_t number = self.current
@@ -170,20 +258,20 @@ cdef class KeyTable:
         memcpy(entry, &stored, 8)
         if length < LONG_KEY:
             entry[8] = <uint8_t>length
-            memcpy(entry + HEAD_BYTES, PyBytes_AS_STRING(key), length)
+            memcpy(entry + HEAD_BYTES, key.data, length)
         else:
             entry[8] = LONG_KEY
             memcpy(entry + HEAD_BYTES, &long_length, 4)
-            memcpy(entry + HEAD_BYTES + 4, PyBytes_AS_STRING(key), length)
+            memcpy(entry + HEAD_BYTES + 4, key.data, length)
         chunk.used += size
         return <int64_t>((<uint64_t>chunk.first_page << PAGE_BITS) + (chunk.used - size) + 1)
 
     # --- the tables ---
 
-    cdef uint8_t* find(self, bytes key, uint64_t hashed) noexcept:
+    cdef uint8_t* find(self, const Key* key) noexcept:
         """The key's entry, NULL if there is none."""
-        cdef Table* table = &self.tables[hashed >> 58]
-        cdef uint64_t tag = hashed & 0xFFFFFFFF
+        cdef Table* table = &self.tables[key.hashed >> 58]
+        cdef uint64_t tag = key.hashed & 0xFFFFFFFF
         cdef uint64_t slot
         cdef uint32_t at, length = 0
         cdef uint8_t* entry
@@ -198,32 +286,28 @@ cdef class KeyTable:
             if slot >> 32 == tag:
                 entry = self.entry_at(slot)
                 found = key_at(entry, &length)
-                if length == <uint64_t>PyBytes_GET_SIZE(key) and not memcmp(found, PyBytes_AS_STRING(key), length):
+                if length == <uint64_t>key.size and not memcmp(found, key.data, length):
                     return entry
             at += 1
             if at == table.size:
                 at = 0
 
-    cdef int look_ahead(self, list keys, Py_ssize_t first, uint64_t* hashes) except -1:
-        """Hashes of up to ``AHEAD`` keys (None: 0), whose slots and entries come from memory side by side meanwhile."""
-        cdef Py_ssize_t place, count = min(<Py_ssize_t>AHEAD, PyList_GET_SIZE(keys) - first)
+    cdef int look_ahead(self, Keys keys, Py_ssize_t first, Key* found) except -1:
+        """Up to ``AHEAD`` keys, whose slots and entries come from memory side by side meanwhile."""
+        cdef Py_ssize_t place, count = min(<Py_ssize_t>AHEAD, keys.count - first)
         cdef Table* table
         cdef uint64_t hashed, slot, tag
         cdef uint64_t* home
-        cdef object key
         for place in range(count):
-            key = <object>PyList_GET_ITEM(keys, first + place)
-            hashed = 0
-            if key is not None:
-                hashed = hash_of(<bytes?>key)
-            hashes[place] = hashed
+            keys.find(first + place, found + place)
+            hashed = found[place].hashed
             table = &self.tables[hashed >> 58]
             tag = hashed & 0xFFFFFFFF
             if table.size:
                 home = table.slots + ((tag * table.size) >> 32)
                 LOGSTORE_PREFETCH(home)
         for place in range(count):
-            hashed = hashes[place]
+            hashed = found[place].hashed
             table = &self.tables[hashed >> 58]
             tag = hashed & 0xFFFFFFFF
             if table.size:
@@ -262,59 +346,60 @@ cdef class KeyTable:
         always fits. ``nulls``: numbers of the tombstones, ascending."""
         cdef Py_ssize_t number, next_null
         cdef int64_t stored, first_offset = 0
-        cdef uint64_t hashes[AHEAD]
+        cdef Key ahead[AHEAD]
+        cdef Key* key
         cdef int64_t reference
         cdef uint8_t* entry
         cdef long long size
-        cdef bytes key
-        cdef list names = keys if type(keys) is list else list(keys)
+        cdef Keys names = Keys(keys)
         cdef list places = None
         if type(offsets) is range and (<object>offsets).step == 1:
             first_offset = (<object>offsets).start
         else:
             places = list(offsets)
-        if len(offsets) != PyList_GET_SIZE(names):
-            raise ValueError(f"{PyList_GET_SIZE(names)} keys with {len(offsets)} offsets")
+        if len(offsets) != names.count:
+            raise ValueError(f"{names.count} keys with {len(offsets)} offsets")
         left = iter(nulls)
         next_null = next(left, -1)
-        for number in range(PyList_GET_SIZE(names)):
+        for number in range(names.count):
             if number % AHEAD == 0:
-                self.look_ahead(names, number, hashes)
-            key = <bytes?>names[number]
+                self.look_ahead(names, number, ahead)
+            key = ahead + number % AHEAD
+            if key.data is NULL:
+                raise TypeError("expected bytes, got None")
             stored = first_offset + number if places is None else places[number]
             if number == next_null:
                 stored = -2 - stored
                 next_null = next(left, -1)
-            entry = self.find(key, hashes[number % AHEAD])
+            entry = self.find(key)
             if entry is not NULL:
                 memcpy(entry, &stored, 8)
                 continue
-            size = ENTRY + PyBytes_GET_SIZE(key)
+            size = ENTRY + key.size
             if self.count and self.used_bytes + size > limit_bytes:
                 return number
             reference = self.write_entry(key, stored)
             if reference == 0:
                 return number
-            self.insert(hashes[number % AHEAD], <uint32_t>reference)
+            self.insert(key.hashed, <uint32_t>reference)
             self.used_bytes += size
             self.count += 1
-        return PyList_GET_SIZE(names)
+        return names.count
 
     def newest(self, keys):
         """For each key its last offset, -1 if there is no record of it."""
-        cdef list names = keys if type(keys) is list else list(keys)
+        cdef Keys names = Keys(keys)
         cdef list found = []
         cdef Py_ssize_t number
         cdef int64_t stored
-        cdef uint64_t hashes[AHEAD]
+        cdef Key ahead[AHEAD]
         cdef uint8_t* entry
-        for number in range(PyList_GET_SIZE(names)):
+        for number in range(names.count):
             if number % AHEAD == 0:
-                self.look_ahead(names, number, hashes)
+                self.look_ahead(names, number, ahead)
             stored = -1
-            key = names[number]
-            if key is not None:
-                entry = self.find(<bytes?>key, hashes[number % AHEAD])
+            if ahead[number % AHEAD].data is not NULL:
+                entry = self.find(ahead + number % AHEAD)
                 if entry is not NULL:
                     memcpy(&stored, entry, 8)
             found.append(stored if stored >= -1 else -2 - stored)

@@ -12,6 +12,7 @@ from logstore.format.record import decode_rows, encode_rows
 from logstore.format.record_spans import (
     KeyColumn,
     joined,
+    kept_section,
     key_column,
     rebased,
     record_bounds,
@@ -54,6 +55,10 @@ def test_it_agrees_with_the_decoder(rows: list[tuple[object, ...]], data: st.Dat
     assert python.timestamp_deltas(section, column.bounds, iter(numbers)) == deltas
     assert python.joined(section, column.bounds, iter(numbers)) == part
     assert joined(section, column.bounds, iter(numbers)) == part
+    live = bytearray(number in numbers for number in range(count))
+    for twin in (kept_section, python.kept_section):
+        assert twin(memoryview(section), live) == (part, min(deltas), max(deltas))
+        assert twin(section, bytes(count)) == (b"", 0, 0)
     moved = rebased(section, column.bounds, numbers, -(10**9))
     assert decode_rows(moved, len(numbers), 0, base_ms + 10**9, "", 0, None) == kept
     assert list(key_column(part, len(numbers)).deltas) == numbers
@@ -68,6 +73,44 @@ def test_records_that_are_alike_have_the_same_bounds(count: int) -> None:
     assert len(column.bounds) == count + 1
     one = joined(section, column.bounds, [count - 1])
     assert decode_rows(one, 1, 0, 0, "", 0, None)[0].value == b"%04d" % (count - 1)
+
+
+def test_keys_and_bounds_are_sequences() -> None:
+    section = encode_rows([(b"a", b"1"), (None, b"2"), (b"ccc", None), (b"d", b"4")], 0).records
+    column = key_column(section, 4)
+    keys, wanted = column.keys, [b"a", None, b"ccc", b"d"]
+    assert (len(keys), list(keys), list(keys[1:3]), list(keys[1:][1:])) == (
+        4,
+        wanted,
+        wanted[1:3],
+        wanted[2:],
+    )
+    assert (keys[0], keys[-2], keys[3], list(keys[3:1]), list(keys[::2])) == (
+        b"a",
+        b"ccc",
+        b"d",
+        [],
+        wanted[::2],
+    )
+    assert None in keys
+    assert None not in keys[2:]
+    assert b"ccc" in keys
+    assert b"c" not in keys
+    bounds = list(column.bounds)
+    assert (bounds[0], bounds[-1], len(column.bounds)) == (0, len(section), 5)
+    assert [column.bounds[number] for number in range(5)] == bounds
+    assert (column.bounds[-1], column.bounds[1:3]) == (bounds[-1], bounds[1:3])
+    for sequence in (keys, column.bounds):
+        for number in (len(sequence), -len(sequence) - 1):
+            with pytest.raises(IndexError):
+                sequence[number]
+
+
+def test_flags_for_more_records_than_there_are_are_refused() -> None:
+    section = encode_rows([(b"a", b"1")], 0).records
+    for twin in (kept_section, python_twin(record_spans.__name__).kept_section):
+        with pytest.raises(IndexError):
+            twin(section, b"\1\1")
 
 
 def test_damage_is_named() -> None:

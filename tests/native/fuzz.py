@@ -16,6 +16,7 @@ import sys
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -68,6 +69,12 @@ def compare_section(section: bytes, count: int, base_ms: int) -> None:
     if isinstance(_outcome(record.decode_rows, section, count, 0, 0, "t", 3, None), list) and count:
         columns = [_plain(one.key_column(section, count)) for one in (record_spans, _SPANS)]
         _same("key_column", columns[0], columns[1], section)  # which takes proven sections alone
+        live = bytes(number % 3 for number in range(count))
+        kept = [one.kept_section(section, live) for one in (record_spans, _SPANS)]
+        _same("kept_section", kept[0], kept[1], section)
+    elif count < len(section):
+        with suppress(IndexError, LogStoreError):  # no byte outside is read, whatever the answer
+            record_spans.kept_section(exact, b"\1" * count)
     if find_spec("pyarrow") is not None and 1 <= count < 1 << 31:
         header = _HEADER._replace(
             records_count=count, last_offset_delta=(1 << 31) - 2, base_timestamp=base_ms

@@ -176,7 +176,7 @@ def _keys_only(section: bytes, header: BatchHeader) -> _Columns:
     offsets: Sequence[int] = [base + delta for delta in column.deltas]
     if type(column.deltas) is range:
         offsets = range(base, base + header.records_count)
-    return _Columns(column.keys, offsets, None, column.nulls)
+    return _Columns(list(column.keys), offsets, None, column.nulls)
 
 
 def _clipped(columns: _Columns, start_offset: int, end_offset: int | None) -> _Columns:

@@ -55,7 +55,7 @@ from logstore.seams.fs import exists
 logger = logging.getLogger(__name__)
 
 _Steps: TypeAlias = Generator[None, None, None]  # one item is the smallest piece of work
-_KEYS_AT_ONCE = 128  # entered in one step: in a large map each costs a few cache misses
+_KEYS_AT_ONCE = 500  # entered in one step: in a large map each costs a few cache misses
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import compress
 from operator import ge
 from typing import NamedTuple
 
@@ -33,14 +32,16 @@ from logstore.format.batch import (
     BatchHeader,
     pack_batch,
     records_section,
+    section_view,
 )
 from logstore.format.control import ControlType, decode_control_batch
-from logstore.format.record_spans import joined, key_column, rebased, record_bounds, timestamp_deltas
+from logstore.format.record_spans import kept_section, key_column, rebased, record_bounds
 from logstore.format.varint import INT32_MAX, INT64_MAX, INT64_MIN
 from logstore.log.cleaning.key_offsets import KeyOffsets
 from logstore.log.cleaning.key_table import LIVE_TOMBSTONE
 from logstore.log.producers.producer_state import FIRST_NAMED_ID
 from logstore.log.producers.transaction_index import AbortedTransaction
+from logstore.types import Buffer
 
 
 class SegmentSize(NamedTuple):
@@ -137,7 +138,9 @@ class _Horizons(NamedTuple):
     stamp: int | None
 
     def on(self, rewritten: Decision) -> Decision:
-        return rewritten if self.stamp is not None else rewritten._replace(horizon_ms=self.horizon_ms)
+        if self.stamp is not None or self.horizon_ms == rewritten.horizon_ms:
+            return rewritten
+        return rewritten._replace(horizon_ms=self.horizon_ms)
 
 
 class Compaction:
@@ -195,9 +198,7 @@ class Compaction:
             return keep
         if header.has_delete_horizon:
             return _DROP if self._due(header) else keep._replace(horizon_ms=header.base_timestamp)
-        section = records_section(data, 0, header)
-        column = key_column(section, header.records_count)
-        return _rewritten(header, section, column.bounds, column.shifted, (0,), self._new_horizon())
+        return _rewritten(header, section_view(data, 0, header), b"\1", self._new_horizon())
 
     def _data(self, header: BatchHeader, data: memoryview, keep: Decision) -> Decision:
         live = self._keys.live(header.base_offset, header.last_offset)
@@ -205,7 +206,7 @@ class Compaction:
             if live.count(0) == len(live):
                 return self._without_records(header)
             if header.records_count == len(live):
-                return self._of_map(header, data, keep, live)
+                return self._of_live(header, section_view(data, 0, header), keep, live, True)
         section = records_section(data, 0, header)
         count, base = header.records_count, header.base_offset
         column = key_column(section, count)
@@ -215,41 +216,34 @@ class Compaction:
             count if whole else bisect_left(deltas, self._keys.end_offset - base)
         )  # not looked at from here
         offsets = range(base, base + count) if type(deltas) is range else [base + delta for delta in deltas]
-        newest = map(ge, offsets, self._keys.newest(column.keys))
-        kept: Sequence[int] = list(compress(range(past), newest)) + list(range(past, count))
+        live = bytearray(map(ge, offsets, self._keys.newest(column.keys)))
+        live[past:] = b"\1" * (count - past)
         if None in column.keys:
-            kept = [number for number in kept if number >= past or column.keys[number] is not None]
-        nulls = set(kept).intersection(column.nulls) if column.nulls else ()
-        stays = {number for number in nulls if number < past}
-        removed = 0
-        if stays and header.has_delete_horizon and self._due(header):
-            kept = [number for number in kept if number not in stays]
-            removed = len(stays)
-            stays.clear()
-        if not kept:
-            return self._without_records(header)._replace(removed_tombstones=removed)
-        rules = self._horizons(header, bool(stays), whole)
-        if len(kept) == count and rules.stamp is None:
-            return keep._replace(horizon_ms=rules.horizon_ms, tombstones=len(stays))
-        decision = rules.on(_rewritten(header, section, column.bounds, column.shifted, kept, rules.stamp))
-        return decision._replace(tombstones=len(stays), removed_tombstones=removed)
+            for number in range(past):
+                live[number] &= column.keys[number] is not None
+        for number in column.nulls[: bisect_left(column.nulls, past)]:
+            live[number] *= LIVE_TOMBSTONE
+        return self._of_live(header, section, keep, live, whole)
 
-    def _of_map(self, header: BatchHeader, data: memoryview, keep: Decision, live: bytearray) -> Decision:
-        """A batch whose records are all in the map, at consecutive offsets: ``live`` says which stay."""
+    def _of_live(
+        self, header: BatchHeader, section: Buffer, keep: Decision, live: bytearray, whole: bool
+    ) -> Decision:
+        """``live``: for each record whether it stays, ``LIVE_TOMBSTONE`` for a tombstone that may go later;
+        ``whole``: the map covers all of the batch."""
         stays, removed = live.count(LIVE_TOMBSTONE), 0
         if stays and header.has_delete_horizon and self._due(header):
             live = live.replace(bytes((LIVE_TOMBSTONE,)), b"\0")
             stays, removed = 0, stays
-        kept = list(compress(range(len(live)), live))
-        if not kept:
+        gone = live.count(0)
+        if gone == len(live):
             return self._without_records(header)._replace(removed_tombstones=removed)
-        rules = self._horizons(header, stays > 0, True)
-        if len(kept) == len(live) and rules.stamp is None:
+        rules = self._horizons(header, stays > 0, whole)
+        if not gone and rules.stamp is None:
             return keep._replace(horizon_ms=rules.horizon_ms, tombstones=stays)
-        section = records_section(data, 0, header)
-        bounds, shifted = record_bounds(section, len(live))
-        decision = rules.on(_rewritten(header, section, bounds, shifted, kept, rules.stamp))
-        return decision._replace(tombstones=stays, removed_tombstones=removed)
+        decision = rules.on(_rewritten(header, section, live, rules.stamp))
+        return (
+            decision._replace(tombstones=stays, removed_tombstones=removed) if stays or removed else decision
+        )
 
     def _horizons(self, header: BatchHeader, stays: bool, whole: bool) -> _Horizons:
         """``stays``: a tombstone that could go later does; ``whole``: the map covers all of the batch."""
@@ -291,38 +285,33 @@ class Erasure:
         if self._keys.isdisjoint(column.keys):
             return keep
         last_delta = self._end_offset - 1 - header.base_offset
-        kept = [
-            number
-            for number, (key, delta) in enumerate(zip(column.keys, column.deltas, strict=True))
-            if key not in self._keys or delta > last_delta
-        ]
-        if len(kept) == count:
+        live = bytearray(
+            key not in self._keys or delta > last_delta
+            for key, delta in zip(column.keys, column.deltas, strict=True)
+        )
+        if not live.count(0):
             return keep
-        if not kept:
+        if not any(live):
             return Decision(Action.WRITE, 0, emptied(header))
-        return _rewritten(header, section, column.bounds, column.shifted, kept, None)
+        return _rewritten(header, section, live, None)
 
 
 def _rewritten(
-    header: BatchHeader,
-    section: bytes,
-    bounds: Sequence[int],
-    shifted: bool,
-    numbers: Sequence[int],
-    horizon_ms: int | None,
+    header: BatchHeader, section: Buffer, live: bytes | bytearray, horizon_ms: int | None
 ) -> Decision:
-    """The batch with the records of these numbers only, and the horizon stamped unless that is None, or too
-    far from a record's time for the format: a tombstone or marker then stays for ever."""
-    deltas = timestamp_deltas(section, bounds, numbers) if shifted else [0]
-    if not header.is_log_append_time:
-        header = header._replace(max_timestamp=header.base_timestamp + max(deltas))
-    header = header._replace(records_count=len(numbers))
+    """The batch with the records only that ``live`` has not 0 for, and the horizon stamped unless that is None, or
+    too far from a record's time for the format: a tombstone or marker then stays for ever."""
+    records, least, most = kept_section(section, live)
+    count = len(live) - live.count(0)
+    max_timestamp = header.max_timestamp if header.is_log_append_time else header.base_timestamp + most
+    header = header._replace(max_timestamp=max_timestamp, records_count=count)
     shift_ms = 0 if horizon_ms is None else header.base_timestamp - horizon_ms
-    if horizon_ms is None or min(deltas) + shift_ms < INT64_MIN or max(deltas) + shift_ms > INT64_MAX:
-        return Decision(Action.WRITE, len(numbers), _packed(header, joined(section, bounds, numbers)))
+    if horizon_ms is None or least + shift_ms < INT64_MIN or most + shift_ms > INT64_MAX:
+        return Decision(Action.WRITE, count, _packed(header, records))
     header = header._replace(base_timestamp=horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT)
-    data = _packed(header, rebased(section, bounds, numbers, shift_ms))
-    return Decision(Action.WRITE, len(numbers), data, horizon_ms)
+    bounds, _ = record_bounds(records, count)
+    data = _packed(header, rebased(records, bounds, range(count), shift_ms))
+    return Decision(Action.WRITE, count, data, horizon_ms)
 
 
 def _packed(header: BatchHeader, records: bytes) -> bytes:

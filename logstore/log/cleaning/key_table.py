@@ -1,8 +1,8 @@
 """``KeyTable``: the last offset of every key, exactly, and what that takes of memory.
 
 Keys are compared exactly, never by a hash: whoever can choose keys could make two of them collide, and one would be
-compacted away. Both twins hash with Python's own hash of bytes, whose secret is chosen at the process's start (unless
-``PYTHONHASHSEED`` says otherwise), so that keys cannot be chosen to make a table slow.
+compacted away. Python's hash of bytes here and SipHash in the compiled twin take Python's secret, which is chosen at
+the process's start (unless ``PYTHONHASHSEED`` says otherwise), so that keys cannot be chosen to make a table slow.
 """
 
 from __future__ import annotations

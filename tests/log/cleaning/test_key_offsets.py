@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore.format.record import encode_rows
+from logstore.format.record_spans import key_column
 from logstore.log.cleaning import key_table
 from logstore.log.cleaning.key_offsets import ENTRY_BYTES, KeyOffsets, keys_in
 from logstore.log.cleaning.key_table import LIVE, LIVE_TOMBSTONE, KeyTable
@@ -166,3 +168,18 @@ def test_both_twins_are_a_dictionary(limit: int, many: int, calls: list[tuple[li
 def test_keys_and_offsets_that_do_not_go_together_are_refused(table: type[KeyTable]) -> None:
     with pytest.raises(ValueError, match=r"shorter|longer|offsets"):
         table().enter([b"a", b"b"], [1], (), 1 << 20)
+
+
+@pytest.mark.parametrize("table", TWINS)
+def test_keys_are_entered_as_they_lie_in_a_section(table: type[KeyTable]) -> None:
+    """The same answers as for the same keys as objects, of every length that a hash or an entry has a step at."""
+    names = [b"k" * size for size in (*range(20), 253, 254, 255, 256, 70_000)] * 2
+    section = encode_rows([(name, b"v") for name in names], 0).records
+    column = key_column(section, len(names))
+    raw, objects = table(), table()
+    assert raw.enter(column.keys[:9], range(9), (3,), 1 << 20) == 9  # type: ignore[arg-type]
+    assert raw.enter(column.keys[9:], range(9, len(names)), (), 1 << 20) == len(names) - 9  # type: ignore[arg-type]
+    assert objects.enter(names, range(len(names)), (3,), 1 << 20) == len(names)
+    assert raw.newest(names) == objects.newest(column.keys) == [number % 25 + 25 for number in range(50)]
+    assert (len(raw), raw.used_bytes) == (len(objects), objects.used_bytes)
+    assert raw.newest(key_column(encode_rows([(None, b"v")], 0).records, 1).keys) == [-1]
