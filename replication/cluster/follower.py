@@ -139,7 +139,9 @@ class MetadataFollower:
                 self._news = True
                 continue
             with self._more:
-                if not self._news:
+                if self._watch is None:  # no replica here yet, so that nobody tells of news
+                    self._more.wait(min(left_s, _PAUSE_S))
+                elif not self._news:
                     self._more.wait(min(left_s, _LOOK_S))
 
     # --- being told ---
