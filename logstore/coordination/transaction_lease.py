@@ -356,6 +356,11 @@ class CoordinatedLease:
         error = self._manager.moved_on(self)
         return None if error is None else error
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was released, and not taken away by a newer opening or another coordinator."""
+        return self.id_lock is None and not self._fenced and self._lost is None
+
     def release(self) -> None:
         with self._guard:
             if self.id_lock is None:
@@ -487,7 +492,7 @@ class CoordinatedLease:
         self._check_lost()
         if self._fenced:
             raise self._fence_error()
-        if self.id_lock is None:
+        if self.is_closed:
             raise TransactionStateError(
                 f"transactional id {self.transactional_id!r}: its producer was closed", hint="open it again"
             )

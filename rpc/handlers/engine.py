@@ -21,6 +21,11 @@ class SharedLease(TransactionLease, Protocol):
     TransactionStateError and touches no other; the same end again gives the same answer. None: not checked.
     """
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was released, by whomever."""
+        ...
+
     def begin(self, writer: TransactionalWriter | None = None) -> None: ...
 
     def add_partitions(

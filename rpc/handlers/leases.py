@@ -30,10 +30,12 @@ Held = TypeVar("Held", bound=Releasable)
 
 @dataclass(slots=True)
 class HeldLease:
-    """``ended_by``: why it is over without its holder's doing, None while it is not; ``moves``: when the broker stops,
-    another one goes on with it."""
+    """``of``: what is open, of which there may be several leases: an opening that is taken up again, as the answer got
+    lost, is the same one. ``ended_by``: why it is over without its holder's doing, None while it is not; ``moves``:
+    when the broker stops, another one goes on with it."""
 
     what: Releasable
+    of: object
     principal: str
     heard_s: float
     ended_by: Callable[[], LogStoreError | None]
@@ -56,12 +58,13 @@ class Leases:
         what: Releasable,
         ended_by: Callable[[], LogStoreError | None] = lambda: None,
         *,
+        of: object = None,
         moves: bool = False,
     ) -> str:
-        """The lease's id, which cannot be guessed."""
+        """The lease's id, which cannot be guessed. ``of``: see ``HeldLease``; None: ``what``."""
         lease_id = secrets.token_hex(16)
         now_s = asyncio.get_running_loop().time()
-        self._held[lease_id] = HeldLease(what, caller.principal, now_s, ended_by, moves)
+        self._held[lease_id] = HeldLease(what, of or what, caller.principal, now_s, ended_by, moves)
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         return lease_id
@@ -107,8 +110,12 @@ class Leases:
         for lease_id in lease_ids:
             held = self._held.get(lease_id)
             if held is not None and held.principal == caller.principal:
-                del self._held[lease_id]
+                for one in self._all_of(held):
+                    del self._held[one]
                 await self._blocking.run(held.what.release)
+
+    def _all_of(self, held: HeldLease) -> list[str]:
+        return [lease_id for lease_id, one in self._held.items() if one.of is held.of]
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -119,7 +126,8 @@ class Leases:
                     self._held.pop(lease_id, None)
                 elif loop.time() - held.heard_s > self.timeout_s:
                     self._held.pop(lease_id, None)
-                    await self._end(held)
+                    if not self._all_of(held):  # else its holder goes on under another lease
+                        await self._end(held)
         self._watching = None
 
     async def _end(self, held: HeldLease) -> None:

@@ -8,7 +8,7 @@ from logstore.api.groups import MemberIdentity
 from logstore.api.transactions import HangingTransaction, PreparedTransaction, TransactionSummary
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
-from rpc.errors import UnsupportedFeatureError
+from rpc.errors import UnknownLeaseError, UnsupportedFeatureError
 from rpc.handlers.blocking import Blocking
 from rpc.handlers.caller import CLUSTER, Authorizer, Caller, Operation, Resource, topics_in
 from rpc.handlers.engine import Engine, Resuming, SharedLease
@@ -59,7 +59,7 @@ class TransactionHandler:
 
     def _add(self, caller: Caller, transactional_id: str, lease: SharedLease) -> str:
         opened, moves = OpenedId(transactional_id, lease), isinstance(self._engine, Resuming)
-        return self._leases.add(caller, opened, lease.ended_by, moves=moves)
+        return self._leases.add(caller, opened, lease.ended_by, of=lease, moves=moves)
 
     async def resume(
         self,
@@ -97,6 +97,10 @@ class TransactionHandler:
         """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
         opened = self._leases.find(caller, lease_id, OpenedId)
         self._check(caller, opened.transactional_id)
+        if (
+            opened.lease.is_closed
+        ):  # not by this caller, whose lease would be gone: it takes its opening up again
+            raise UnknownLeaseError(f"the opening of {opened.transactional_id!r} is not held here any more")
         return opened.lease
 
     async def begin(self, caller: Caller, lease_id: str, writer: TransactionalWriter | None) -> SharedLease:

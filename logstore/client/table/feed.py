@@ -194,3 +194,8 @@ def cleaned_to(description: TopicDescription, partition: int) -> int | None:
         if row.partition == partition and row.compaction is not None and row.compaction.running is None:
             return max(row.compaction.cleaner_point, row.compaction.exact_from)
     return None
+
+
+def terms_of(description: TopicDescription) -> dict[int, int]:
+    """The term in which each partition is led, by those that the description is of."""
+    return {row.partition: row.leader_epoch for row in description.partitions}

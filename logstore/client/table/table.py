@@ -18,7 +18,7 @@ from logstore.arguments import function_or_none, seconds, shown, truth, whole
 from logstore.client.arrow import DecodeTexts
 from logstore.client.consumer.settings import timestamp_ms
 from logstore.client.serializers import Deserializer
-from logstore.client.table.feed import TableFeed, cleaned_to
+from logstore.client.table.feed import TableFeed, cleaned_to, terms_of
 from logstore.client.table.partition_map import PartitionMap
 from logstore.client.table.snapshot import SnapshotOf, load_snapshot, save_snapshot
 from logstore.client.table.values import Found, Keys, ValueReader
@@ -35,7 +35,7 @@ from logstore.errors import (
 )
 from logstore.seams.clock import Clock, SystemClock
 from logstore.seams.fs import FileSystem, OsFileSystem
-from logstore.types import Isolation, TopicPartition, V
+from logstore.types import Isolation, TopicDescription, TopicPartition, V
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -350,20 +350,35 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
             partitions = list(self._maps)
             metadata, keys = self._metadata, self._keys
         ends = self._ends(when, partitions)
-        maps = {partition: self._feed.fresh() for partition in partitions}
-        feed = TableFeed(
-            self._backend, self.topic, self._feed.isolation, self._clock, self._feed.max_memory_bytes
-        )
-        feed.catch_up(maps, ends)
+        maps, described = self._read_up_to(ends, partitions)
         latest = self._listed(partitions, "latest")
         for partition, held in maps.items():
             if held.position < ends[partition] and held.position < latest[partition]:
                 raise OffsetOutOfRangeError(f"{self.topic}-{partition} was cut while it was read")
             if held.absent and ends[partition] < latest[partition]:
-                self._check_exact(partition, ends[partition], latest[partition])
+                self._check_exact(partition, ends[partition], latest[partition], described)
         if self._backend.topic(self.topic).topic_id != metadata.topic_id:
             raise OffsetOutOfRangeError(f"topic {self.topic!r} was made anew while it was read")
         return TableView(maps, keys, self._reader)
+
+    def _read_up_to(
+        self, ends: Mapping[int, int], partitions: list[int]
+    ) -> tuple[dict[int, PartitionMap], TopicDescription | None]:
+        """And what is said of the topic after the reading, so that a cleaning beside it counts, by the leaders that
+        were read: each replica is compacted by itself, and one that leads since may say that nothing is gone. None:
+        the leaders changed each time."""
+        feed = TableFeed(
+            self._backend, self.topic, self._feed.isolation, self._clock, self._feed.max_memory_bytes
+        )
+        before = self._backend.describe_topic(self.topic)
+        for _ in range(_TRIES):
+            maps = {partition: self._feed.fresh() for partition in partitions}
+            feed.catch_up(maps, ends)
+            described = self._backend.describe_topic(self.topic)
+            if terms_of(before) == terms_of(described) or not any(held.absent for held in maps.values()):
+                return maps, described
+            before = described
+        return maps, None
 
     def _ends(self, when: Mapping[int, int] | int | datetime, partitions: list[int]) -> dict[int, int]:
         latest = self._listed(partitions, "latest")
@@ -398,9 +413,8 @@ class KeyTable(Mapping[bytes, V], Generic[V]):
         found = self._backend.list_offsets(places, spec, self._feed.isolation)
         return {place.partition: row.offset for place, row in found.items() if row.offset is not None}
 
-    def _check_exact(self, partition: int, end: int, latest: int) -> None:
-        """Asked after the reading, so that a cleaning beside it counts."""
-        cleaned = cleaned_to(self._backend.describe_topic(self.topic), partition)
+    def _check_exact(self, partition: int, end: int, latest: int, described: TopicDescription | None) -> None:
+        cleaned = None if described is None else cleaned_to(described, partition)
         exact_from = latest if cleaned is None else min(cleaned, latest)
         if end < exact_from:
             raise CompactedAwayError(

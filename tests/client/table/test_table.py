@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +282,64 @@ def test_what_is_compacted_away_is_told_with_how_far_back_is_exact(store: AnySto
         assert dict(table.as_of(0)) == {}, "nothing is missing before it"
         assert dict(table.as_of(3)) == {b"a": b"2", b"b": b"1"}
         assert dict(table.as_of(4)) == {b"a": b"2", b"b": b"3"}
+
+
+class _TwoLeaders:
+    """A backend whose leader dies after it was read ``reads`` times: the next one has compacted nothing."""
+
+    def __init__(self, first: Backend, second: Backend, reads: int) -> None:
+        self.first, self.second, self.left = first, second, reads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.first, name)
+
+    def fetch(self, *of: Any, **more: Any) -> Any:
+        self.left -= 1
+        return (self.first if self.left >= 0 else self.second).fetch(*of, **more)
+
+    def describe_topic(self, name: str) -> Any:
+        if self.left > 0:
+            return self.first.describe_topic(name)
+        told = self.second.describe_topic(name)
+        return replace(told, partitions=tuple(replace(row, leader_epoch=7) for row in told.partitions))
+
+
+def test_a_state_is_not_exact_by_the_word_of_a_leader_that_was_not_read(tmp_path: Path) -> None:
+    with logstore.open(tmp_path / "1") as first, logstore.open(tmp_path / "2") as second:
+        for one in (first, second):
+            one.create_topic("t", config=COMPACT)
+            put(one.backend, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+        first.admin.compact("t", roll=True)
+        for one in (first, second):
+            put(one.backend, (b"b", b"3"))
+        for reads in range(1, 6):
+            backend: Any = _TwoLeaders(first.backend, second.backend, reads)
+            with KeyTable[bytes](backend, "t") as table:
+                backend.left = reads
+                try:
+                    state = dict(table.as_of(2))
+                except CompactedAwayError:
+                    continue  # by the leader that was read
+                assert state == {b"a": b"1", b"b": b"1"}
+
+
+def test_a_state_is_refused_where_leaders_change_each_time(
+    store: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(store.backend, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    store.admin.compact("t", roll=True)
+    put(store.backend, (b"b", b"3"))
+    terms = count(1)
+    describe = store.backend.describe_topic
+
+    def described(name: str) -> Any:
+        told = describe(name)
+        term = next(terms)
+        return replace(told, partitions=tuple(replace(row, leader_epoch=term) for row in told.partitions))
+
+    monkeypatch.setattr(store.backend, "describe_topic", described)
+    with store.table("t") as table, pytest.raises(CompactedAwayError):
+        table.as_of(3)
 
 
 # --- bounds and refusals ---
