@@ -12,6 +12,7 @@ FOLDER = Path(__file__).resolve().parent
 
 MODULES = (
     "appending",
+    "arrow_rows",
     "checking",
     "columns",
     "encoding",
