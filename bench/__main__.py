@@ -18,7 +18,7 @@ QUESTIONS = (
     "idle", "batches", "growth", "compaction", "idempotence", "isolation", "groups", "commits",
     "transactions", "table", "spark", "spark_sink", "following", "beside_cleaning", "rpc", "server_kinds",
 )  # fmt: skip
-BY_NAME = ("kafka", "cluster")
+BY_NAME = ("kafka", "cluster", "spark_kafka")
 """Asked by name alone: they need what is not there by itself, or take long."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results")

@@ -93,11 +93,11 @@ class KafkaBroker:
         )
         return done.stdout
 
-    def create_topic(self, name: str, **config: str) -> None:
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> None:
         given = [
             word for key, value in config.items() for word in ("--config", f"{key.replace('_', '.')}={value}")
         ]
-        words = ("--create", "--topic", name, "--partitions", "1", *given)
+        words = ("--create", "--topic", name, "--partitions", str(partitions), *given)
         self.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.address, *words)
 
     def produce(self, topic: str, count: int, size: int) -> float:

@@ -143,9 +143,9 @@ class DropStream(DataSourceStreamArrowWriter):
 
 
 @contextmanager
-def session(question: str) -> Iterator[SparkSession | None]:
-    """Spark with ``TASKS`` cores and the formats ``logstore``, ``ready`` and ``dropped``; None, and a line that says
-    why, where there is no Java."""
+def session(question: str, **more: str) -> Iterator[SparkSession | None]:
+    """Spark with ``TASKS`` cores, settings ``more`` and the formats ``logstore``, ``ready`` and ``dropped``; None, and
+    a line that says why, where there is no Java."""
     reason = why_not(java_version())
     if reason is not None:
         print(f"{question}: not asked: {reason}", file=sys.stderr)
@@ -155,6 +155,7 @@ def session(question: str) -> Iterator[SparkSession | None]:
     known = [ROOT, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, known))
     conf = {"spark.driver.memory": "2g", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    conf |= more
     spark = spark_session(f"local[{TASKS}]", app="bench", **conf, **{"spark.log.level": "ERROR"})
     try:
         spark.dataSource.register(ReadyBatches)
@@ -165,12 +166,16 @@ def session(question: str) -> Iterator[SparkSession | None]:
         spark.stop()
 
 
-def triggers(bench: Bench, frame: DataFrame, kind: str, options: dict[str, str]) -> list[tuple[int, float]]:
-    """A streaming query to its end: rows and ms of each trigger that had rows, but the first."""
+def triggers(
+    bench: Bench, frame: DataFrame, kind: str, options: dict[str, str], most: int | None = None
+) -> list[tuple[int, float]]:
+    """A streaming query to its end, or until ``most`` triggers had rows: rows and ms of each of those but the first."""
     with bench.scratch() as folder:
         writer = frame.writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
+        while not query.awaitTermination(1 if most else None):
+            if most and sum(1 for row in query.recentProgress if row.numInputRows) >= most:
+                query.stop()
         done = [(row.numInputRows, row.durationMs["triggerExecution"]) for row in query.recentProgress]
     return [(rows, float(ms)) for rows, ms in done if rows][1:]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from logstore.api.transactions import PreparedTransaction
     from logstore.client.admin import Admin
+    from logstore.client.arrow_encoder import ArrowEncoder
     from logstore.client.consumer.consumer import Consumer
     from logstore.client.consumer.dead_letters import DeadLetters
     from logstore.client.producer.delivery import Delivery, DeliveryGroup
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from logstore.directory.backup import BackupReport
     from logstore.embedded.topic_handle import TopicHandle
     from logstore.errors import FatalError, LogStoreError, RetriableError
+    from logstore.format.arrow_rows import ArrowRows
     from logstore.native.status import native_status
     from logstore.partition.partition_log import PartitionLog
     from logstore.store import LogStore, restore
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 # only needs a type, does not wait for the engine.
 _PLACES = {
     "Admin": "client.admin",
+    "ArrowEncoder": "client.arrow_encoder",
+    "ArrowRows": "format.arrow_rows",
     "BackendNotInstalledError": "errors",
     "Consumer": "client.consumer.consumer",
     "DeadLetters": "client.consumer.dead_letters",
@@ -153,6 +157,8 @@ __all__ = [
     "Consumer",
     "Admin",
     "KeyTable",
+    "ArrowEncoder",
+    "ArrowRows",
     "DeadLetters",
     "Delivery",
     "DeliveryGroup",

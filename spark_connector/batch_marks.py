@@ -17,12 +17,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import mmh3
 
-from spark_connector.sink_rows import Placed
+from logstore import ArrowRows
 
 KEPT: Final = 100
 """Marks that are kept; Spark keeps as many batches in a checkpoint (spark.sql.streaming.minBatchesToRetain)."""
@@ -30,8 +29,6 @@ KEPT: Final = 100
 _MOST_CHARACTERS: Final = 4000  # the metadata of a committed offset holds 4096 bytes
 _BITS: Final = (1 << 64) - 1
 _MARK_BITS: Final = (1 << 48) - 1
-_BETWEEN: Final = b"\x00\xfe\x00"
-_NULL: Final = b"\x00\xff\x00"
 _ENTRY = re.compile(r"(?:(\d+):)?(\d+)\.([0-9a-f]+)\.([0-9a-f]*)")
 
 
@@ -45,33 +42,10 @@ class Content(NamedTuple):
         return Content(self.rows + other.rows, self.digest + other.digest & _BITS)
 
 
-def content_of(part: Placed) -> Content:
+def content_of(topic: str, partition: int | None, rows: ArrowRows) -> Content:
     """The content of rows of one topic. A partition counts where a column says it: the partitioner's is a choice."""
-    seed = mmh3.hash(f"{part.topic} {'' if part.partition is None else part.partition}", 0, False)
-    return Content(len(part.rows), _digest(part.rows, seed))
-
-
-def _digest(rows: list[Any], seed: int) -> int:
-    """The sum of the rows' hashes, each the same whatever rows are beside it."""
-    texts: Iterable[bytes] = map(_text, rows)
-    if rows and len(rows[0]) == 2:
-        if rows[0][0] is not None:
-            texts = map(_BETWEEN.join, rows)  # TypeError at the first null
-        elif [key for key, _ in rows].count(None) == len(rows):
-            texts = map((_NULL + _BETWEEN).__add__, [value for _, value in rows])
-    try:
-        return sum(map(mmh3.mmh3_x64_128_uintdigest, texts, repeat(seed))) & _BITS
-    except TypeError:  # a null among them: row by row
-        return sum(map(mmh3.mmh3_x64_128_uintdigest, map(_text, rows), repeat(seed))) & _BITS
-
-
-def _text(row: tuple[Any, ...]) -> bytes:
-    key, value, *more = row
-    text = _BETWEEN.join([_NULL if key is None else key, _NULL if value is None else value])
-    headers, timestamp_ms = more[0] or None if more else None, more[1] if len(more) > 1 else None
-    if headers is None and timestamp_ms is None:
-        return text
-    return _BETWEEN.join([text, repr((headers, timestamp_ms)).encode()])
+    seed = mmh3.hash(f"{topic} {'' if partition is None else partition}", 0, False)
+    return Content(rows.count, rows.digest(seed))
 
 
 class Mark(NamedTuple):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from logstore import Producer
 from spark_connector.connection import client_of
+from spark_connector.sink_batches import SinkBatches
 from spark_connector.sink_options import SinkOptions
-from spark_connector.sink_rows import placed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +25,9 @@ class DirectSink:
         """Durable when it returns. Errors: ``UnknownTopicError``, ``UnknownPartitionError``, ``InvalidRecordError``,
         ``RecordTooLargeError``, ``InvalidTimestampError``, and those of a delivery; rows before it may be in."""
         options = self._options
-        with Producer[bytes, bytes](
-            client_of(options.target).backend, compression=options.compression
-        ) as producer:
+        backend = client_of(options.target).backend
+        with Producer[bytes, bytes](backend) as producer:
+            made = SinkBatches(backend, options)
             for batch in batches:
-                for part in placed(batch, options.topic):
-                    producer.send_many(part.topic, part.rows, partition=part.partition)
+                for encoded in made.of(batch):
+                    producer.send_batch(*encoded)

@@ -6,7 +6,7 @@ transaction. Spark keeps a driver's Python workers, so that the next commit of a
 Nobody is kept out by it. The store's own thread gives a topic up to a process that waits for it, within a twentieth of
 a second, and by itself once it is idle; transactional ids and groups are not held between commits. Spark ends its
 workers by SIGHUP: what a worker owns then is closed in order first. A worker that is killed leaves its topics as any
-process does, and the next owner recovers them.
+process does, and the next owner recovers them. A store whose directory was removed is closed within a second.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Final
 
 import logstore
 from logstore import LogStore, LogStoreError
+from logstore.seams.step_thread import StepThread
 from spark_connector.connection import is_there
 
 logger = logging.getLogger("logstore.spark")
@@ -29,6 +30,7 @@ logger = logging.getLogger("logstore.spark")
 IDLE_RELEASE_S: Final = 2.0
 
 _MOST_STORES: Final = 16
+_LOOK_S: Final = 1.0  # between looks whether directories are still there
 
 
 class HeldStores:
@@ -38,6 +40,7 @@ class HeldStores:
         self._stores: dict[tuple[int, str, float], LogStore] = {}
         self._lock = threading.Lock()
         self._notices_end = not ends_with_signal
+        self._look = StepThread("logstore-held-stores", self._close_vanished, enabled=True)
 
     @contextmanager
     def lent(self, path: str, lock_timeout_s: float) -> Iterator[LogStore]:
@@ -59,11 +62,26 @@ class HeldStores:
             yield store
             self._stores[key] = store
             closed_at_error.pop_all()
+            self._look.start()
 
     def close(self) -> None:
         """Close all that are not lent, in order."""
         with self._lock:
             self._close_all()
+
+    def _close_vanished(self) -> float | None:
+        """Close stores whose directory was removed: until then they would hold the files' space and look after what
+        is gone. Seconds until the next look, None: there is nothing to look at."""
+        if not self._lock.acquire(blocking=False):
+            return _LOOK_S  # one is lent
+        try:
+            for key, store in list(self._stores.items()):
+                if key[0] == os.getpid() and _is_gone(store):
+                    del self._stores[key]
+                    _close_replaced(store)
+            return _LOOK_S if self._stores else None
+        finally:
+            self._lock.release()
 
     def _close_all(self) -> None:
         while self._stores:
@@ -90,6 +108,14 @@ class HeldStores:
                 self._close_all()
         finally:
             os.kill(os.getpid(), number)
+
+
+def _is_gone(store: LogStore) -> bool:
+    try:
+        return not is_there(store)
+    except LogStoreError as error:  # half of it is removed, or another process is at it: looked at again
+        logger.debug("whether a held store is still there is not to be seen now: %s", error)
+        return False
 
 
 def _close_replaced(store: LogStore) -> None:

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from logstore import PreparedTransaction, Producer
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from spark_connector.batch_counter import COUNTER, next_counter, sink_group
-from spark_connector.batch_marks import Content, content_of, mark_of
+from spark_connector.batch_marks import Content, mark_of
 from spark_connector.connection import client_of
+from spark_connector.sink_batches import SinkBatches
 from spark_connector.sink_options import SinkOptions
-from spark_connector.sink_rows import placed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,28 +81,26 @@ class PreparedSink:
     def write(self, batches: Iterable[pa.RecordBatch], task: Task) -> Written:
         """Durable, and undecided, when it returns. An error aborts; so does the end of the process, when the broker
         has not heard of it for its ``lease_timeout_s``."""
-        options = self._options
-        parts = (part for batch in batches for part in placed(batch, options.topic))
-        first = next(parts, None)
+        options, backend = self._options, client_of(self._options.target).backend
+        made = SinkBatches(backend, options)
+        encoded = (one for batch in batches for one in made.of(batch))
+        first = next(encoded, None)
         if first is None:
             return Written(task.run, None, Content())
-        content = Content()
         with (
             _closing(
                 Producer[bytes, bytes](
-                    client_of(options.target).backend,
+                    backend,
                     transactional_id=task.transactional_id,
                     transaction_coordinator=task.coordinator,
                     transaction_timeout_ms=int(options.transaction_timeout_s * 1000),
-                    compression=options.compression,
                 )
             ) as producer,
             producer.transaction() as tx,
         ):
-            for part in chain([first], parts):
-                tx.send_many(part.topic, part.rows, partition=part.partition)
-                content = content.joined(content_of(part))
-            return Written(task.run, tx.prepare(), content)
+            for one in chain([first], encoded):
+                tx.send_batch(*one)
+            return Written(task.run, tx.prepare(), made.content)
 
     # --- on the driver ---
 

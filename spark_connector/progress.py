@@ -14,16 +14,17 @@ import json
 import logging
 from typing import Protocol
 
-import logstore
 from logstore.errors import DamagedStoreError, RetriableError
 from logstore.types import OffsetAndMetadata
 from spark_connector.connection import client_of
+from spark_connector.held_store import held_store
 from spark_connector.offsets import StreamOffset
 from spark_connector.target import Target
 
 logger = logging.getLogger("logstore.spark")
 
 _LOCK_TIMEOUT_S = 5.0
+_OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class SourceOffsets(Protocol):
@@ -68,9 +69,9 @@ class Progress:
         self._done = StreamOffset({}, {})
 
     def note(self, done: StreamOffset) -> None:
-        """Everything before ``done`` is finished. A directory is opened for writing for this alone: nothing is
-        locked between calls. What a retry may cure (another process in the way) is logged and tried again with
-        the next trigger; other errors are the caller's."""
+        """Everything before ``done`` is finished. A directory's store stays open from one call to the next, but no
+        topic is locked between calls: a sink of the same store commits in another process. What a retry may cure
+        (another process in the way) is logged and tried again with the next trigger; other errors are the caller's."""
         if self._group is None:
             return
         moved = {
@@ -82,8 +83,9 @@ class Progress:
             return
         try:
             if self._target.path:
-                with logstore.open(self._target.path, lock_timeout_s=_LOCK_TIMEOUT_S, threads=False) as store:
+                with held_store(self._target.path, _LOCK_TIMEOUT_S) as store:
                     store.commit_offsets(self._group, moved)
+                    store.release(_OFFSETS_TOPIC)
             else:
                 client_of(self._target).commit_offsets(self._group, moved)
         except RetriableError as error:

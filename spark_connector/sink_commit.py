@@ -28,7 +28,7 @@ OpensStore: TypeAlias = Callable[[str, float], AbstractContextManager[LogStore]]
 """From a directory and a ``lock_timeout_s``; a block that fails closes the store."""
 
 _TRANSACTION_MS: Final = 15 * 60 * 1000  # nothing else happens in it than appending what is there already
-_BUFFER_BYTES: Final = 64 << 20
+_BUFFER_BYTES: Final = 16 << 20  # memory that is used again, rather than fresh
 _ROOM: Final = "free space on the store's disk and start the query again: it writes this batch again, once"
 
 

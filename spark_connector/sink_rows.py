@@ -1,17 +1,12 @@
-"""Rows of a DataFrame on their way in: which columns there must be, and Arrow batches as rows of a producer.
-
-Whole columns at a time; only headers, which are lists, take a step in Python for each row.
-"""
+"""Rows of a DataFrame on their way in: which columns there must be, and Arrow batches by where their rows go."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise, repeat
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -30,11 +25,11 @@ _UNWRITTEN: Final = frozenset({"offset", "timestampType"})
 
 
 class Placed(NamedTuple):
-    """Rows ``(key, value[, headers, timestamp_ms])`` of one topic. ``partition`` None: the topic's partitioner's."""
+    """Rows of one topic. ``partition`` None: the topic's partitioner's."""
 
     topic: str
     partition: int | None
-    rows: list[Any]
+    rows: pa.RecordBatch
 
 
 def check_columns(schema: StructType, topic: str | None) -> list[str]:
@@ -87,14 +82,14 @@ _FIELDS: Final = {
 def placed(batch: pa.RecordBatch, topic: str | None) -> Iterator[Placed]:
     """The batch's rows by where they go, in the order of the batch. ``topic``: the option, else the column's.
 
-    ``InvalidRecordError`` for a row without a topic, and for a header that is null.
+    ``InvalidRecordError`` for a row without a topic.
     """
     if not batch.num_rows:
         return
     names = batch.schema.names
     by_topic, by_partition = topic is None, "partition" in names
     if not by_topic and not by_partition:
-        yield Placed(topic or "", None, rows_of(batch))
+        yield Placed(topic or "", None, batch)
         return
     count = batch.num_rows
     topics = [topic or ""]
@@ -116,51 +111,4 @@ def placed(batch: pa.RecordBatch, topic: str | None) -> Iterator[Placed]:
     inverse = inverse.reshape(-1)
     for index, (code, number) in enumerate(places.T.tolist()):
         part = batch if places.shape[1] == 1 else batch.take(pa.array(np.flatnonzero(inverse == index)))
-        yield Placed(topics[code], None if number == _NO_PARTITION else number, rows_of(part))
-
-
-def rows_of(batch: pa.RecordBatch) -> list[Any]:
-    """Tuples as ``Producer.send_many`` takes them."""
-    names = batch.schema.names
-    values = _bytes(batch.column("value"))
-    keys = _bytes(batch.column("key")) if "key" in names else repeat(None)
-    if "timestamp" in names:
-        headers = _headers(batch.column("headers")) if "headers" in names else repeat(None)
-        return list(zip(keys, values, headers, _times_ms(batch.column("timestamp")), strict=False))
-    if "headers" in names:
-        return list(zip(keys, values, _headers(batch.column("headers")), strict=False))
-    return list(zip(keys, values, strict=False))
-
-
-def _bytes(column: pa.Array) -> list[Any]:
-    if pa.types.is_string(column.type):
-        column = column.cast(pa.binary())
-    elif pa.types.is_large_string(column.type):
-        column = column.cast(pa.large_binary())
-    found: list[Any] = column.to_pylist()
-    return found
-
-
-def _times_ms(column: pa.Array) -> list[Any]:
-    floored = pc.floor_temporal(column, unit="millisecond")  # a cast would cut times before 1970 towards it
-    found: list[Any] = floored.cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
-    return found
-
-
-def _headers(column: pa.Array) -> list[Any]:
-    """A list of (name, bytes) for each row, None where there is none."""
-    pairs = column.values
-    ends = column.offsets.to_pylist()
-    used = pairs.slice(ends[0], ends[-1] - ends[0])
-    if used.null_count:
-        raise InvalidRecordError(
-            f"{used.null_count} headers are null", hint="a header has a name; its value may be null"
-        )
-    fields = used.flatten()
-    together = list(zip(fields[0].to_pylist(), _bytes(fields[1]), strict=True))
-    first = ends[0]
-    present = column.is_valid().to_pylist()
-    return [
-        together[start - first : end - first] if there else None
-        for (start, end), there in zip(pairwise(ends), present, strict=True)
-    ]
+        yield Placed(topics[code], None if number == _NO_PARTITION else number, part)

@@ -170,7 +170,7 @@ class Staging:
 
 
 class StagingFile:
-    """A file being written by one attempt. Not thread-safe: ``StagingBackend`` has one flight write at a time."""
+    """A file being written by one attempt. Not thread-safe."""
 
     def __init__(self, fs: FileSystem, file: File) -> None:
         self._fs = fs

@@ -22,9 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from logstore import Producer
 from logstore.errors import InvalidArgumentError, InvariantError
-from spark_connector.batch_marks import Content, content_of
 from spark_connector.connection import client_of, store_at
 from spark_connector.direct_sink import DirectSink
 from spark_connector.held_store import held_store
@@ -36,11 +34,11 @@ from spark_connector.prepared_sink import (
     query_coordinator,
     write_coordinator,
 )
+from spark_connector.sink_batches import SinkBatches
 from spark_connector.sink_commit import SinkCommit
 from spark_connector.sink_options import SinkOptions
-from spark_connector.sink_rows import check_columns, placed
+from spark_connector.sink_rows import check_columns
 from spark_connector.staging import Attempt, Receipt, Staging
-from spark_connector.staging_backend import StagingBackend
 from spark_connector.worker_heap import settle_worker
 
 if TYPE_CHECKING:
@@ -50,7 +48,6 @@ logger = logging.getLogger("logstore.spark")
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
-_BATCH_BYTES: Final = 512 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +71,13 @@ class TaskSink:
         """Rows into a file. Errors, after which there is none: ``UnknownTopicError``, ``UnknownPartitionError``,
         ``InvalidRecordError``, ``RecordTooLargeError``, ``InvalidTimestampError``, ``StorageError``."""
         file = self.staging().create(attempt)
-        content = Content()
         try:
-            backend = StagingBackend(store_at(self._options.path).backend, file)
-            with Producer[bytes, bytes](
-                backend.as_backend(),
-                idempotence=False,
-                compression=self._options.compression,
-                batch_bytes=_BATCH_BYTES,
-            ) as producer:
-                for batch in batches:
-                    for part in placed(batch, self._options.topic):
-                        producer.send_many(part.topic, part.rows, partition=part.partition)
-                        content = content.joined(content_of(part))
-            if backend.records:
-                return Staged(attempt.run, file.finish(content))
+            made = SinkBatches(store_at(self._options.path).backend, self._options)
+            for batch in batches:
+                for encoded in made.of(batch):
+                    file.append(encoded)
+            if made.content.rows:
+                return Staged(attempt.run, file.finish(made.content))
         except BaseException:
             file.discard()
             raise

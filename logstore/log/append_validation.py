@@ -33,6 +33,7 @@ from logstore.format.batch import (
 from logstore.format.proof import prove_batch
 from logstore.format.record import check_records
 from logstore.format.rows import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, check_timestamp
+from logstore.native import compiled
 from logstore.types import Buffer
 
 
@@ -43,6 +44,7 @@ class CheckedBatch(NamedTuple):
     header: BatchHeader
 
 
+@compiled("checking")
 def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
     """The whole batches in ``buffer``, each with magic, length, CRC and records verified (``proof.py``). Errors have
     the batch's ``position`` in the buffer."""
@@ -62,6 +64,7 @@ def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
     return found
 
 
+@compiled("checking")
 def check_leader_append(
     batches: Sequence[CheckedBatch], config: TopicConfig, now_ms: int, where: str
 ) -> list[CheckedBatch]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from logstore.errors import (
     FencedLeaderEpochError,
@@ -23,12 +23,12 @@ from logstore.errors import (
     StorageError,
     from_os_error,
 )
-from logstore.format.batch import STAMP_SIZE, read_header, stamp, stamped
+from logstore.format.batch import STAMP_SIZE, read_header, stamp
 from logstore.format.control import ControlType, encode_control_batch, encode_marker
+from logstore.log.append_path import LONE_TERM
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.checkpoints import encode_pairs
 from logstore.log.cleaning.swap import HalfPlacedError
-from logstore.log.commit_policy import CommitPolicy
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import Appended
@@ -41,97 +41,55 @@ from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_files import create_segment, put_in_place
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.synced_log import SyncedLog
-from logstore.seams.fs import FileSystem, put_file, replace_file, write_all
+from logstore.seams.fs import File, FileSystem, put_file, replace_file
 from logstore.types import Buffer
 
 PutFile: TypeAlias = Callable[[FileSystem, str, bytes], None]
-_COPIED_BYTES = 2048  # a batch up to this is written as one buffer
-LONE_TERM: Final = -1
-"""No term: the log's own epoch, of a node that leads because it is alone."""
-_STORE_ROWS = 256  # index rows kept back before they are written to the file
 
 
 class OwnedLog(SyncedLog):
-    """See ``SyncedLog`` for what it is made of, its sync and its reads."""
+    """See ``SyncedLog`` for what it is made of, its sync and its reads, ``AppendPath`` for ``append``."""
 
     # --- append ---
 
-    def append(
-        self, batches: Sequence[CheckedBatch], expected_offset: int | None = None, term: int = LONE_TERM
+    def _append_carefully(
+        self, batches: Sequence[CheckedBatch], expected_offset: int | None, term: int
     ) -> Appended:
-        """As leader: give offsets and the epoch, write, index. One write call for all batches of a segment.
-
-        The batches were checked (``append_validation``). ``expected_offset``: append only if the log ends
-        there, else ``OffsetMismatchError``. ``term``: under which the caller leads, else the log's own;
-        ``FencedLeaderEpochError`` if the log knows a newer one. Other errors: ``DiskFullError`` or ``StorageError``
-        (the log is as before), ``PartitionPoisonedError``; ``StorageError`` or ``OutcomeUnknownError`` that say so
-        when batches that take more than one segment got in only in part.
-        """
-        with self._lock:
-            if self._failure is not None:
-                self._check_usable()
-            if term != LONE_TERM:
-                self._check_term(term)
-            base = self.log_end_offset
-            if len(batches) == 1 and (expected_offset is None or expected_offset == base):
-                lone = batches[0]
-                if lone.header.producer_id < 0 or (known := self.producers.repeated_one(lone.header)) is None:
-                    self._append_one(lone, term)
-                    return Appended(base, self.log_end_offset)
-                return known  # it was stored before, and only the answer got lost
-            repeated = self.producers.repeated(batches)
-            if repeated is not None:
-                if repeated[0] == len(batches):
-                    return repeated[1]  # it was stored before, and only the answer got lost
-                batches = batches[repeated[0] :]
-            if expected_offset is not None and expected_offset != base:
-                raise OffsetMismatchError(
-                    f"append to {self.where}: the log ends at offset {base}, expected was {expected_offset}",
-                    expected_offset=expected_offset,
-                    end_offset=base,
-                )
-            epoch = self._writing_epoch(term)
-            self._roll_unless_all_fit(batches)
-            start = 0
-            while start < len(batches):
-                try:
-                    start = self._append_run(batches, start, epoch)
-                except LogStoreError as error:
-                    if start == 0:
-                        raise
-                    kind = OutcomeUnknownError if self.poisoned else StorageError  # not to be tried again
-                    raise kind(
-                        f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
-                        f"to {self.log_end_offset - 1}, then: {error.message}"
-                    ) from error
-            return Appended(base if repeated is None else repeated[1].base_offset, self.log_end_offset)
-
-    def _append_one(self, batch: CheckedBatch, term: int) -> None:
-        """The way of one data batch, which most appends are: ``_append_run`` and ``_note`` without their loops."""
-        epoch = self.epochs.latest
-        if epoch < 0 or term > epoch:
-            epoch = self._writing_epoch(term)
-        segment = self._segment_for(batch)
-        data, header = batch
-        size = len(data)
-        offset, position, was_dirty = (
-            self.log_end_offset,
-            segment.size,
-            self.flushed_offset < self.log_end_offset,
-        )
-        # One buffer is written faster than two, and is one object in the tail cache instead of four.
-        parts: tuple[Buffer, ...]
-        if size <= _COPIED_BYTES:
-            parts = (stamped(data, offset, epoch),)
-        else:
-            parts = (stamp(data, offset, epoch), data[STAMP_SIZE:])
-        self._write(segment, parts)
-        last = offset + header.last_offset_delta
-        if header.producer_id >= 0:
-            self.producers.note(header, data, offset)
-        entered = segment.note_appended(position, size, last, header.max_timestamp)
-        self.tail.add(offset, last + 1, position + size, parts, size)
-        self._count(segment, last + 1, was_dirty, entered)
+        """``append`` of whatever is not one batch of a lone node; the lock is held."""
+        if self._failure is not None:
+            self._check_usable()
+        if term != LONE_TERM:
+            self._check_term(term)
+        base = self.log_end_offset
+        repeated = self.producers.repeated(batches)
+        if repeated is not None:
+            if repeated[0] == len(batches):
+                return repeated[1]  # it was stored before, and only the answer got lost
+            batches = batches[repeated[0] :]
+        if expected_offset is not None and expected_offset != base:
+            raise OffsetMismatchError(
+                f"append to {self.where}: the log ends at offset {base}, expected was {expected_offset}",
+                expected_offset=expected_offset,
+                end_offset=base,
+            )
+        epoch = self._writing_epoch(term)
+        if len(batches) == 1 and repeated is None:
+            self._append_one(batches[0])
+            return Appended(base, self.log_end_offset)
+        self._roll_unless_all_fit(batches)
+        start = 0
+        while start < len(batches):
+            try:
+                start = self._append_run(batches, start, epoch)
+            except LogStoreError as error:
+                if start == 0:
+                    raise
+                kind = OutcomeUnknownError if self.poisoned else StorageError  # not to be tried again
+                raise kind(
+                    f"append to {self.where}: {start} of {len(batches)} batches are in, with offsets {base} "
+                    f"to {self.log_end_offset - 1}, then: {error.message}"
+                ) from error
+        return Appended(base if repeated is None else repeated[1].base_offset, self.log_end_offset)
 
     def append_marker(
         self, marker: Marker, *, once: bool = False, open_since: int = -1, term: int = LONE_TERM
@@ -258,32 +216,32 @@ class OwnedLog(SyncedLog):
         except OSError as error:
             self._poison(from_os_error(error, "cut the transaction index of", segment.path()))
 
-    def _write(self, segment: Segment, buffers: Sequence[Buffer]) -> None:
-        file = self._held.file
-        if file is None:
-            file = self._held.hold(segment)
-            self.dirty_since_s = self._clock.monotonic_s()
-        try:
-            write_all(file, buffers, segment.size)  # behind what is valid: it may be cut back to that
-        except OSError as error:
-            failure = from_os_error(error, "append to", segment.path())
-            try:
-                file.truncate(segment.size)
-            except OSError:
-                self._poison(failure)
-                raise PartitionPoisonedError(
-                    f"{failure.message}; what was half written could not be cut"
-                ) from error
-            if not self.dirty:
-                self._held.let_go()
-            raise failure from error
-        except BaseException as interrupt:
+    def _hold(self, segment: Segment) -> File:
+        """The segment's file, which stays open until what is written to it is synced."""
+        file = self._held.hold(segment)
+        self.dirty_since_s = self._clock.monotonic_s()
+        return file
+
+    def _take_back_written(self, segment: Segment, file: File, error: BaseException) -> None:
+        """What was half written goes; always raises: what ``error``, which stopped the write, means to the caller."""
+        if not isinstance(error, OSError):
             try:
                 file.truncate(segment.size)
             except BaseException:
-                self._poison(self._cut_short("an append", interrupt))
+                self._poison(self._cut_short("an append", error))
                 raise
-            raise
+            raise error
+        failure = from_os_error(error, "append to", segment.path())
+        try:
+            file.truncate(segment.size)
+        except OSError:
+            self._poison(failure)
+            raise PartitionPoisonedError(
+                f"{failure.message}; what was half written could not be cut"
+            ) from error
+        if not self.dirty:
+            self._held.let_go()
+        raise failure from error
 
     def _note(self, segment: Segment, batches: Sequence[CheckedBatch], buffers: Sequence[Buffer]) -> None:
         """Count what is in the file now, and let readers see it where the topic says so."""
@@ -299,21 +257,6 @@ class OwnedLog(SyncedLog):
             self.tail.add(offset, last + 1, position, parts, header.size)
             offset = last + 1
         self._count(segment, offset, was_dirty, entered)
-
-    def _count(self, segment: Segment, offset: int, was_dirty: bool, entered: bool) -> None:
-        """The log reaches to ``offset`` now; ``entered``: the segment's indexes have got new rows."""
-        self.unsynced_records += offset - self.log_end_offset
-        self.log_end_offset = offset
-        if not was_dirty:
-            self._on_dirty(self)
-        if entered and segment.unstored_rows >= _STORE_ROWS:
-            try:
-                segment.store_indexes()
-            except OSError:
-                pass  # the batches are in; the rows wait in memory for the next try, a checkpoint or a roll
-        if self.commit_policy is CommitPolicy.APPEND:
-            self._advance_high_watermark(offset)
-            self._publish(self)  # else nothing that other processes may see has changed before the sync
 
     # --- roll ---
 

@@ -21,9 +21,10 @@ from logstore.errors import (
     from_os_error,
 )
 from logstore.format.batch import first_offset
+from logstore.log.append_path import AppendPath
 from logstore.log.commit_policy import ChoosePolicy, CommitPolicy, by_visibility
 from logstore.log.epochs import Epochs
-from logstore.log.log_offsets import LogOffsets, Waiter
+from logstore.log.log_offsets import Waiter
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.log.recovery.recovery import Loaded
@@ -36,7 +37,7 @@ from logstore.log.segments.tail_cache import TailCache
 from logstore.seams.clock import Clock
 
 
-class SyncedLog:
+class SyncedLog(AppendPath):
     """``where``: "topic-partition", for messages. ``before_roll`` makes the recovery point durable: it is called,
     under the log's lock, after a segment was synced and before the next one exists, and before a truncation.
     ``commits``: the commit policy under the topic's settings."""
@@ -60,6 +61,7 @@ class SyncedLog:
         roll_jitter_ms: int = 0,
         commits: ChoosePolicy = by_visibility,
     ) -> None:
+        super().__init__()
         self.where = where
         self.directory = directory
         self._commits = commits
@@ -73,7 +75,6 @@ class SyncedLog:
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._waiters: dict[Waiter, None] = {}
-        self._failure: LogStoreError | None = None
         self._installing = loaded.installing
         self._held = HeldFile(pool)
         self.segments: SegmentList = loaded.segments
@@ -91,7 +92,6 @@ class SyncedLog:
             pool, directory, where, loaded.producers, clock.wall_ms, loaded.high_watermark
         )
         self.dirty_since_s = 0.0
-        self.unsynced_records = 0
         self.syncs = 0
         if loaded.segments.active is not None:
             loaded.segments.active.active_since_s = clock.monotonic_s()
@@ -102,6 +102,7 @@ class SyncedLog:
         """Obey these settings from the next append on."""
         self.config = config
         self.commit_policy = self._commits(config)
+        self.shows_appended = self.commit_policy is CommitPolicy.APPEND
 
     # --- what it is ---
 
@@ -114,10 +115,6 @@ class SyncedLog:
         return self._failure is not None
 
     @property
-    def dirty(self) -> bool:
-        return self.flushed_offset < self.log_end_offset
-
-    @property
     def end_position(self) -> tuple[int, int]:
         """(base offset of the active segment, valid bytes in it); (next offset, 0) while there is none."""
         active = self.segments.active
@@ -128,14 +125,6 @@ class SyncedLog:
 
     def epoch_table(self) -> Epochs:
         return self.epochs
-
-    def bounds(self) -> LogOffsets:
-        high_watermark = self.high_watermark  # before the other: a transaction that ends moves it first
-        unstable = self.producers.first_unstable
-        stable = high_watermark if unstable is None else min(unstable, high_watermark)
-        return LogOffsets(
-            self.log_start_offset, high_watermark, stable, self.log_end_offset, self.epochs.latest
-        )
 
     def publish(self) -> None:
         """Show other processes what this log has now."""
@@ -223,15 +212,6 @@ class SyncedLog:
                 self._advance_high_watermark(target)
                 self._publish(self)
             return self.high_watermark
-
-    def _advance_high_watermark(self, offset: int) -> None:
-        """The one place where the high watermark moves. The lock is held; ``offset`` lies between two batches."""
-        if offset > self.high_watermark:
-            self.high_watermark = offset
-            if self.producers.first_unstable is not None:
-                self.producers.settle(offset)
-            if self._waiters:
-                self.wake_waiters()
 
     def _batch_start(self, offset: int) -> int:
         """Base offset of the batch that holds ``offset``, which is below the log's end."""

@@ -10,7 +10,21 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 
-MODULES = ("columns", "encoding", "hashing", "keytable", "live", "records", "rows", "sending", "spans")
+MODULES = (
+    "appending",
+    "arrow_rows",
+    "checking",
+    "columns",
+    "encoding",
+    "hashing",
+    "keytable",
+    "live",
+    "records",
+    "rows",
+    "sending",
+    "spans",
+    "tail_cache",
+)
 """Each is built from ``<name>.pyx``. All of them are used, or none."""
 
 

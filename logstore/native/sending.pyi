@@ -1,8 +1,9 @@
 import threading
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic
 
-from logstore.client.producer.pending import PartitionQueue, PendingBatch
+from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch, Releasable
 from logstore.errors import LogStoreError
 from logstore.types import Headers, K, RecordMetadata, V
 
@@ -14,10 +15,27 @@ class OpenBatch:
     room: int
     done: bool
     parts: tuple[PendingBatch, PendingBatch] | None
-    def __init__(self, size: int) -> None: ...
+    queue: PartitionQueue
+    driver: Driver | None
+    deadline_s: float
+    wanted: bool
+    gates: list[Releasable] | None
+    error: LogStoreError | None
+    base_offset: int
+    timestamp_ms: int
+    timestamps: list[int] | None
+    def __init__(
+        self, queue: PartitionQueue, driver: Driver | None, deadline_s: float, size: int
+    ) -> None: ...
 
 class OpenQueue:
     open: PendingBatch | None
+    flights: deque[tuple[PendingBatch, ...]]
+    topic: str
+    partition: int
+    def __init__(self, topic: str, partition: int) -> None: ...
+
+def release_all(gates: Sequence[Releasable]) -> None: ...
 
 class QuickRoute:
     compacts: bool

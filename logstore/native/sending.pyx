@@ -2,7 +2,8 @@
 """A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/``'s ``send_path.py`` and
 ``send_lock.py``, of ``Delivery``, and of the classes that they touch without a step of Python.
 
-What is guarded by what: ``rows``, ``size``, ``room``, ``open``, ``queues`` and ``sticky`` by the accumulator's lock, a
+What is guarded by what: ``rows``, ``size``, ``room``, ``wanted``, ``gates``, ``open``, ``queues``, ``flights`` and
+``sticky`` by the accumulator's lock, a
 ``SendLock``, which ``SendPath`` takes once a record. ``done`` is written with it held, after the rest of the outcome,
 and read without. Nothing here counts on the interpreter's lock.
 """
@@ -20,12 +21,16 @@ from cpython.pythread cimport (
     PyThread_type_lock,
 )
 from libc.stdint cimport uint8_t
+from posix.unistd cimport getpid
+
+from collections import deque as _deque
 
 from logstore.native.hashing cimport POSITIVE, murmur3_of
 from logstore.native.varints cimport fingerprint
 
 cdef extern from "pythread.h":
     ctypedef enum PyLockStatus:
+        PY_LOCK_FAILURE
         PY_LOCK_ACQUIRED
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int intr_flag) nogil
 
@@ -34,6 +39,9 @@ FINGERPRINT = fingerprint()
 cdef enum:
     RECORD_OVERHEAD = 23  # format/rows.py says what it is made of
 
+
+cdef double LONGEST_S = 1e6  # of a wait that is told to the operating system
+cdef object _RecordMetadata = None
 cdef object _outcomes = None
 cdef object _measured_headers = None
 cdef object _function_or_none = None
@@ -42,14 +50,16 @@ cdef object _partial = None
 
 cdef int _import() except -1:
     """Asked for late: what defines them imports this module."""
-    global _outcomes, _measured_headers, _function_or_none, _partial
+    global _RecordMetadata, _outcomes, _measured_headers, _function_or_none, _partial
     if _partial is None:
         from functools import partial
 
         from logstore.arguments import function_or_none
         from logstore.client.producer import outcomes
         from logstore.format.rows import measured_headers
+        from logstore.types import RecordMetadata
 
+        _RecordMetadata = RecordMetadata
         _outcomes, _measured_headers, _function_or_none = outcomes, measured_headers, function_or_none
         _partial = partial
     return 0
@@ -61,17 +71,83 @@ cdef class OpenBatch:
     cdef public Py_ssize_t room
     cdef public bint done
     cdef public tuple parts
+    cdef public OpenQueue queue
+    cdef public object driver
+    cdef public double deadline_s
+    cdef public bint wanted
+    cdef public list gates
+    cdef public object error
+    cdef public object base_offset
+    cdef public object timestamp_ms
+    cdef public list timestamps
 
-    def __init__(self, Py_ssize_t size):
+    def __init__(self, OpenQueue queue, driver, double deadline_s, Py_ssize_t size):
         self.rows = []
         self.size = size
-        self.room = 0
-        self.done = False
-        self.parts = None
+        self.queue = queue
+        self.driver = driver
+        self.deadline_s = deadline_s
+        self.base_offset = self.timestamp_ms = -1
+
+    cdef object metadata(self, Py_ssize_t index):
+        """Of a batch that is in."""
+        offset = self.base_offset + index if self.base_offset >= 0 else -1
+        timestamp_ms = self.timestamp_ms if self.timestamps is None else self.timestamps[index]
+        return tuple.__new__(_RecordMetadata, (self.queue.topic, self.queue.partition, offset, timestamp_ms))
 
 
 cdef class OpenQueue:
     cdef public OpenBatch open
+    cdef public object flights
+    cdef public object topic
+    cdef public object partition
+
+    def __init__(self, topic, partition):
+        self.topic = topic
+        self.partition = partition
+        self.flights = _deque()
+
+
+@cython.final
+cdef class Gate:
+    """A lock that is held from the first, for one waiter, and released when there is an outcome."""
+
+    cdef PyThread_type_lock lock
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock is NULL:
+            raise MemoryError()
+        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
+
+    def __dealloc__(self):
+        if self.lock is not NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef bint passed(self, clock, double left_s) except -1:
+        """Wait until it is released; False: ``left_s`` are over."""
+        cdef PyLockStatus status
+        cdef double end_s = <double>clock.monotonic_s() + left_s
+        cdef long long microseconds
+        while True:
+            microseconds = <long long>(left_s * 1e6)
+            with nogil:
+                status = PyThread_acquire_lock_timed(self.lock, microseconds, 1)
+            if status == PY_LOCK_ACQUIRED:
+                return True
+            if status == PY_LOCK_FAILURE:
+                return False
+            PyErr_CheckSignals()  # a signal cut the wait short; its handler may raise
+            left_s = max(end_s - <double>clock.monotonic_s(), 0)
+
+
+def release_all(list gates):
+    """Let all waiters of a batch go on."""
+    for gate in gates:
+        if type(gate) is Gate:
+            PyThread_release_lock((<Gate>gate).lock)
+        else:
+            gate.release()
 
 
 cdef class QuickRoute:
@@ -181,8 +257,18 @@ cdef class Delivery:
         ``timeout_s`` (the record stays on its way). Without a timeout the producer's
         ``delivery_timeout_ms`` bounds the wait.
         """
+        cdef OpenBatch batch = self._batch
+        cdef object left_s = None
         _import()
-        return _outcomes.metadata_of(self._batch, self._index, timeout_s)
+        if not batch.done and batch.parts is None and is_plain(timeout_s):
+            left_s = waited(batch, timeout_s)
+            driver = batch.driver
+            if driver is not None and not batch.done and batch.parts is None:
+                if driver.drive(batch, self._index, timeout_s if left_s is None else left_s) is None:
+                    left_s = 0.0
+        if batch.done and batch.parts is None and batch.error is None:
+            return batch.metadata(self._index)
+        return _outcomes.metadata_of(batch, self._index, timeout_s, left_s)
 
     def exception(self, timeout_s=None):
         """The record's error, None if it is in. Waits like ``result``."""
@@ -209,6 +295,45 @@ cdef class Delivery:
     def __repr__(self):
         _import()
         return _outcomes.described(self._batch, self._index)
+
+
+cdef inline bint is_plain(timeout_s):
+    """Whether it is no timeout, or one that needs no look from Python's side."""
+    return timeout_s is None or ((type(timeout_s) is int or type(timeout_s) is float) and 0 < timeout_s <= LONGEST_S)
+
+
+cdef object waited(OpenBatch batch, timeout_s):
+    """Where a flight of the batch's partition is out: wait for it, as ``Sender.drive`` does, and give the seconds that
+    are left of the timeout. None: nothing was waited for, or there is no timeout."""
+    cdef OpenQueue queue = batch.queue
+    cdef SendLock lock
+    cdef Gate gate
+    cdef double left_s = LONGEST_S, late_s, began_s
+    driver = batch.driver
+    if driver is None or type(getattr(driver, "lock", None)) is not SendLock or driver.pid != getpid():
+        return None
+    if timeout_s is not None:
+        left_s = timeout_s
+    if not queue.flights:
+        return None
+    lock = driver.lock
+    gate = Gate()
+    lock.take()
+    try:
+        if batch.done or batch.parts is not None or not queue.flights:
+            return None
+        batch.wanted = True
+        if batch.gates is None:
+            batch.gates = []
+        batch.gates.append(gate)
+    finally:
+        lock.give()
+    clock = driver.clock
+    began_s = clock.monotonic_s()
+    late_s = max(batch.deadline_s + <double>driver.grace_s - began_s, 0.0001)
+    if not gate.passed(clock, min(late_s, left_s)):
+        driver.expire()
+    return None if timeout_s is None else max(left_s - (<double>clock.monotonic_s() - began_s), 0)
 
 
 cdef inline Delivery _delivery(OpenBatch batch, Py_ssize_t index):

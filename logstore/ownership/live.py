@@ -113,7 +113,6 @@ class LiveBoard(Protocol):
     def publish(
         self,
         slot: int,
-        *,
         log_start_offset: int,
         high_watermark: int,
         last_stable_offset: int,
@@ -170,7 +169,6 @@ class LiveFile:
     def publish(
         self,
         slot: int,
-        *,
         log_start_offset: int,
         high_watermark: int,
         last_stable_offset: int,
@@ -315,7 +313,6 @@ class MemoryLive:
     def publish(
         self,
         slot: int,
-        *,
         log_start_offset: int,
         high_watermark: int,
         last_stable_offset: int,

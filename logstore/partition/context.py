@@ -135,18 +135,7 @@ class StoreContext:
         """Publish what a log has now, for readers in other processes and for its next owner. LockLostError where
         the slot may be another process's."""
         self.locks.check()
-        bounds = log.bounds()
-        base, position = log.end_position
-        self.live.publish(
-            slot,
-            log_start_offset=bounds.log_start_offset,
-            high_watermark=bounds.high_watermark,
-            last_stable_offset=bounds.last_stable_offset,
-            log_end_offset=bounds.log_end_offset,
-            segment_base=base,
-            end_position=position,
-            leader_epoch=bounds.leader_epoch,
-        )
+        self.live.publish(slot, *log.shown())
 
     def partition_directory(self, topic: str, partition: int) -> str:
         if self.broker is not None:

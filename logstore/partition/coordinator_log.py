@@ -24,6 +24,7 @@ from logstore.directory.partition_folder import ensure_folder
 from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.errors import (
     CorruptBatchError,
+    LockLostError,
     LogStoreError,
     OutcomeUnknownError,
     StorageError,
@@ -350,6 +351,8 @@ class CoordinatorLog:
                             self.save_state(log)
                     finally:
                         context.locks.release(self.entry.lock_slot)
+            except LockLostError as error:  # the directory was removed, or another process may have it
+                logger.info("no recovery point left for %s: %s", self.where, error)
             except LogStoreError as error:
                 logger.warning("no recovery point left for %s: %s", self.where, error)
             self._drop()

@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Protocol
 
-from logstore.errors import LogStoreError, StoreClosedError, UnknownTopicError
+from logstore.errors import (
+    LogStoreError,
+    StoreClosedError,
+    StoreNotFoundError,
+    StoreReplacedError,
+    UnknownTopicError,
+)
 from logstore.log.owned_log import OwnedLog
 from logstore.ownership.topic_turn import LOOK_S as TURN_LOOK_S
 from logstore.partition.topic import Topic
@@ -26,6 +32,7 @@ from logstore.upkeep.retention_task import RetentionTask
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_S = 5.0
+_VANISHED = (StoreNotFoundError, StoreReplacedError)
 LOOK_S = 1.0  # how soon settings changed by another process reach an owner
 
 
@@ -85,6 +92,7 @@ class Housekeeper:
         self._dirty_lock = threading.Lock()
         self._thread = StepThread("logstore-housekeeper", lambda: self.wake_up(), enabled=threads)
         self._complaints = Complaints(logger, "housekeeping of")
+        self._vanished = False  # the directory is gone: there is nothing left to look after
 
     # --- called by writers ---
 
@@ -111,6 +119,8 @@ class Housekeeper:
     def wake_up(self) -> float | None:
         """``step`` if it is time for that, else a slice of cleaning alone: those come hundreds a second, and a look
         at all the rest would cost the threads that write as much as the slice. Seconds as ``step``."""
+        if self._vanished:
+            return None
         now_s = self._clock.monotonic_s()
         left_s = self._next_pass_s - now_s
         if self._asked or left_s <= 0:
@@ -123,6 +133,8 @@ class Housekeeper:
 
     def step(self) -> float | None:
         """Do all that is due; seconds until the next thing is, None if nothing will be by itself."""
+        if self._vanished:
+            return None
         self._next_pass_s = math.inf  # a log that becomes dirty from here on may not be seen by this step
         self._asked = False
         now_s = self._clock.monotonic_s()
@@ -246,7 +258,10 @@ class Housekeeper:
 
     def _guarded(self, what: str, work: Callable[[], object]) -> object:
         """One failing log or topic must not stop the others. Its writers get the error by themselves (a
-        failed sync poisons the log); here it is logged, once for each kind and place."""
+        failed sync poisons the log); here it is logged, once for each kind and place. Where the directory was removed
+        everything fails: that is said once, and ends it all."""
+        if self._vanished:
+            return None
         try:
             return work()
         except StoreClosedError:
@@ -255,8 +270,24 @@ class Housekeeper:
             logger.debug("housekeeping of %s ended: another process deleted the topic: %s", what, error)
             return None
         except LogStoreError as error:
-            self._complaints.tell(what, error)
+            if not self._notice_vanished(error):
+                self._complaints.tell(what, error)
             return None
+
+    def _notice_vanished(self, error: LogStoreError) -> bool:
+        """Whether the store's directory is gone, or another store's, which is why the work failed."""
+        if not isinstance(error, _VANISHED):
+            try:
+                self._look_for_changes()
+            except _VANISHED as found:
+                error = found
+            except LogStoreError:
+                return False  # a fault of another kind, which the next look at the catalogue tells
+            else:
+                return False
+        self._vanished = True
+        logger.warning("housekeeping ends: %s", error)
+        return True
 
     def close(self) -> None:
         self._thread.close()

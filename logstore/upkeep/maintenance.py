@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from logstore.directory import maintenance_note
-from logstore.errors import LogStoreError, StoreClosedError
+from logstore.errors import LogStoreError, StoreClosedError, StoreNotFoundError, StoreReplacedError
 from logstore.log.cleaning.cleaning import CleanResult
 from logstore.partition.cleaned_topic import CleanedTopic
 from logstore.partition.context import StoreContext
@@ -70,6 +70,12 @@ class Maintenance:
         owned = any(topic.owned for topic in self._registry.opened())
         if self._before_close_s <= 0 or not (owned or self._registry.retains):
             return
+        try:
+            self._registry.look_around()
+        except (StoreNotFoundError, StoreReplacedError):
+            return  # the directory was removed: there is nothing to maintain
+        except LogStoreError as error:
+            logger.info("the catalogue of %s cannot be read before its close: %s", self._context.root, error)
         try:
             report = self._pass(self._before_close_s, None, cleaner, thorough=False)
         except LogStoreError as error:

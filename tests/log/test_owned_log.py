@@ -18,7 +18,6 @@ from logstore.errors import (
     StorageError,
 )
 from logstore.format.batch import iter_headers, pack_batch, read_header
-from logstore.log import owned_log
 from logstore.log.segments.segment_list import SegmentList
 from logstore.seams.faults import FaultKind
 from tests.log.logs import FOLDER, NOW_MS, Desk, append, batch, checked, records, values
@@ -293,10 +292,10 @@ def test_index_rows_whose_sync_failed_are_not_trusted_either(suffix: str) -> Non
     assert log.recovery_point == 0
 
 
-def test_index_rows_that_find_no_room_wait_for_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owned_log, "_STORE_ROWS", 3)
+def test_index_rows_that_find_no_room_wait_for_the_next_try() -> None:
     desk = Desk(index_interval_bytes=0)
     log = desk.open()
+    log.store_rows = 3
     for number in range(4):
         append(log, ten(number), at_ms=NOW_MS + number)
     assert len(desk.content(0, ".index")) == 3 * 8
@@ -531,12 +530,12 @@ def test_appends_syncs_rolls_and_reads_beside_each_other() -> None:
     assert values(log) == [value for _, value in placed]
 
 
-def test_all_errors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_errors_are_named() -> None:
     """Each I/O call of a small workload fails once, in every way: only errors of the tree come out."""
-    monkeypatch.setattr(owned_log, "_STORE_ROWS", 2)
 
     def work(desk: Desk) -> None:
         log = desk.open()
+        log.store_rows = 2
         for number in range(8):
             append(log, ten(number), at_ms=NOW_MS + number)
             if number % 3 == 0:

@@ -5,20 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore import ArrowRows
 from spark_connector.batch_marks import KEPT, BatchMarks, Content, Mark, content_of, mark_of
-from spark_connector.sink_rows import Placed
 
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 texts = st.none() | st.binary(max_size=4)
 headers = st.none() | st.lists(st.tuples(st.text(max_size=2), texts), max_size=2)
 whole_rows = st.tuples(texts, texts, headers, st.none() | st.integers(0, 9))
 
 
 def content(rows: list[Any], topic: str = "t", partition: int | None = None) -> Content:
-    return content_of(Placed(topic, partition, rows))
+    """Of rows of any width, with as many columns as the widest has."""
+    width = max(map(len, rows), default=4)
+    whole = [(*row, None, None)[:4] for row in rows]
+    pairs = [
+        None if headers is None else [{"key": name, "value": value} for name, value in headers]
+        for *_, headers, _ in whole
+    ]
+    columns = {
+        "key": pa.array([row[0] for row in whole], pa.binary()),
+        "value": pa.array([row[1] for row in whole], pa.binary()),
+        "headers": pa.array(pairs, HEADERS),
+        "timestamp": pa.array([row[3] for row in whole], pa.int64()),
+    }
+    batch = pa.record_batch(dict(list(columns.items())[:width]))
+    return content_of(topic, partition, ArrowRows(batch))
 
 
 @settings(derandomize=True, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import logstore
-from logstore.errors import InvalidArgumentError, StoreClosedError
+from logstore.errors import InvalidArgumentError, LogStoreError, StoreClosedError
 from spark_connector import held_store
 from spark_connector.held_store import HeldStores
 from tests.house import ROOT
@@ -89,6 +90,30 @@ def test_a_directory_that_was_made_anew_is_opened_anew(root: Path, held: HeldSto
         store.create_topic(OUT)
     assert world.once(0, [world.write(rows("b"))])
     assert values(world) == ["b"]
+
+
+def test_a_directory_that_is_removed_is_let_go_of_with_one_line(
+    root: Path, held: HeldStores, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As tests and examples do, while the worker that held it lives on."""
+    world = DirectoryWorld(root, held.lent)
+    assert world.once(0, [world.write(rows("a"))])
+    with held.lent(str(root), 30.0) as store:
+        pass
+    with caplog.at_level(logging.INFO, "logstore"):
+        shutil.rmtree(root)
+
+        def is_closed() -> bool:
+            try:
+                store.list_topics()
+            except LogStoreError as error:
+                return isinstance(error, StoreClosedError)
+            return False
+
+        until(is_closed)
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(said) <= 1, said  # of the housekeeper, where it looked first
+    assert [line for line in said if not line.startswith("housekeeping ends: there is no log store at")] == []
 
 
 def test_a_topic_is_passed_on_to_a_process_that_waits_for_it(root: Path, held: HeldStores) -> None:

@@ -23,9 +23,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from logstore import ArrowRows
 from logstore.errors import InvalidArgumentError, InvalidRecordError
 from spark_connector.schema import arrow_schema
-from spark_connector.sink_rows import check_columns, placed, rows_of
+from spark_connector.sink_rows import check_columns, placed
 
 
 def headers_of(name: str, value: str) -> ArrayType:
@@ -52,6 +53,10 @@ def columns(text: str) -> StructType:
 
 
 ALL = columns("key BINARY, value STRING, topic STRING, partition INT, timestamp TIMESTAMP, headers HEADERS")
+
+
+def rows_of(found: pa.RecordBatch) -> list[Any]:
+    return ArrowRows(found).tuples()
 
 
 def batch(schema: StructType | str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -125,7 +130,8 @@ def test_the_fewest_fields() -> None:
 
 def test_the_option_beats_the_column() -> None:
     found = batch("value STRING, topic STRING", [{"value": "1", "topic": "a"}, {"value": "2", "topic": None}])
-    assert list(placed(found, "t")) == [("t", None, [(None, b"1"), (None, b"2")])]
+    (part,) = placed(found, "t")
+    assert (part.topic, part.partition, rows_of(part.rows)) == ("t", None, [(None, b"1"), (None, b"2")])
     assert list(placed(found.slice(0, 0), "t")) == []
 
 
@@ -150,5 +156,5 @@ def test_each_row_goes_where_it_says_in_order(places: list[tuple[str, int | None
     for number, (topic, partition) in enumerate(places):
         expected.setdefault(("t" if fixed else topic, partition), []).append(number)
     parts = list(placed(found, "t" if fixed else None))
-    assert {(p.topic, p.partition): [int(row[1]) for row in p.rows] for p in parts} == expected
+    assert {(p.topic, p.partition): [int(row[1]) for row in rows_of(p.rows)] for p in parts} == expected
     assert len(parts) == len(expected)

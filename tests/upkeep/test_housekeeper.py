@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from logstore.directory import topic_state
-from logstore.errors import StoreClosedError
+from logstore.errors import LogStoreError, StoreClosedError
 from logstore.ownership.locks import LockTable, MemoryLocks
 from logstore.partition.topic import Topic
 from logstore.seams.clock import ManualClock
@@ -450,3 +452,23 @@ def test_a_store_that_closes_amid_a_pass_says_nothing(tmp_path: Path) -> None:
     assert store._housekeeper.step() is not None
     store._context.closed = False
     store.close()
+
+
+def test_a_directory_that_is_removed_ends_it_with_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    store = LogStore(str(tmp_path / "store"), clock=clock, threads=False)
+    store.create_topic("t")
+    store.partition("t", 0).append([(None, b"a")], acks=1)
+    store.step()
+    shutil.rmtree(tmp_path / "store")
+    for _ in range(20):
+        clock.advance(1_001)
+        store.step()
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert line.startswith("housekeeping ends: there is no log store at")
+    caplog.clear()
+    with contextlib.suppress(LogStoreError):
+        store.close()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -13,9 +13,11 @@ from logstore.invariants import invariant
 from logstore.types import RecordMetadata
 
 
-def metadata_of(batch: PendingBatch, index: int, timeout_s: float | None) -> RecordMetadata:
-    """See ``Delivery.result``."""
-    batch, index = _outcome(batch, index, timeout_s)
+def metadata_of(
+    batch: PendingBatch, index: int, timeout_s: float | None, left_s: float | None = None
+) -> RecordMetadata:
+    """See ``Delivery.result``. ``left_s``: what is left of the timeout, if that is not all of it."""
+    batch, index = _outcome(batch, index, timeout_s, left_s)
     if batch.error is not None:
         raise raisable(batch)
     queue = batch.queue
@@ -59,12 +61,14 @@ def described(batch: PendingBatch, index: int) -> str:
     return f"<Delivery to {where}: offset {batch.base_offset + index if batch.base_offset >= 0 else -1}>"
 
 
-def _outcome(batch: PendingBatch, index: int, timeout_s: float | None) -> tuple[PendingBatch, int]:
+def _outcome(
+    batch: PendingBatch, index: int, timeout_s: float | None, left_s: float | None = None
+) -> tuple[PendingBatch, int]:
     batch, index = batch.locate(index)
     driver = batch.driver
     if batch.done or driver is None:
         return batch.locate(index)
-    outcome = driver.drive(batch, index, seconds_or_none(timeout_s))
+    outcome = driver.drive(batch, index, seconds_or_none(timeout_s) if left_s is None else left_s)
     if outcome is None:
         raise DeliveryTimeoutError(
             f"no outcome within {timeout_s} s for a record sent to {batch.queue.topic}-{batch.queue.partition}",

@@ -9,7 +9,6 @@ size that this file let pass.
 from __future__ import annotations
 
 import copy
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -27,6 +26,12 @@ class Identity(NamedTuple):
     producer_id: int
     epoch: int
     transactional: bool = False
+
+
+class Releasable(Protocol):
+    """What a waiter sleeps on: a lock that is held until then."""
+
+    def release(self) -> None: ...
 
 
 class Driver(Protocol):
@@ -58,27 +63,50 @@ class OpenBatch:
 
     ``rows``, ``size`` and ``room`` are guarded by the accumulator's lock. ``room``: up to this size the quick path
     adds rows, which reckons ``RECORD_OVERHEAD`` a row. ``done`` is written once, with that lock held, after every other
-    field of the outcome, and read without it; ``parts``: a refused batch cut in two."""
+    field of the outcome, and read without it; ``parts``: a refused batch cut in two. ``wanted``: a caller waits for the
+    outcome, so that the batch does not linger; ``gates``: one for each thread that waits, released when it is done;
+    ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
 
-    __slots__ = ("done", "parts", "room", "rows", "size")
+    __slots__ = (
+        "base_offset",
+        "deadline_s",
+        "done",
+        "driver",
+        "error",
+        "gates",
+        "parts",
+        "queue",
+        "room",
+        "rows",
+        "size",
+        "timestamp_ms",
+        "timestamps",
+        "wanted",
+    )
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, queue: PartitionQueue, driver: Driver | None, deadline_s: float, size: int) -> None:
         self.rows: list[Any] = []
         self.size = size
         self.room = 0
-        self.done = False
+        self.done = self.wanted = False
         self.parts: tuple[PendingBatch, PendingBatch] | None = None
+        self.queue = queue
+        self.driver = driver
+        self.deadline_s = deadline_s
+        self.gates: list[Releasable] | None = None
+        self.error: LogStoreError | None = None
+        self.base_offset = self.timestamp_ms = -1
+        self.timestamps: list[int] | None = None
 
 
 class PendingBatch(OpenBatch):
-    """See the module. ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
+    """See the module, and ``OpenBatch`` for what those who wait touch."""
 
     # Defaults live on the class: a batch of one record is made for each durable send, so each field set
     # counts.
     count = 0  # of rows, once the batch is closed
     overhead = RECORD_OVERHEAD
     timestamped = False
-    wanted = False  # a caller waits for the outcome: do not linger
     attempts = 0
     full_since_s = -1.0  # when the disk was first too full for it; -1: it never was
     full_told = False
@@ -90,26 +118,17 @@ class PendingBatch(OpenBatch):
     base_sequence = -1  # with it; kept for retries
     doubtful = False  # a call with it failed as a whole: it may be in although nothing said so
     now_ms = -1  # the time of rows without one: when the batch was first encoded
-    # the outcome
-    base_offset = -1
-    timestamp_ms = -1
-    timestamps: list[int] | None = None
-    error: LogStoreError | None = None
     observed = False  # a caller has been told of the error
-    gates: list[threading.Lock] | None = None  # one for each thread that waits, released when it is done
     callbacks: list[tuple[int, Callable[[], object]]] | None = None  # with the row's index
 
     def __init__(
         self, queue: PartitionQueue, driver: Driver | None, cap: int, created_s: float, deadline_s: float
     ) -> None:
-        super().__init__(HEADER_SIZE)
-        self.queue = queue
-        self.driver = driver
+        super().__init__(queue, driver, deadline_s, HEADER_SIZE)
         self.cap = cap  # the batch is closed before the row that would pass this
         self.reserved = 0  # what the batch holds of buffer_bytes
         # `room` is the smaller of the two; -1 in a batch with timestamps, and in one that is closed.
         self.created_s = created_s
-        self.deadline_s = deadline_s
 
     def size_with(self, row_bytes: int, timestamped: bool) -> int:
         """The batch's size once a row of ``row_bytes`` (see ``row_bytes``) is in it."""
@@ -205,17 +224,21 @@ class Route(Protocol):
 
 @compiled("sending")
 class OpenQueue:
-    """What the quick path touches of a partition's queue. ``open``: the batch that takes rows, guarded by the
-    accumulator's lock."""
+    """What the quick path and those who wait touch of a partition's queue. ``open``: the batch that takes rows,
+    ``flights``: the batches in the backend's hands now, by flight, the oldest first; both guarded by the accumulator's
+    lock."""
 
-    __slots__ = ("open",)
+    __slots__ = ("flights", "open", "partition", "topic")
 
-    def __init__(self) -> None:
+    def __init__(self, topic: str, partition: int) -> None:
         self.open: PendingBatch | None = None
+        self.topic = topic
+        self.partition = partition
+        self.flights: deque[tuple[PendingBatch, ...]] = deque()
 
 
 class PartitionQueue(OpenQueue):
-    """The batches of one partition. ``flights``: those in the backend's hands now, by flight, the oldest first.
+    """The batches of one partition.
 
     ``stacks``: behind the last flight another one may go before it is back. Where a batch of a flight fails, those
     that flew behind it are ``held_up``: what is to go again waits in ``again`` until all flights are back, so that it
@@ -227,27 +250,21 @@ class PartitionQueue(OpenQueue):
     __slots__ = (
         "again",
         "closed",
-        "flights",
         "held_up",
         "identity",
         "next_sequence",
         "numbered_topic",
-        "partition",
         "renumbers",
         "retry_at_s",
         "route",
         "spent",
         "stacks",
-        "topic",
     )
 
     def __init__(self, route: Route, partition: int) -> None:
-        super().__init__()
+        super().__init__(route.name, partition)
         self.route = route
-        self.topic = route.name
-        self.partition = partition
         self.closed: deque[PendingBatch] = deque()
-        self.flights: deque[tuple[PendingBatch, ...]] = deque()
         self.stacks = False
         self.again: list[PendingBatch] = []
         self.held_up = self.renumbers = False

@@ -24,6 +24,7 @@ from logstore.api.pipelines import Pipelining
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.accumulator import FLIGHT_GRACE_S, Accumulator
 from logstore.client.producer.flights import Flights
+from logstore.client.producer.gates import release_all
 from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
 from logstore.client.producer.sequences import Sequences
 from logstore.errors import DiskFullError, FatalError, ForkedStoreError, LogStoreError, OutcomeUnknownError
@@ -46,17 +47,22 @@ _TOLD_AFTER_S = 1.0  # how long a full disk is waited for without a word
 
 
 class Sender:
-    """``sequences``: None for a producer that is not idempotent."""
+    """``sequences``: None for a producer that is not idempotent. ``lock``, ``clock``, ``pid`` and ``grace_s`` are for
+    those that wait without ``drive`` (``Delivery``): the accumulator's lock, the time, the process that made this, and
+    how long after its time a flight is given up on."""
+
+    grace_s = FLIGHT_GRACE_S
 
     def __init__(
         self, backend: Backend, accumulator: Accumulator, clock: Clock, sequences: Sequences | None = None
     ) -> None:
         self._backend = backend
         self._accumulator = accumulator
+        self.lock = accumulator.lock
         self._settings = accumulator.settings
-        self._clock = clock
+        self.clock = clock
         self._sequences = sequences
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         # The next flight must not go before it is known that the one before is in: without sequences a broker can
         # tell that at once only if it need not wait for a sync.
         in_order = sequences is not None or accumulator.settings.acks != "all"
@@ -114,7 +120,7 @@ class Sender:
 
     def _release(self) -> None:
         if self._sequences is not None:
-            left_s = min(self._release_by_s - self._clock.monotonic_s(), self._settings.delivery_timeout_s)
+            left_s = min(self._release_by_s - self.clock.monotonic_s(), self._settings.delivery_timeout_s)
             try:
                 with self._backend.limit_waits(max(left_s, _SHORTEST_RELEASE_S)):
                     self._sequences.release()
@@ -147,7 +153,7 @@ class Sender:
         wait_s: float | None = 0
         with accumulator.lock:
             self._wakes_at_s = -inf
-            now_s = self._clock.monotonic_s()
+            now_s = self.clock.monotonic_s()
             late = accumulator.expire(now_s)
             piped = flights is not None and accumulator.is_deep(now_s, stacking=bool(flights))
             if not flights or (piped and flights.has_room):
@@ -186,7 +192,7 @@ class Sender:
         taken = batches
         try:
             refusal = None
-            if self._sequences is not None:
+            if self._sequences is not None and not self._numbered(self._sequences, batches):
                 with self._backend.limit_waits(self._left_s(batches, timeout_s, now_s)):
                     batches, refusal = self._number(self._sequences, batches)
                 now_s = None  # numbering may have taken its time
@@ -201,6 +207,10 @@ class Sender:
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
             raise
         self._land(batches, results)
+
+    def _numbered(self, sequences: Sequences, batches: Sequence[PendingBatch]) -> bool:
+        """Whether the flight is one new batch whose numbers were at hand: it has them now."""
+        return len(batches) == 1 and batches[0].base_sequence < 0 and sequences.assign_at_once(batches[0])
 
     def _number(
         self, sequences: Sequences, batches: Sequence[PendingBatch]
@@ -277,7 +287,7 @@ class Sender:
     def _left_s(self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None) -> float:
         """How long the flight may wait for what other processes hold."""
         if now_s is None:
-            now_s = self._clock.monotonic_s()
+            now_s = self.clock.monotonic_s()
         if len(batches) == 1:
             left_s = batches[0].deadline_s - now_s
         else:
@@ -292,7 +302,7 @@ class Sender:
             encoded = batch.encoded
             if encoded is None:
                 if batch.now_ms < 0:
-                    batch.now_ms = self._clock.wall_ms()
+                    batch.now_ms = self.clock.wall_ms()
                 route = batch.queue.route
                 encoded, batch.header = _encoded(batch, route.codec)
                 if len(encoded) > route.max_message_bytes and route.codec != "none" and not batch.ready:
@@ -310,7 +320,7 @@ class Sender:
         now_s = 0.0
         for result in results:
             if result.error is not None:
-                now_s = self._clock.monotonic_s()
+                now_s = self.clock.monotonic_s()
                 if isinstance(result.error, DiskFullError):
                     self._tell_of_full_disk(batches, result.error, now_s)
         with accumulator.lock:
@@ -345,9 +355,9 @@ class Sender:
         """Let waiters go on and call callbacks, outside the lock."""
         for batch in batches:
             # All at once rather than one waking the next: those who wake last would miss the next flight.
-            for gate in batch.gates or ():
-                gate.release()
-            batch.gates = None
+            if batch.gates is not None:
+                release_all(batch.gates)
+                batch.gates = None
         for batch in batches:
             for _, callback in batch.callbacks or ():
                 try:
@@ -366,7 +376,7 @@ class Sender:
         """See ``Driver``. ForkedStoreError in a forked child."""
         self.check_process()
         accumulator = self._accumulator
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         end_s = None if timeout_s is None else now_s + timeout_s
         while True:
             with accumulator.lock:
@@ -384,7 +394,7 @@ class Sender:
                 return None
             else:
                 self._pass_gate(batch, gate, left_s, now_s)
-            now_s = self._clock.monotonic_s()
+            now_s = self.clock.monotonic_s()
 
     def _pass_gate(
         self, batch: PendingBatch, gate: threading.Lock, left_s: float | None, now_s: float
@@ -404,11 +414,11 @@ class Sender:
         self.check_process()
         waiting = list(batches)
         accumulator = self._accumulator
-        end_s = None if timeout_s is None else self._clock.monotonic_s() + timeout_s
+        end_s = None if timeout_s is None else self.clock.monotonic_s() + timeout_s
         while waiting:
             with accumulator.lock:
                 waiting = [leaf for batch in waiting for leaf in batch.leaves() if not leaf.done]
-                now_s = self._clock.monotonic_s()
+                now_s = self.clock.monotonic_s()
                 for batch in waiting:
                     batch.wanted = True
                 taken = self._take_ready(now_s)
@@ -443,7 +453,7 @@ class Sender:
     def help(self, timeout_s: float) -> bool:
         """Send what is ready from the caller's thread. False: nothing was."""
         with self._accumulator.lock:
-            taken = self._take_ready(self._clock.monotonic_s())
+            taken = self._take_ready(self.clock.monotonic_s())
         if taken:
             self._fly(taken, timeout_s)
         return bool(taken)
@@ -464,13 +474,13 @@ class Sender:
     def expire(self) -> None:
         """Fail what is past its delivery timeout."""
         with self._accumulator.lock:
-            late = self._accumulator.expire(self._clock.monotonic_s())
+            late = self._accumulator.expire(self.clock.monotonic_s())
         self.announce(late)
 
     # --- fork ---
 
     def check_process(self) -> None:
-        if os.getpid() != self._pid:
+        if os.getpid() != self.pid:
             raise ForkedStoreError("this producer was made before os.fork(), in the parent process")
 
 

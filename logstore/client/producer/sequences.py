@@ -62,6 +62,16 @@ class Sequences:
         queue.next_sequence = (queue.next_sequence + batch.count) & SEQUENCE_MASK
         return batch.count
 
+    def assign_at_once(self, batch: PendingBatch) -> bool:
+        """``assign`` where nobody is to be asked for anything; False, with nothing given, where that is not sure."""
+        identity, queue = self._identity, batch.queue  # none of a named producer, nor of a transaction
+        if identity is None or identity is not queue.identity or queue.spent:
+            return False
+        batch.identity = identity
+        batch.base_sequence = queue.next_sequence
+        queue.next_sequence = (queue.next_sequence + batch.count) & SEQUENCE_MASK
+        return True
+
     def _renewed(self, seen: Identity | None) -> Identity:
         """The next identity, unless another partition's flight has made one since ``seen``."""
         with self._guard:

@@ -11,7 +11,10 @@ import struct
 from array import array
 from bisect import bisect_right
 
+from logstore.native import compiled
 
+
+@compiled("appending")
 class GrowingTable:
     """Rows (key, value); keys grow strictly. One writer, any number of readers."""
 

@@ -13,6 +13,7 @@ import struct
 from logstore.invariants import invariant
 from logstore.log.segments.growing_table import GrowingTable
 from logstore.log.segments.mapped_table import MappedTable
+from logstore.native import compiled
 
 ROW = struct.Struct(">ii")
 SUFFIX = ".index"
@@ -50,6 +51,7 @@ class OffsetIndex:
         table.append(last_offset - self.base_offset, position)  # type: ignore[union-attr]
 
 
+@compiled("appending")
 class IndexRule:
     """When a batch gets index entries: one place for append, recovery and rebuild, so that they agree.
 

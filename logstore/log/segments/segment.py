@@ -12,7 +12,7 @@ import errno
 import struct
 from typing import NamedTuple
 
-from logstore.errors import CorruptBatchError, InvariantError
+from logstore.errors import CorruptBatchError
 from logstore.format.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -33,6 +33,7 @@ from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.growing_table import GrowingTable
 from logstore.log.segments.mapped_table import MappedTable
 from logstore.log.segments.offset_index import IndexRule, OffsetIndex
+from logstore.log.segments.segment_tail import SegmentTail
 from logstore.log.segments.time_index import TimeIndex
 from logstore.seams.fs import FileIdentity, FileSystem, exists, read_whole, replace_file, write_all
 from logstore.types import Buffer
@@ -56,8 +57,8 @@ class Chunk(NamedTuple):
     end_position: int
 
 
-class Segment:
-    """``size``: valid bytes; ``next_offset``: first offset past them (for a closed one: the next base)."""
+class Segment(SegmentTail):
+    """See ``SegmentTail`` for its fields that appends change."""
 
     def __init__(
         self,
@@ -70,27 +71,19 @@ class Segment:
         interval_bytes: int = 4096,
         identity: FileIdentity | None = None,
     ) -> None:
+        super().__init__(base_offset, size, next_offset)
         self._pool = pool
         self.interval_bytes = interval_bytes
         self.directory = directory
-        self.base_offset = base_offset
         self._log_path = f"{directory}/{base_offset:020d}{LOG_SUFFIX}"
-        self.size = size
-        self.next_offset = next_offset
-        self.closed = True
         self.gapless = True  # only a broker's compaction leaves gaps; ours puts empty batches there
         self.retired = False  # its files are, or are about to be, those of a cleaned segment
         self._identity = identity  # of the log, when somebody else may put another in its place
         self._checked = False  # whether the index files were found plausible
         self._loaded: tuple[MappedTable, MappedTable, int] | None = None
-        self.first_timestamp_ms = -1
-        self.index_bytes = 0  # what the larger index may take; 0 for a segment that is not active
         self._max_timestamp: int | None = None
         self._end: int | None = None
         self.active_since_s = 0.0  # by the monotonic clock, when this process began to append to it
-        self.rule: IndexRule | None = None
-        self._offsets: OffsetIndex | None = None
-        self._times: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
         self._aborted_unsynced = False
         self.unsynced_indexes = {
@@ -395,22 +388,6 @@ class Segment:
                 self._pool.forget_file(self.path(suffix))
                 replace_file(self._pool.fs, self.path(suffix), index.table.encoded())
                 index.table.mark_stored()
-
-    def note_appended(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        """Count a batch that is in the file: index rows, then what readers may see. True if there are new rows."""
-        rule = self.rule
-        if rule is None or self.closed:
-            raise InvariantError("invariant broken: only the active segment grows")
-        entered = rule.feed(last_offset, size, max_timestamp_ms)
-        if entered:
-            self._offsets.append(last_offset, position)  # type: ignore[union-attr]
-            self.index_bytes += time_index.ROW.size  # the time index has the larger rows, and no more of them
-            self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)  # type: ignore[union-attr]
-        if self.first_timestamp_ms < 0:
-            self.first_timestamp_ms = max_timestamp_ms
-        self.next_offset = last_offset + 1
-        self.size = position + size
-        return entered
 
     def append_aborted(self, row: AbortedTransaction) -> None:
         """Put the row into the file, unsynced, before its marker is in the log. OSError: it is not there."""

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from typing import TypeAlias
 
+from logstore.native import compiled
 from logstore.types import Buffer
 
 # (base offset, next offset, end position in the active segment, one whole batch in parts, its size). A plain
@@ -19,6 +20,7 @@ from logstore.types import Buffer
 CachedBatch: TypeAlias = tuple[int, int, int, tuple[Buffer, ...], int]
 
 
+@compiled("tail_cache")
 class TailBudget:
     """Bytes that all tails of a store may hold together."""
 
@@ -43,6 +45,7 @@ class TailBudget:
                 oldest.drop_first()
 
 
+@compiled("tail_cache")
 class TailCache:
     """The tail of one log. ``read`` is safe beside the appending thread."""
 

@@ -1,0 +1,259 @@
+"""A batch on its way in: the compiled twins of ``split_checked`` and ``check_leader_append`` in
+log/append_validation.py.
+
+Header, checksum and records of a batch that comes from elsewhere are looked at in one call. What is compressed, has
+names of headers beyond ASCII, or is wrong in any way is left to the Python twin.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_CheckExact
+from cpython.bytearray cimport PyByteArray_CheckExact
+from cpython.memoryview cimport PyMemoryView_Check
+from cpython.ref cimport PyObject
+from cpython.tuple cimport PyTuple_GET_SIZE
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+from logstore.native.record_fields cimport MIN_RECORD_BYTES, RecordFields, read_header as read_name, read_record
+from logstore.native.varints cimport fingerprint, unzigzag
+
+FINGERPRINT = fingerprint()
+PYTHON_TWINS = {}
+
+cdef extern from "Python.h":
+    object view_of "PyMemoryView_FromMemory" (char* data, Py_ssize_t size, int flags)
+    object whole_view "PyMemoryView_FromObject" (object buffer)
+    PyObject* tuple_item "PyTuple_GET_ITEM" (object items, Py_ssize_t at) noexcept
+    int64_t int64_of "PyLong_AsLongLong" (object number) except? -1
+    int PyBUF_READ
+
+cdef enum:
+    HEADER_BYTES = 61
+    UNCOUNTED_BYTES = 12
+    ATTRIBUTES_AT = 21
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME_BIT = 0x08
+    TRANSACTIONAL_BIT = 0x10
+    CONTROL_BIT = 0x20
+    KNOWN_BITS = 0x7F
+    MAX_TIMESTAMP_AT = 8  # places in a ``BatchHeader``
+    HEADER_FIELDS = 13
+
+cdef object _BatchHeader = None
+cdef object _CheckedBatch = None
+cdef object _crc32c = None
+cdef object _prove = None
+cdef int64_t _newest_allowed_ms = 0
+cdef int64_t _oldest_allowed_ms = 0
+
+
+cdef inline object item_of(items, Py_ssize_t at):
+    return <object>tuple_item(items, at)
+
+
+cdef int _import() except -1:
+    global _BatchHeader, _CheckedBatch, _crc32c, _prove, _newest_allowed_ms, _oldest_allowed_ms
+    if _prove is None:
+        from crc32c import crc32c
+
+        from logstore.format.batch import BatchHeader
+        from logstore.format.proof import prove_batch
+        from logstore.format.rows import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+        from logstore.log.append_validation import CheckedBatch
+
+        _crc32c, _BatchHeader, _CheckedBatch = crc32c, BatchHeader, CheckedBatch
+        _newest_allowed_ms, _oldest_allowed_ms = MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
+        _prove = prove_batch
+    return 0
+
+
+cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
+    cdef uint64_t found = 0
+    cdef int at
+    for at in range(size):
+        found = found << 8 | data[at]
+    return found
+
+
+cdef struct Header:
+    int64_t base_offset
+    int32_t batch_length
+    int32_t leader_epoch
+    uint32_t crc
+    int16_t attributes
+    int32_t last_offset_delta
+    int64_t base_ms
+    int64_t max_ms
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t base_sequence
+    int32_t count
+
+
+cdef bint read(const uint8_t* data, Py_ssize_t left, Header* header) noexcept nogil:
+    """Whether a batch that may be is there, all of it."""
+    if left < HEADER_BYTES or data[16] != 2:
+        return False
+    header.base_offset = <int64_t>big(data, 8)
+    header.batch_length = <int32_t>big(data + 8, 4)
+    header.leader_epoch = <int32_t>big(data + 12, 4)
+    header.crc = <uint32_t>big(data + 17, 4)
+    header.attributes = <int16_t>big(data + 21, 2)
+    header.last_offset_delta = <int32_t>big(data + 23, 4)
+    header.base_ms = <int64_t>big(data + 27, 8)
+    header.max_ms = <int64_t>big(data + 35, 8)
+    header.producer_id = <int64_t>big(data + 43, 8)
+    header.producer_epoch = <int16_t>big(data + 51, 2)
+    header.base_sequence = <int32_t>big(data + 53, 4)
+    header.count = <int32_t>big(data + 57, 4)
+    return (
+        header.batch_length >= HEADER_BYTES - UNCOUNTED_BYTES
+        and <int64_t>header.batch_length + UNCOUNTED_BYTES <= left
+        and not header.attributes & ~KNOWN_BITS
+        and header.base_offset >= 0
+        and header.last_offset_delta >= 0
+        and 0 <= header.count <= <int64_t>header.last_offset_delta + 1
+        and header.base_offset <= INT64_MAX - header.last_offset_delta
+    )
+
+
+cdef bint proved(const uint8_t* data, Py_ssize_t size, const Header* header) noexcept nogil:
+    """Whether the plain records are those of the header: one for each offset, none newer than it says."""
+    cdef RecordFields fields
+    cdef Py_ssize_t at = 0, number, name, place, name_at = 0, name_size = 0, value_at = 0, value_size = 0
+    cdef int64_t last = -1, time_ms, newest_ms = INT64_MIN
+    if header.count > size // MIN_RECORD_BYTES:
+        return False
+    for number in range(header.count):
+        if read_record(data, size, &at, &fields) or fields.offset_delta <= last:
+            return False
+        last = fields.offset_delta
+        if fields.headers:
+            place = fields.headers_at
+            for name in range(fields.headers):
+                read_name(data, size, &place, &name_at, &name_size, &value_at, &value_size)
+                while name_size:
+                    name_size -= 1
+                    if data[name_at + name_size] > 0x7F:
+                        return False
+        time_ms = header.base_ms + fields.timestamp_delta
+        if (time_ms < header.base_ms) != (fields.timestamp_delta < 0):
+            return False
+        if time_ms > newest_ms:
+            newest_ms = time_ms
+    return (
+        at == size and last == header.last_offset_delta
+        and (newest_ms == header.max_ms or header.attributes & LOG_APPEND_TIME_BIT)
+    )
+
+
+cdef object split(buffer, const uint8_t* data, Py_ssize_t size):
+    """The batches, or None where one is wrong."""
+    cdef Header header
+    cdef Py_ssize_t at = 0, length
+    cdef bint plain
+    view = whole_view(buffer)
+    found = []
+    while at < size:
+        if not read(data + at, size - at, &header):
+            return None
+        length = header.batch_length + UNCOUNTED_BYTES
+        crc = _crc32c(view_of(<char*>data + at + ATTRIBUTES_AT, length - ATTRIBUTES_AT, PyBUF_READ))
+        if crc != header.crc:
+            return None
+        whole = tuple.__new__(
+            _BatchHeader,
+            (
+                header.base_offset, header.batch_length, header.leader_epoch, 2, header.crc, header.attributes,
+                header.last_offset_delta, header.base_ms, header.max_ms, header.producer_id, header.producer_epoch,
+                header.base_sequence, header.count,
+            ),
+        )
+        if not header.attributes & CONTROL_BIT and 1 <= header.count == <int64_t>header.last_offset_delta + 1:
+            plain = not header.attributes & CODEC_MASK
+            if not plain or not proved(data + at + HEADER_BYTES, length - HEADER_BYTES, &header):
+                _prove(view, at, whole)
+        found.append(
+            tuple.__new__(_CheckedBatch, (view if length == size else view[at : at + length], whole))
+        )
+        at += length
+    return found
+
+
+def split_checked(buffer, where):
+    """The whole batches in ``buffer``, each with magic, length, CRC and records verified (``proof.py``). Errors have
+    the batch's ``position`` in the buffer."""
+    cdef Py_buffer view
+    found = None
+    _import()
+    if (
+        PyBytes_CheckExact(buffer) or PyByteArray_CheckExact(buffer)
+        or (PyMemoryView_Check(buffer) and buffer.ndim == 1 and buffer.itemsize == 1 and buffer.c_contiguous)
+    ):
+        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+        try:
+            if view.len:
+                found = split(buffer, <const uint8_t*>view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
+    return PYTHON_TWINS["split_checked"](buffer, where) if found is None else found
+
+
+cdef class Rules:
+    """What a topic's settings ask of a batch."""
+
+    cdef object config
+    cdef bint plain  # the settings change nothing of an uncompressed batch, and ask nothing of its records
+    cdef int64_t most_bytes
+    cdef int64_t before_ms
+    cdef int64_t after_ms
+
+
+cdef Rules _newest_rules = None
+
+
+cdef Rules rules_of(config):
+    """Of a topic's settings, which never change in place."""
+    global _newest_rules
+    cdef Rules rules = _newest_rules
+    if rules is None or rules.config is not config:
+        rules = Rules.__new__(Rules)
+        rules.config = config
+        rules.plain = (
+            not config.cleanup_policy.compact and config.compression_type in ("producer", "none")
+            and config.timestamp_type == "CreateTime"
+        )
+        rules.most_bytes = config.largest_batch()[0]
+        rules.before_ms, rules.after_ms = config.timestamp_before_max_ms, config.timestamp_after_max_ms
+        _newest_rules = rules
+    return rules
+
+
+cdef bint passes(batch, Rules rules, int64_t now_ms) except -1:
+    """Whether the plain batch is stored as it is."""
+    cdef int64_t attributes, producer_id, count, last_delta, oldest_ms, newest_ms
+    header = item_of(batch, 1)
+    attributes, last_delta = int64_of(item_of(header, 5)), int64_of(item_of(header, 6))
+    oldest_ms, newest_ms = int64_of(item_of(header, 7)), int64_of(item_of(header, MAX_TIMESTAMP_AT))
+    producer_id, count = int64_of(item_of(header, 9)), int64_of(item_of(header, 12))
+    return (
+        not attributes & (CODEC_MASK | CONTROL_BIT) and (not attributes & TRANSACTIONAL_BIT or producer_id >= 0)
+        and count >= 1 and count == last_delta + 1
+        and newest_ms - now_ms <= rules.after_ms and newest_ms <= _newest_allowed_ms
+        and oldest_ms >= _oldest_allowed_ms and now_ms - oldest_ms <= rules.before_ms
+        and len(item_of(batch, 0)) <= rules.most_bytes
+    )
+
+
+def check_leader_append(batches, config, now_ms, where):
+    """Batches as the leader stores them. Errors name the rule and the limit; nothing is stored then."""
+    cdef Rules rules
+    _import()
+    if len(batches) == 1 and type(now_ms) is int and 0 <= now_ms <= _newest_allowed_ms:
+        batch = batches[0]
+        rules = rules_of(config)
+        if (
+            rules.plain and type(batch) is _CheckedBatch and type(item_of(batch, 1)) is _BatchHeader
+            and PyTuple_GET_SIZE(item_of(batch, 1)) == HEADER_FIELDS and passes(batch, rules, now_ms)
+        ):
+            return batches if type(batches) is list else [batch]
+    return PYTHON_TWINS["check_leader_append"](batches, config, now_ms, where)
