@@ -13,13 +13,21 @@ from datetime import UTC, datetime
 from bench import machine, report
 from bench.harness import Bench, Row
 
-QUESTIONS = (
+ENGINE = (
     "append", "send_many", "send", "durable", "group_commit", "consume", "random_read", "open_store",
     "idle", "batches", "growth", "compaction", "idempotence", "isolation", "groups", "commits",
-    "transactions", "table", "spark", "spark_sink", "following", "beside_cleaning", "rpc", "server_kinds",
+    "transactions", "table", "following", "beside_cleaning",
 )  # fmt: skip
+CONNECTOR = ("spark", "spark_sink")
+BROKERS = ("rpc", "server_kinds")
+QUESTIONS = ENGINE + CONNECTOR + BROKERS
 BY_NAME = ("kafka", "cluster", "spark_kafka")
 """Asked by name alone: they need what is not there by itself, or take long."""
+WINGS = (
+    dict.fromkeys(ENGINE, "engine")
+    | dict.fromkeys((*CONNECTOR, "spark_kafka"), "connector")
+    | dict.fromkeys((*BROKERS, "kafka", "cluster"), "brokers")
+)
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results")
 README = os.path.join(os.path.dirname(HERE), "README.md")
@@ -44,7 +52,7 @@ def ask(names: list[str], bench: Bench) -> list[Row]:
     rows: list[Row] = []
     for name in names:
         began = time.perf_counter()
-        rows += importlib.import_module(f"bench.{name}").run(bench)
+        rows += importlib.import_module(f"bench.{WINGS[name]}.{name}").run(bench)
         print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     return rows
 

@@ -16,9 +16,10 @@ import time
 from collections.abc import Callable
 
 import logstore
-from bench import compaction, following, machine, ours
-from bench.broker import allow_descriptors, resident_mb
+from bench import machine, ours
+from bench.brokers.broker import allow_descriptors, resident_mb
 from bench.child import call
+from bench.engine import compaction, following
 from bench.workload import ready_batches
 from logstore.log.cleaning.key_table import KeyTable
 from logstore.types import Acks
@@ -145,35 +146,35 @@ def key_map(keys: int) -> dict[str, float]:
 
 def rpc_throughput(address: str, count: int, size: int, topic: str = ours.TOPIC) -> dict[str, float]:
     """Records a second into a broker, and, in a process of its own, out of it."""
-    from bench import rpc_clients
+    from bench.brokers import rpc_clients
 
     produced = rpc_clients.produce(address, count, size, topic)
     return {"produce": produced} | call("rpc_consume", address=address, topic=topic)
 
 
 def rpc_consume(address: str, topic: str) -> dict[str, float]:
-    from bench import rpc_clients
+    from bench.brokers import rpc_clients
 
     return {"consume": rpc_clients.consume(address, topic)}
 
 
 def rpc_embedded(folder: str, count: int, size: int) -> dict[str, float]:
     """The same in and out of a store of this process."""
-    from bench import rpc_clients
+    from bench.brokers import rpc_clients
 
     return rpc_clients.embedded(folder, count, size)
 
 
 def rpc_singles(address: str, acks: Acks, count: int) -> dict[str, float]:
     """p50 and p99 of produces at a broker, one at a time."""
-    from bench import rpc_clients
+    from bench.brokers import rpc_clients
 
     return rpc_clients.singles(address, acks, count)
 
 
 def rpc_idle(address: str, count: int, wait_s: float, seconds: float) -> dict[str, float]:
     """Clients of a broker that wait, or only are connected; says a line once all are there."""
-    from bench import rpc_clients
+    from bench.brokers import rpc_clients
 
     allow_descriptors()
     asyncio.run(rpc_clients.idle(address, count, wait_s, seconds))
@@ -182,14 +183,14 @@ def rpc_idle(address: str, count: int, wait_s: float, seconds: float) -> dict[st
 
 def cluster_produce(address: str, topic: str, count: int) -> dict[str, float]:
     """One producer's records of 1 KiB a second, acks=all."""
-    from bench import cluster_clients
+    from bench.brokers import cluster_clients
 
     return {"produce": cluster_clients.produce(address, topic, count)}
 
 
 def cluster_paced(address: str, topic: str, rate: float, seconds: float) -> dict[str, float]:
     """Latencies of records that are sent at a steady rate, acks=all."""
-    from bench import cluster_clients
+    from bench.brokers import cluster_clients
 
     return cluster_clients.paced(address, topic, rate, seconds)
 

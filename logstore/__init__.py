@@ -123,7 +123,7 @@ def connect(target: str, **settings: Any) -> Any:
     """A client of brokers at ``"host:port[,host:port...]"``, with a store's verbs.
 
     Settings: ``tls_ca=``, ``token_file=``, ``user=`` and ``password_file=`` among them; all are in
-    ``rpc.client.settings``, and ``config=`` names a TOML file of them. The backend comes from the entry points
+    ``rpc.client.channel.settings``, and ``config=`` names a TOML file of them. The backend comes from the entry points
     ``logstore.backends`` (the package ``rpc`` adds "grpc").
     ``BackendNotInstalledError`` when there is none.
     """

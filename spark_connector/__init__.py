@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spark_connector.java import require_java
-    from spark_connector.progress import source_metrics
+    from spark_connector.reading.progress import source_metrics
     from spark_connector.session import spark_session
     from spark_connector.source import LogStoreDataSource
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "LogStoreDataSource": "source",
     "require_java": "java",
-    "source_metrics": "progress",
+    "source_metrics": "reading.progress",
     "spark_session": "session",
 }
 _EXTRA = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")

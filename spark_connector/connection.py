@@ -24,9 +24,9 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.types import Isolation
-from spark_connector.options import Selection
-from spark_connector.positions import Place
-from spark_connector.target import Target
+from spark_connector.settings.options import Selection
+from spark_connector.settings.positions import Place
+from spark_connector.settings.target import Target
 
 
 class Store(Protocol):

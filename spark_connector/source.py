@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 
 from logstore.errors import InvalidArgumentError
 from spark_connector.notices import notice
-from spark_connector.options import check_names, parse
-from spark_connector.sink_options import parse_sink
+from spark_connector.settings.options import check_names, parse
+from spark_connector.settings.sink_options import parse_sink
 
 if TYPE_CHECKING:
-    from spark_connector.options import Mode, SourceOptions
-    from spark_connector.sink_options import SinkOptions
+    from spark_connector.settings.options import Mode, SourceOptions
+    from spark_connector.settings.sink_options import SinkOptions
 
 logger = logging.getLogger("logstore.spark")
 
@@ -41,31 +41,31 @@ class LogStoreDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """The columns, after a look at all options; what changes nothing is warned about here, once a read."""
-        from spark_connector.schema import spark_schema
+        from spark_connector.reading.schema import spark_schema
 
         for warning in check_names(self.options, "any").warnings:
             logger.warning("%s", warning)
         return spark_schema(parse(self.options, "any"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_connector.reader import LogStoreReader
+        from spark_connector.reading.reader import LogStoreReader
 
         return LogStoreReader(self._checked(schema, "batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        from spark_connector.stream_reader import LogStoreStreamReader
+        from spark_connector.reading.stream_reader import LogStoreStreamReader
 
         return LogStoreStreamReader(self._checked(schema, "stream"), schema)
 
     def _checked(self, schema: StructType, mode: Mode) -> SourceOptions:
-        from spark_connector.schema import check_schema
+        from spark_connector.reading.schema import check_schema
 
         options = parse(self.options, mode)
         check_schema(options, schema)
         return options
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_connector.writer import LogStoreWriter
+        from spark_connector.writing.writer import LogStoreWriter
 
         if overwrite:
             raise InvalidArgumentError(
@@ -76,7 +76,7 @@ class LogStoreDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
         """``overwrite``: under outputMode complete, where each batch appends the whole result, as to Kafka."""
-        from spark_connector.writer import LogStoreStreamWriter
+        from spark_connector.writing.writer import LogStoreStreamWriter
 
         return LogStoreStreamWriter(self._sink(), schema)
 

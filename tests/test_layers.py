@@ -99,7 +99,7 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "logstore.client.producer is not allowed to import logstore.client.consumer",
         ),
         (
-            "spark_connector/planner.py",
+            "spark_connector/reading/planner.py",
             "from logstore.format.batch import read_header",
             "spark_connector is not allowed to import logstore.format",
         ),

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import mmh3
 
 from logstore.errors import InvalidConfigError, UnknownPartitionError
+from logstore.format.rows import Chunk, cut
 from logstore.native import compiled
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
@@ -136,6 +137,17 @@ def bucket_by_key(name: str, rows: Sequence[Any], sizes: Sequence[int], partitio
         add_row(row)
         add_size(size)
     return buckets
+
+
+@compiled("hashing")
+def chunks_by_key(
+    name: str, rows: list[Any], sizes: list[int], partitions: int, timestamped: bool, cap: int, limit: int
+) -> list[list[Chunk]]:
+    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``."""
+    return [
+        list(cut(bucket.rows, bucket.sizes, timestamped, cap, limit))
+        for bucket in bucket_by_key(name, rows, sizes, partitions)
+    ]
 
 
 def checked_partition(chosen: object, topic: str, partitions: int, who: str) -> int:

@@ -1,6 +1,8 @@
 """Partitions of keys by their hash, one by one and in bulk: the compiled twin of client/partitioner.py."""
 
 from cpython.bytes cimport PyBytes_AsStringAndSize
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint8_t
 
 from logstore.native.hashing cimport POSITIVE, murmur2_of, murmur3_of
@@ -9,11 +11,17 @@ from logstore.native.varints cimport fingerprint
 import zlib
 
 FINGERPRINT = fingerprint()
+PYTHON_TWINS = {}
 
 cdef enum:
     MURMUR3 = 0
     MURMUR2 = 1
     CRC32 = 2
+
+cdef enum:  # format/rows.py says what they are made of
+    HEADER_SIZE = 61
+    RECORD_OVERHEAD = 23
+    TIMESTAMP_OVERHEAD = 9
 
 cdef object _crc32 = zlib.crc32
 cdef dict _KINDS = {"murmur3": MURMUR3, "murmur2": MURMUR2, "crc32": CRC32}
@@ -81,3 +89,50 @@ def bucket_by_key(str name, rows, sizes, Py_ssize_t partitions):
         (<list>kept[place]).append(row)
         (<list>kept_sizes[place]).append(size)
     return buckets
+
+
+def chunks_by_key(
+    str name, list rows not None, list sizes not None, Py_ssize_t partitions, bint timestamped, long long cap,
+    long long limit
+):
+    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``, in one pass."""
+    from logstore.format.rows import Chunk
+
+    cdef int kind = _KINDS[name]
+    cdef long long overhead = RECORD_OVERHEAD + (TIMESTAMP_OVERHEAD if timestamped else 0)
+    cdef long long size
+    cdef Py_ssize_t number, place, count = PyList_GET_SIZE(rows)
+    cdef bint unusual = PyList_GET_SIZE(sizes) != count or partitions < 1
+    cdef list chunks, filling
+    cdef object row
+    cdef long long* totals = <long long*>PyMem_Malloc(max(partitions, 1) * sizeof(long long))
+    if totals is NULL:
+        raise MemoryError()
+    try:
+        if not unusual:
+            chunks = [[] for _ in range(partitions)]
+            filling = [[] for _ in range(partitions)]
+            for place in range(partitions):
+                totals[place] = HEADER_SIZE
+            for number in range(count):
+                row = rows[number]
+                size = <object>PyList_GET_ITEM(sizes, number)
+                size += overhead
+                if size > cap - HEADER_SIZE:
+                    unusual = True  # a row that goes alone is measured exactly
+                    break
+                place = hashed_of((<tuple?>row)[0], kind) % <unsigned long long>partitions
+                if totals[place] + size > cap:
+                    (<list>chunks[place]).append(Chunk(filling[place], totals[place]))
+                    filling[place] = []
+                    totals[place] = HEADER_SIZE
+                (<list>filling[place]).append(row)
+                totals[place] += size
+        if unusual:
+            return PYTHON_TWINS["chunks_by_key"](name, rows, sizes, partitions, timestamped, cap, limit)
+        for place in range(partitions):
+            if filling[place]:
+                (<list>chunks[place]).append(Chunk(filling[place], totals[place]))
+        return chunks
+    finally:
+        PyMem_Free(totals)

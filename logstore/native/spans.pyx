@@ -42,8 +42,8 @@ cdef class Spans:
 
     def __cinit__(self, bytes section not None, Py_ssize_t count):
         self.section = section
-        self.count = count
-        self.records = <Span*>PyMem_Malloc((count + 1) * sizeof(Span))
+        self.count = max(count, 0)
+        self.records = <Span*>PyMem_Malloc((self.count + 1) * sizeof(Span))
         if self.records is NULL:
             raise MemoryError()
         self.records[0].at = 0
@@ -142,7 +142,7 @@ def key_column(bytes section not None, Py_ssize_t count):
     cdef Span* span
     if count * MIN_RECORD_BYTES > size:
         raise _corrupt(f"{count} records cannot lie in a records section of {size} bytes")
-    cdef Spans spans = Spans(section, max(count, 0))
+    cdef Spans spans = Spans(section, count)
     cdef list deltas = None
     cdef list nulls = []
     for number in range(count):

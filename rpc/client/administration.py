@@ -22,10 +22,10 @@ from rpc.client.arguments import (
     settings,
 )
 from rpc.client.arguments import transactional_id as checked_id
-from rpc.client.coordinators import Coordinators
 from rpc.client.operations import RemoteOperation
-from rpc.client.role import Role
-from rpc.client.scatter import Scatter
+from rpc.client.routing.coordinators import Coordinators
+from rpc.client.routing.role import Role
+from rpc.client.routing.scatter import Scatter
 from rpc.pb import groups_pb2, producers_pb2, records_pb2, topics_pb2, transactions_pb2
 from rpc.wire.values import fill, read
 

@@ -23,21 +23,21 @@ from logstore.api.transactions import TransactionLease
 from logstore.types import Acks, Isolation, OffsetAndMetadata, PartitionDescription, TopicPartition
 from rpc.client.arguments import bytes_at_most
 from rpc.client.arguments import transactional_id as checked_id
-from rpc.client.brokers import Brokers
-from rpc.client.connection import Connection
-from rpc.client.coordinators import Coordinators
-from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead, nothing
-from rpc.client.leaders import Leaders
+from rpc.client.channel.connection import Connection
 from rpc.client.leases import LeaseKeepers
 from rpc.client.membership import RemoteMembership
-from rpc.client.metadata import Metadata
-from rpc.client.near import NearReplicas
-from rpc.client.pipeline import GRACE_S, RemotePipeline, is_known, outcome_of
 from rpc.client.producers import RemoteNamedLease, RemoteUnnamedLease
-from rpc.client.role import Role
-from rpc.client.routed_fetch import RoutedFetchAhead, RoutedFetches
-from rpc.client.routed_produce import RoutedPipeline, RoutedProduce
-from rpc.client.scatter import Scatter
+from rpc.client.routing.brokers import Brokers
+from rpc.client.routing.coordinators import Coordinators
+from rpc.client.routing.fetch_ahead import FetchSettings, RemoteFetchAhead, nothing
+from rpc.client.routing.leaders import Leaders
+from rpc.client.routing.metadata import Metadata
+from rpc.client.routing.near import NearReplicas
+from rpc.client.routing.pipeline import GRACE_S, RemotePipeline, is_known, outcome_of
+from rpc.client.routing.role import Role
+from rpc.client.routing.routed_fetch import RoutedFetchAhead, RoutedFetches
+from rpc.client.routing.routed_produce import RoutedPipeline, RoutedProduce
+from rpc.client.routing.scatter import Scatter
 from rpc.client.transactions import RemoteTransactionLease
 from rpc.errors import BrokerBusyError, BrokerTimeoutError, BrokerUnavailableError
 from rpc.framing import parse

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from logstore.errors import ClientClosedError, LogStoreError
-from rpc.client.connection import Connection
+from rpc.client.channel.connection import Connection
 from rpc.errors import AuthenticationError
 from rpc.framing import parse
 from rpc.pb import cluster_pb2 as pb

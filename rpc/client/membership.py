@@ -15,7 +15,7 @@ from logstore.errors import ClientClosedError, LogStoreError, MemberFencedError,
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.errors import NotLeaderError
 from rpc.client.arguments import member_text
-from rpc.client.role import Role
+from rpc.client.routing.role import Role
 from rpc.framing import parse
 from rpc.pb import groups_pb2 as pb
 from rpc.pb import offsets_pb2

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from logstore.api.operations import OperationState
 from logstore.types import CleaningProgress, TopicPartition
-from rpc.client.connection import Connection
+from rpc.client.channel.connection import Connection
 from rpc.pb import records_pb2 as pb
 from rpc.wire.errors import from_wire
 from rpc.wire.values import read

@@ -10,7 +10,7 @@ from logstore.errors import InvalidArgumentError, LogStoreError, ProducerFencedE
 from replication.errors import NotLeaderError
 from rpc.client.arguments import known_topic, producer_name
 from rpc.client.leases import LeaseKeepers
-from rpc.client.role import Answer, Role
+from rpc.client.routing.role import Answer, Role
 from rpc.errors import UnknownLeaseError
 from rpc.pb import common_pb2
 from rpc.pb import producers_pb2 as pb

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from rpc.client.role import Calls
+from rpc.client.routing.role import Calls
 from rpc.pb import security_pb2 as pb
 from rpc.security.access import UserSummary
 from rpc.security.rules import Rule

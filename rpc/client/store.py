@@ -11,13 +11,13 @@ from logstore.client.topic_client import TopicClient
 from logstore.errors import ClientClosedError, LogStoreError
 from logstore.seams.clock import SystemClock
 from rpc.client.administration import RemoteAdministration
-from rpc.client.brokers import Brokers
+from rpc.client.channel.configuration import configure
+from rpc.client.channel.settings import ConnectionSettings
 from rpc.client.cluster import RemoteClusterAdministration, describe_cluster
-from rpc.client.configuration import configure
 from rpc.client.data import RemoteData
-from rpc.client.role import Role
+from rpc.client.routing.brokers import Brokers
+from rpc.client.routing.role import Role
 from rpc.client.security import RemoteSecurity
-from rpc.client.settings import ConnectionSettings
 from rpc.pb import cluster_pb2
 from rpc.wire.cluster import ClusterDescription
 

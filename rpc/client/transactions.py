@@ -19,7 +19,7 @@ from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.errors import NotLeaderError
 from rpc.client.arguments import transactional_id as checked_id
 from rpc.client.leases import LeaseKeepers
-from rpc.client.role import Answer, Role
+from rpc.client.routing.role import Answer, Role
 from rpc.errors import BrokerTimeoutError, BrokerUnavailableError, UnknownLeaseError, UnsupportedFeatureError
 from rpc.pb import transactions_pb2 as pb
 from rpc.wire.offsets import committed_to_wire

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import grpc
 
-from rpc.client.tls import ClientTls
+from rpc.client.channel.tls import ClientTls
 from rpc.peers.settings import PeerSettings
 from rpc.security.tls import ServerTls
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import ours, rpc, rpc_clients
+from bench import ours
+from bench.brokers import rpc, rpc_clients
 from bench.harness import Bench, Row
 from logstore.types import Acks
 from tests.rpc.served import Served

@@ -10,21 +10,18 @@ import pytest
 
 import logstore
 from bench import __main__ as entry
-from bench import (
+from bench import child, ours, peers, workload
+from bench.engine import (
     append,
     batches,
     beside_cleaning,
-    child,
     compaction,
     durable,
     following,
     groups,
     idempotence,
     isolation,
-    ours,
-    peers,
     random_read,
-    workload,
 )
 from bench.harness import Side
 

@@ -8,10 +8,10 @@ import pytest
 
 import logstore
 from bench import __main__ as entry
-from bench import spark, spark_sink
-from bench.spark_ready import TASKS, TOPIC, ready
-from spark_connector.options import parse
-from spark_connector.schema import spark_schema
+from bench.connector import spark, spark_sink
+from bench.connector.spark_ready import TASKS, TOPIC, ready
+from spark_connector.reading.schema import spark_schema
+from spark_connector.settings.options import parse
 
 
 @pytest.mark.parametrize(("rows", "size", "partitions"), [(2000, 100, 2), (4, 1024, 1), (130_000, 1, 4)])

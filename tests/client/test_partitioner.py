@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from logstore.client import partitioner
 from logstore.client.partitioner import (
+    bucket_by_key,
     checked_partition,
     crc32_partition,
     key_partitioner,
@@ -20,6 +21,7 @@ from logstore.client.partitioner import (
     murmur3_partition,
 )
 from logstore.errors import InvalidConfigError, UnknownPartitionError
+from logstore.format.rows import cut
 from tests.native.twins import python_twin
 
 
@@ -96,6 +98,30 @@ def test_buckets_hold_what_the_single_choice_says_in_order(twin: ModuleType, nam
     assert sum(len(bucket.rows) for bucket in buckets) == 1000
     with pytest.raises(ValueError, match="shorter"):
         twin.bucket_by_key(name, rows, [1], 7)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    lengths=st.lists(st.integers(0, 400), max_size=60),
+    name=st.sampled_from(["murmur3", "murmur2", "crc32"]),
+    partitions=st.integers(1, 5),
+    timestamped=st.booleans(),
+    cap=st.sampled_from([100, 300, 1000, 1 << 20]),
+)
+def test_rows_are_dealt_and_cut_in_one_pass(
+    lengths: list[int], name: str, partitions: int, timestamped: bool, cap: int
+) -> None:
+    rows = [(b"key-%d" % (number % 9), b"v" * length) for number, length in enumerate(lengths)]
+    sizes = [len(key) + len(value) for key, value in rows]
+    wanted = [
+        list(cut(bucket.rows, bucket.sizes, timestamped, cap, 1 << 20))
+        for bucket in bucket_by_key(name, rows, sizes, partitions)
+    ]
+    for twin in (partitioner, python_twin("logstore.client.partitioner")):
+        assert twin.chunks_by_key(name, rows, sizes, partitions, timestamped, cap, 1 << 20) == wanted
+        if rows:
+            with pytest.raises(ValueError, match="shorter"):
+                twin.chunks_by_key(name, rows, sizes[1:], partitions, timestamped, cap, 1 << 20)
 
 
 class OfBytes(bytes):

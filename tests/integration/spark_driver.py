@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import logstore
-from spark_connector.sink_commit import COUNTER, sink_group
+from spark_connector.writing.sink_commit import COUNTER, sink_group
 from tests.house import ROOT
 
 PATIENCE_S = 600.0

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 from logstore.client.producer.transaction import TransactionControl
 from logstore.coordination.transaction_manager import TransactionManager
 from spark_connector import LogStoreDataSource, spark_session
-from spark_connector.prepared_sink import PreparedSink
-from spark_connector.sink_commit import SinkCommit
+from spark_connector.writing.prepared_sink import PreparedSink
+from spark_connector.writing.sink_commit import SinkCommit
 
 PAUSE: Final = "STREAM_JOB_PAUSE"
 POINTS: Final = ("open", "decided", "unnoted")

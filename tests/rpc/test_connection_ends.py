@@ -9,8 +9,8 @@ import time
 import pytest
 
 from logstore.errors import LogStoreError
-from rpc.client.connection import Connection
-from rpc.client.settings import ConnectionSettings
+from rpc.client.channel.connection import Connection
+from rpc.client.channel.settings import ConnectionSettings
 from rpc.client.store import RemoteStore
 from rpc.errors import BrokerUnavailableError
 from rpc.pb import cluster_pb2

@@ -17,7 +17,7 @@ from logstore.client.consumer.consumer import Consumer
 from logstore.errors import OffsetOutOfRangeError
 from logstore.format.batch import encode_batch
 from logstore.types import TopicPartition
-from rpc.client.fetch_ahead import FetchSettings, RemoteFetchAhead
+from rpc.client.routing.fetch_ahead import FetchSettings, RemoteFetchAhead
 from rpc.errors import BrokerUnavailableError
 from rpc.wire.records import fetch_response
 from tests.client.fake_backend import FakeBackend

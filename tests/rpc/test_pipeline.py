@@ -12,10 +12,10 @@ import pytest
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.errors import ClientClosedError, LogStoreError, OutcomeUnknownError, UnknownTopicError
 from logstore.format.batch import encode_batch
-from rpc.client import pipeline as module
-from rpc.client.connection import Connection
-from rpc.client.pipeline import RemotePipeline
-from rpc.client.settings import ConnectionSettings
+from rpc.client.channel.connection import Connection
+from rpc.client.channel.settings import ConnectionSettings
+from rpc.client.routing import pipeline as module
+from rpc.client.routing.pipeline import RemotePipeline
 from rpc.errors import (
     AuthenticationError,
     BrokerTimeoutError,

@@ -13,9 +13,9 @@ import sys
 from typing import Any
 
 from logstore.client.producer.transaction import TransactionControl
-from spark_connector.prepared_sink import PreparedSink, Task, query_coordinator
-from spark_connector.sink_options import parse_sink
-from tests.spark.sink_worlds import OUT, QUERY, rows
+from spark_connector.settings.sink_options import parse_sink
+from spark_connector.writing.prepared_sink import PreparedSink, Task, query_coordinator
+from tests.spark.writing.sink_worlds import OUT, QUERY, rows
 
 POINTS = ("open", "marked")
 DEAD = 77

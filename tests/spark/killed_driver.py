@@ -14,10 +14,10 @@ from typing import Any
 
 from logstore.client.producer.transaction import TransactionControl
 from logstore.coordination.transaction_manager import TransactionManager
-from spark_connector.batch_marks import Content
-from spark_connector.sink_commit import SinkCommit
-from spark_connector.sink_options import parse_sink
-from spark_connector.staging import Receipt, Staging
+from spark_connector.settings.sink_options import parse_sink
+from spark_connector.writing.batch_marks import Content
+from spark_connector.writing.sink_commit import SinkCommit
+from spark_connector.writing.staging import Receipt, Staging
 
 POINTS = ("open", "decided", "marked")
 DEAD = 77

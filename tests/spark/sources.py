@@ -12,14 +12,14 @@ import logstore
 from logstore import TopicPartition
 from logstore.seams.clock import Clock
 from spark_connector.connection import Logs
-from spark_connector.offsets import StreamOffset
-from spark_connector.options import parse
-from spark_connector.positions import Place
-from spark_connector.reader import LogStoreReader
-from spark_connector.schema import spark_schema
+from spark_connector.reading.offsets import StreamOffset
+from spark_connector.reading.reader import LogStoreReader
+from spark_connector.reading.schema import spark_schema
+from spark_connector.reading.stream_reader import LogStoreStreamReader
+from spark_connector.settings.options import parse
+from spark_connector.settings.positions import Place
+from spark_connector.settings.target import Target
 from spark_connector.source import LogStoreDataSource
-from spark_connector.stream_reader import LogStoreStreamReader
-from spark_connector.target import Target
 
 TOPIC = "flights"
 

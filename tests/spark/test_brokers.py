@@ -14,16 +14,16 @@ import pyarrow as pa
 import pytest
 
 from logstore.errors import DataLossError, UnknownTopicError
-from rpc.client.metadata import Metadata
+from rpc.client.routing.metadata import Metadata
 from rpc.errors import BrokerUnavailableError
 from rpc.testing.broker import BrokerForTests
 from spark_connector import connection
-from spark_connector.direct_sink import DirectSink
-from spark_connector.options import parse
-from spark_connector.reader import LogStoreReader
-from spark_connector.schema import spark_schema
-from spark_connector.sink_options import parse_sink
-from spark_connector.stream_reader import LogStoreStreamReader
+from spark_connector.reading.reader import LogStoreReader
+from spark_connector.reading.schema import spark_schema
+from spark_connector.reading.stream_reader import LogStoreStreamReader
+from spark_connector.settings.options import parse
+from spark_connector.settings.sink_options import parse_sink
+from spark_connector.writing.direct_sink import DirectSink
 from tests.house import ROOT
 from tests.spark.sources import TOPIC, ends_of, places_of, rows
 
@@ -72,9 +72,9 @@ def test_a_batch_in_splits_from_pickled_readers(broker: BrokerForTests) -> None:
 # In a process of its own: beside a broker of the same process gRPC cannot be forked, and Spark's daemon has none.
 FORKED = """
 import os, sys
-from spark_connector.options import parse
-from spark_connector.reader import LogStoreReader
-from spark_connector.schema import spark_schema
+from spark_connector.settings.options import parse
+from spark_connector.reading.reader import LogStoreReader
+from spark_connector.reading.schema import spark_schema
 
 given = {"bootstrap.servers": sys.argv[1], "subscribe": sys.argv[2]}
 reader = LogStoreReader(parse(given, "batch"), spark_schema(parse(given, "any")))

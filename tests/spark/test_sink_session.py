@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import logstore
 from spark_connector import connection
-from spark_connector.sink_commit import COUNTER, sink_group
+from spark_connector.writing.sink_commit import COUNTER, sink_group
 from tests.house import ROOT
 from tests.rpc.served import Served
 from tests.spark.sources import TOPIC, fill

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from logstore.arguments import function_or_none, seconds_or_none
@@ -22,7 +21,7 @@ from logstore.client.producer.outcomes import (
     next_outcome,
     raisable,
 )
-from logstore.client.producer.pending import PendingBatch
+from logstore.client.producer.pending import PartitionQueue, PendingBatch
 from logstore.errors import DeliveryTimeoutError, LogStoreError
 from logstore.native import compiled
 from logstore.types import OffsetRange, RecordMetadata
@@ -75,7 +74,7 @@ class Delivery:
         return described(self._batch, self._index)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Piece:
     """Rows [start, start + count) of a batch."""
 
@@ -159,19 +158,26 @@ class DeliveryGroup:
 
 
 def _ranges(pieces: list[Piece]) -> Iterator[OffsetRange]:
-    def where(piece: Piece) -> tuple[str, int]:
-        return piece.batch.queue.topic, piece.batch.queue.partition
+    """By partition; a partition's pieces are of one queue, and in order."""
+    queue: PartitionQueue | None = None
+    start = end = -1
+    for piece in sorted(pieces, key=_partition_of):
+        batch = piece.batch
+        if batch.queue is not queue:
+            if queue is not None:
+                yield OffsetRange(queue.topic, queue.partition, start, end)
+            queue, start, end = batch.queue, -1, -1
+        if batch.base_offset < 0:
+            continue
+        at = batch.base_offset + piece.start
+        if at != end:
+            if end >= 0:
+                yield OffsetRange(queue.topic, queue.partition, start, end)
+            start = at
+        end = at + piece.count
+    if queue is not None:
+        yield OffsetRange(queue.topic, queue.partition, start, end)
 
-    for (topic, partition), group in groupby(sorted(pieces, key=where), key=where):
-        start = end = -1
-        for piece in group:
-            batch = piece.batch
-            if batch.base_offset < 0:
-                continue
-            at = batch.base_offset + piece.start
-            if at != end and end >= 0:
-                yield OffsetRange(topic, partition, start, end)
-            if at != end:
-                start = at
-            end = at + piece.count
-        yield OffsetRange(topic, partition, start, end)
+
+def _partition_of(piece: Piece) -> int:
+    return piece.batch.queue.partition

@@ -10,8 +10,8 @@ from logstore.arguments import refuse_internal
 from logstore.client.partitioner import (
     Bucket,
     Partitioner,
-    bucket_by_key,
     checked_partition,
+    chunks_by_key,
     empty_buckets,
 )
 from logstore.client.producer.accumulator import Accumulator
@@ -131,16 +131,14 @@ class Router:
         by_row = self._partitioner is not None or route.round_robin
         if not checked.some_keys and not by_row:
             return [PlannedChunk(None, chunk) for chunk in chunks(rows, sizes)]
+        dealt: Iterable[Iterable[Chunk]]
         if not checked.null_keys and not by_row:
-            buckets = bucket_by_key(route.partitioner, rows, sizes, len(route.queues))
+            count = len(route.queues)
+            limit = route.max_message_bytes
+            dealt = chunks_by_key(route.partitioner, rows, sizes, count, checked.timestamped, cap, limit)
         else:
-            buckets = self._buckets(route, rows, sizes, cap)
-        return [
-            PlannedChunk(partition, chunk)
-            for partition, bucket in enumerate(buckets)
-            if bucket.rows
-            for chunk in chunks(bucket.rows, bucket.sizes)
-        ]
+            dealt = [chunks(bucket.rows, bucket.sizes) for bucket in self._buckets(route, rows, sizes, cap)]
+        return [PlannedChunk(partition, chunk) for partition, found in enumerate(dealt) for chunk in found]
 
     def _buckets(
         self, route: TopicRoute, rows: list[Any], sizes: list[int], batch_bytes: int

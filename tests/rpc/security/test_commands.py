@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from logstore.cli.main import cli
-from rpc.client.configuration import configure
+from rpc.client.channel.configuration import configure
 from rpc.client.store import connect
 from rpc.handlers.caller import Resource
 from tests.rpc.security.secured import Secured, rule

@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from logstore.errors import InvalidArgumentError
-from rpc.client.connection import Connection
-from rpc.client.credentials import PasswordCredentials
-from rpc.client.settings import ConnectionSettings
+from rpc.client.channel.connection import Connection
+from rpc.client.channel.credentials import PasswordCredentials
+from rpc.client.channel.settings import ConnectionSettings
 from rpc.client.store import connect
 from rpc.errors import (
     AccessDeniedError,

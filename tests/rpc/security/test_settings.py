@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from logstore.errors import InvalidArgumentError
-from rpc.client.settings import ConnectionSettings
+from rpc.client.channel.settings import ConnectionSettings
 from rpc.errors import BrokerConfigError
 from rpc.settings import BrokerSettings
 

@@ -12,9 +12,9 @@ from logstore.api.topics import TopicMetadata
 from logstore.errors import UnknownMemberError
 from replication.cluster.view import BrokerInfo
 from replication.errors import NotLeaderError
-from rpc.client.connection import Connection
+from rpc.client.channel.connection import Connection
+from rpc.client.channel.settings import ConnectionSettings
 from rpc.client.membership import _join
-from rpc.client.settings import ConnectionSettings
 from rpc.client.store import RemoteStore
 from rpc.errors import UnsupportedFeatureError
 from rpc.pb import groups_pb2, topics_pb2, transactions_pb2

@@ -22,9 +22,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--only", help="numbers of the faults that are left, with commas between")
     parser.add_argument("--shrink", action="store_true", help="of a seed that fails, find the fewest faults")
     parser.add_argument("--trace", help="a file for the trace of the last seed")
-    parser.add_argument(
-        "--unwitnessed", action="store_true", help="without traps, as seeds that were kept before"
-    )
+    parser.add_argument("--witnessed", action="store_true", help="with traps, and a client that springs them")
     parser.add_argument("--go-on", action="store_true", help="with the next seed after one that fails")
     given = parser.parse_args(words)
     logging.disable(logging.CRITICAL)
@@ -35,7 +33,7 @@ def main(words: list[str] | None = None) -> int:
     for seed in range(given.seed, given.seed + given.seeds):
         lines: list[str] | None = [] if given.trace else None
         only = None if given.only is None else [int(one) for one in given.only.split(",") if one]
-        outcome = run_seed(seed, nodes=given.nodes, only=only, lines=lines, witnessed=not given.unwitnessed)
+        outcome = run_seed(seed, nodes=given.nodes, only=only, lines=lines, witnessed=given.witnessed)
         counts += outcome.counts
         hits += outcome.hits
         looks, turns = looks + outcome.looks, turns + outcome.turns
@@ -47,8 +45,7 @@ def main(words: list[str] | None = None) -> int:
             sys.stdout.write(f"seed {seed} ({outcome.nodes} nodes): {outcome.broken}\n")
             if given.shrink:
                 sys.stdout.write(
-                    "\n".join(_smaller(seed, given.nodes, only, outcome, witnessed=not given.unwitnessed))
-                    + "\n"
+                    "\n".join(_smaller(seed, given.nodes, only, outcome, witnessed=given.witnessed)) + "\n"
                 )
             if not given.go_on:
                 break
@@ -78,7 +75,7 @@ def _smaller(
     left, runs = shrunk(numbers, lambda some: bool(run(some).broken))
     told = run(left)
     words = f"--seed {seed} --only {','.join(map(str, left)) or ','}" + (f" --nodes {nodes}" if nodes else "")
-    words += "" if witnessed else " --unwitnessed"
+    words += " --witnessed" if witnessed else ""
     return [
         f"{len(left)} of {len(numbers)} faults, after {runs} runs: {told.broken}",
         *(f"  {fault}" for fault in told.faults),

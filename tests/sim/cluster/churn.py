@@ -74,8 +74,8 @@ class TopicChurn(Operator):
             return
         machine = dice.choice(followers)
         beside = Operator(world, f"{self.name}-beside")
-        beside.avoided = machine.number
-        self.avoided = machine.number
+        beside.avoid(machine.number, _LONGEST_S)
+        self.avoid(machine.number, _LONGEST_S)
         with slow_beside_topic(world, machine, trap):
             busy = self._beside(lambda: beside.create(beside.name, _BESIDE, {}, 3))
             self._await(lambda: machine.ready and _knows(machine, beside.name))
@@ -88,7 +88,6 @@ class TopicChurn(Operator):
             self.create(name, 1, {}, 3)
             world.scheduler.join(deleting)
             world.scheduler.join(busy)
-        self.avoided = 0
         world.counts["topics made anew beside another"] += 1
         beside.delete(beside.name)
 

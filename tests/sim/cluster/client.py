@@ -42,7 +42,7 @@ class Client:
         self.dice = random.Random(f"{world.seed}:{name}")
         self.events: list[Event] = []
         self.idle = False  # nothing of it is under way, and nothing more is begun
-        self.avoided = 0  # the node that is not asked, unless another one names it
+        self._avoided, self._avoided_until_s = 0, 0.0  # the node that is not asked
         self._values = 0
 
     def run(self) -> None:
@@ -73,6 +73,14 @@ class Client:
 
     # --- asking whoever it is ---
 
+    def avoid(self, number: int, for_s: float) -> None:
+        """Do not ask that node for so long: for good it might lead alone what is asked for."""
+        self._avoided, self._avoided_until_s = number, self.world.scheduler.now_s + for_s
+
+    def _asked(self) -> list[int]:
+        avoided = self._avoided if self.world.scheduler.now_s < self._avoided_until_s else 0
+        return sorted(number for number in self.world.machines if number != avoided)
+
     def ask(
         self,
         name: str,
@@ -82,9 +90,9 @@ class Client:
         on_doubt: Callable[[LogStoreError], None] | None = None,
     ) -> Answer:
         """Of one node after the other until one answers. ``on_doubt``: told of errors after which it may be done."""
-        numbers = sorted(number for number in self.world.machines if number != self.avoided)
         while True:
-            number = hint if hint in self.world.machines else self.dice.choice(numbers)
+            numbers = self._asked()
+            number = hint if hint in numbers else self.dice.choice(numbers)
             hint = -1
             try:
                 return self.world.ask(number, name, work)

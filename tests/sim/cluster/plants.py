@@ -171,10 +171,10 @@ PLANTS: Final[Mapping[str, Plant]] = {
 }
 
 
-def found(plant: Plant, start: int, seeds: int) -> tuple[int, str] | None:
+def found(plant: Plant, start: int, seeds: int, *, witnessed: bool = False) -> tuple[int, str] | None:
     """The first seed from there that breaks with the bug, and what it broke; None: none of them."""
     for seed in range(start, start + seeds):
-        broken = run_seed(seed, plant=plant).broken
+        broken = run_seed(seed, plant=plant, witnessed=witnessed).broken
         if broken:
             return seed, broken
     return None
@@ -184,6 +184,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=60)
+    parser.add_argument("--witnessed", action="store_true", help="with traps")
     parser.add_argument("words", nargs="*")
     given = parser.parse_args(words)
     logging.disable(logging.CRITICAL)
@@ -191,7 +192,7 @@ def main(words: list[str] | None = None) -> int:
     for name, plant in PLANTS.items():
         if given.words and not any(word in name for word in given.words):
             continue
-        answer = found(plant, given.start, given.seeds)
+        answer = found(plant, given.start, given.seeds, witnessed=given.witnessed)
         lived += answer is None
         where = f"seeds {given.start} to {given.start + given.seeds - 1}"
         told = f"not in {where}" if answer is None else f"seed {answer[0]}: {answer[1][:140]}"

@@ -34,11 +34,10 @@ class IdempotentProducer(Client):
         if base >= 0 and self.dice.random() < 0.15:
             self._look_at_end(place, offsets[-1] + 1)
 
-    def deliver(self, place: Place, count: int, data: bytes, hint: int = -1) -> int:
-        """Where the batch is; -1: it is there, and nobody knows where any more. ``hint``: who is asked first."""
+    def deliver(self, place: Place, count: int, data: bytes) -> int:
+        """Where the batch is; -1: it is there, and nobody knows where any more."""
         try:
-            work = again_if_doubtful(produced(place, data))
-            base = self.ask(f"produce {place[0]}-{place[1]}", work, hint)
+            base = self.ask(f"produce {place[0]}-{place[1]}", again_if_doubtful(produced(place, data)))
         except DuplicateSequenceError:
             base = -1
         self._sequences.advance(place, count)

@@ -19,7 +19,7 @@ FAILED_ONCE = (9, 12, 16, 18, 51, 155, 176, 186, 405)
     [101, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (100, *range(102, 106), *FAILED_ONCE))],
 )
 def test_a_seed_keeps_what_is_promised(seed: int) -> None:
-    outcome = run_seed(seed, witnessed=False)
+    outcome = run_seed(seed)
     assert outcome.broken == ""
     assert outcome.looks > 500
 

@@ -19,3 +19,13 @@ from tests.sim.cluster.run import run_seed
 )
 def test_a_planted_bug_is_found(plant: Plant, seed: int) -> None:
     assert run_seed(seed, plant=plant).broken
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_asks_no_majority_is_found_by_a_trap() -> None:
+    """With the traps of the seed alone."""
+    traps = (4, 8)
+    assert run_seed(1, only=traps, witnessed=True).broken == ""
+    plant = plants.coordinators_answer_without_a_majority
+    broken = run_seed(1, only=traps, plant=plant, witnessed=True).broken
+    assert "was acknowledged" in broken

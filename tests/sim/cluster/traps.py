@@ -36,7 +36,7 @@ def with_traps(seed: int, schedule: list[Fault]) -> list[Fault]:
             dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0],
             0,
             dice.getrandbits(30),
-            round(1.5 + 2 * dice.random(), 3),
+            round(3.5 + 3 * dice.random(), 3),
         )
         found.insert(dice.randint(0, len(found)), trap)
     return found
@@ -71,6 +71,7 @@ def strike_after_answer(world: World, machine: Machine, fault: Fault) -> None:
     how = dice.choice(("paused", "paused", "cut off", "killed", "power lost"))
     slow = dice.random() < 0.6
     _note(world, machine, fault, f"{how}, others slow: {slow}")
+    world.trapped_until_s = world.scheduler.now_s + fault.lasts_s
     if slow:
         slow_disks(world, fault, [one for one in world.running() if one is not machine], 0.3)
     if how == "paused":

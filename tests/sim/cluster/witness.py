@@ -7,7 +7,6 @@ the answer, and goes on at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from logstore.errors import LogStoreError
@@ -23,7 +22,8 @@ from tests.sim.cluster.world import Machine, World
 
 _TRANSACTION_MS: Final = 20_000
 _ROUNDS: Final = 4  # that follow each other at once, after a trap was sprung
-_LOOK_S: Final = 4.0
+_LOOK_S: Final = 8.0
+_LOOKS: Final = 5
 _OPENERS: Final = 5
 
 
@@ -37,10 +37,11 @@ class Witness(IdempotentProducer):
         self._committed = 0
         self._openings: dict[tuple[int, int], None] = {}
         self._struck = 0  # the node that a trap was sprung on last
-        self._opening = 0
+        self._place: Place = ("", 0)  # that was appended to last
 
     def step(self) -> None:
-        act: Callable[[], int] = self.dice.choice((self._commit, self._open, self._append))
+        acts: tuple[Callable[[], int], ...] = (self._commit, self._commit, self._open, self._append)
+        act = self.dice.choice(acts)
         found = act()
         trap = taken(self.world, AFTER_AN_ANSWER)
         if trap is None or found not in self.world.machines or not self.world.machines[found].ready:
@@ -48,31 +49,40 @@ class Witness(IdempotentProducer):
         self.world.counts["traps sprung"] += 1
         strike_after_answer(self.world, self.world.machines[found], trap)
         self._struck = found
+        self.avoid(found, trap.lasts_s)
         for _ in range(_ROUNDS):
             if self.world.quiet:
                 break
             act()
         self._struck = 0
 
-    def _numbers(self) -> list[int]:
-        """All nodes, the struck one first."""
-        numbers = list(self.world.machines)
-        self.dice.shuffle(numbers)
-        return sorted(numbers, key=lambda number: number != self._struck)
-
     def _look(self, name: str, work: Callable[[ClusterNode], int], least: int, what: str) -> None:
-        """At each node; one that does not answer, or knows that it does not know, is right."""
-        for number in self._numbers():
-            try:
-                found = self.world.ask(number, name, work, _LOOK_S)
-            except LogStoreError:
-                self.world.counts["looks without an answer"] += 1
-                continue
-            self.world.counts["looks of the witness"] += 1
-            if found < least:
-                raise BrokenPropertyError(
-                    f"node {number} says that {what} is {found}, {least} was acknowledged"
-                )
+        """At each node, or at the struck one, several times side by side: one of them may come before all that its
+        machine has heard meanwhile. A node that does not answer, or knows that it does not know, is right."""
+        if not self._struck:
+            for number in self.world.machines:
+                self._look_at(number, name, work, least, what)
+            return
+        self._side_by_side(_LOOKS, lambda: self._look_at(self._struck, name, work, least, what))
+
+    def _look_at(
+        self, number: int, name: str, work: Callable[[ClusterNode], int], least: int, what: str
+    ) -> None:
+        try:
+            found = self.world.ask(number, name, work, _LOOK_S)
+        except LogStoreError as error:
+            self.world.note(f"{self.name}: node {number} says {type(error).__name__}: {error.message}")
+            self.world.counts["looks without an answer"] += 1
+            return
+        self.world.counts["looks of the witness"] += 1
+        if found < least:
+            raise BrokenPropertyError(f"node {number} says that {what} is {found}, {least} was acknowledged")
+
+    def _side_by_side(self, count: int, work: Callable[[], None]) -> None:
+        scheduler = self.world.scheduler
+        tasks = [scheduler.spawn(f"{self.name}-beside", work, scheduler.world) for _ in range(count)]
+        for task in tasks:
+            scheduler.join(task)
 
     # --- a group's offsets ---
 
@@ -103,28 +113,19 @@ class Witness(IdempotentProducer):
 
     def _open(self) -> int:
         """Each opening is another one than all before. After a trap several ask side by side."""
-        self._opening += 1
         if not self._struck:
             self._opened(self.ask("init_transactions", again_if_doubtful(self._init)))
             return self._leader("__transaction_state", self._transactional_id)
-        scheduler, left = self.world.scheduler, _OPENERS
+        numbers = [one for one in self.world.machines if one != self._struck]
 
-        def work(pause_s: float, number: int) -> None:
-            nonlocal left
-            scheduler.let_pass(pause_s)
+        def work() -> None:
+            self.world.scheduler.let_pass(self.dice.random())
             try:
-                self._opened(self.world.ask(number, "init_transactions", self._init))
+                self._opened(self.world.ask(self.dice.choice(numbers), "init_transactions", self._init))
             except LogStoreError:
                 self.world.counts["openings without an answer"] += 1
-            finally:
-                left -= 1
 
-        numbers = [one for one in self.world.machines if one != self._struck]
-        for _ in range(_OPENERS):
-            opener = partial(work, self.dice.random(), self.dice.choice(numbers))
-            scheduler.spawn(f"{self.name}-opener", opener, scheduler.world)
-        while left:
-            scheduler.let_pass(0.05)
+        self._side_by_side(_OPENERS, work)
         return self._struck
 
     def _init(self, node: ClusterNode) -> tuple[int, int]:
@@ -143,12 +144,11 @@ class Witness(IdempotentProducer):
     # --- the end of a partition ---
 
     def _append(self) -> int:
-        """The node that was struck is asked first, also to append."""
-        place = self.place()
+        place = self._place = self._place if self._struck else self.place()
         values = self.values(1)
         self.note(Send(place, values))
         data = self._sequences.encoded(place, values, self.world.now_ms())
-        base = self.deliver(place, 1, data, self._struck or -1)
+        base = self.deliver(place, 1, data)
         self.note(Acked(values, (base,)))
         leader = self._leader_of(place[0], place[1])
         held = TopicPartition(*place)

@@ -191,6 +191,7 @@ class World:
         self.pace_s = 0.2  # clients wait for up to so long between two steps
         self.quiet = False  # clients begin nothing more
         self.traps: dict[str, list[Any]] = {}  # by their kind; see ``traps.py``
+        self.trapped_until_s = 0.0  # what a trap has broken is not mended before
         self.store_settings: dict[str, Any] = {
             "lock_timeout_s": 5.0,
             "retention_check_s": 2.0,

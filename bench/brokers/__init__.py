@@ -1,0 +1,1 @@
+"""Questions over brokers, alone and as a cluster, beside Kafka's."""

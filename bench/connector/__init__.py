@@ -1,0 +1,1 @@
+"""Questions about Spark's source and sink."""

@@ -1,0 +1,1 @@
+"""Questions about the log, its clients and its upkeep in one process."""

@@ -1,0 +1,1 @@
+"""How a client reaches one broker: settings, trust, credentials, calls with deadlines."""

@@ -1,0 +1,1 @@
+"""The source: planned ranges as Arrow batches, and how far a query is."""

@@ -1,0 +1,1 @@
+"""Options of reads and writes, parsed and checked; what they name."""
