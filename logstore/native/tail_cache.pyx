@@ -74,6 +74,7 @@ cdef class TailBudget:
 
 
 cdef tuple _DROPPED = (-1, -1, -1, (), 0)
+cdef object _MOST_BYTES = 1 << 62
 
 
 cdef class TailCache:
@@ -149,11 +150,13 @@ cdef class TailCache:
         finally:
             budget.guard.give()
 
-    def read(self, offset, int64_t max_bytes, int64_t limit_offset):
+    def read(self, offset, max_bytes, int64_t limit_offset):
         """(batches, next offset, end position) from the batch holding ``offset`` on, or None if not cached."""
         cdef list bases = self.bases, entries = self.entries, parts = []
         cdef Py_ssize_t low = self.head, high = PyList_GET_SIZE(bases), head = low, middle, number
         cdef int64_t size = 0, wanted = offset
+        cdef object bound = max_bytes if max_bytes < _MOST_BYTES else _MOST_BYTES  # of a caller: any number
+        cdef int64_t most = bound
         cdef tuple entry
         while low < high:
             middle = (low + high) // 2
@@ -172,7 +175,7 @@ cdef class TailCache:
             entry = entries[number]
             if entry is _DROPPED:
                 return None  # dropped while we looked: the file has the same bytes
-            if <int64_t>entry[0] >= limit_offset or (parts and size + <int64_t>entry[4] > max_bytes):
+            if <int64_t>entry[0] >= limit_offset or (parts and size + <int64_t>entry[4] > most):
                 break
             next_offset, end_position = entry[1], entry[2]
             parts.extend(entry[3])

@@ -8,11 +8,13 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from logstore.seams.fs import OpenMode, OsFile, OsFileSystem
+from logstore.types import Buffer
 from tests.cli.conftest import Shell
 
 
@@ -210,16 +212,24 @@ def test_a_kill_in_the_middle_loses_nothing_that_was_acknowledged(shell: Shell) 
     assert shell.json("log", "verify")["clean"]
 
 
+class _FullFile(OsFile):
+    __slots__ = ()
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_a_full_disk_is_told_within_seconds(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     shell.run("topic", "create", "a")
-    write = os.pwritev
+    opened = OsFileSystem.open
 
-    def full(fd: int, buffers: Any, position: int) -> int:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(fd, buffers, position)
+    def on_full_disk(self: OsFileSystem, path: str, mode: OpenMode) -> OsFile:
+        file = opened(self, path, mode)
+        if path.endswith(".log"):
+            file.__class__ = _FullFile
+        return file
 
-    monkeypatch.setattr(os, "pwritev", full)
+    monkeypatch.setattr(OsFileSystem, "open", on_full_disk)
     started_s = time.monotonic()
     assert "No space left on device" in shell.run("produce", "a", stdin="x\n", code=1).stderr
     assert time.monotonic() - started_s < 20, "a second or two, and what a busy machine adds"

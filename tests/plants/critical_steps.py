@@ -200,10 +200,15 @@ def _(patch: Patch) -> None:
     8,
 )
 def _(patch: Patch) -> None:
-    bounds = SyncedLog.bounds
+    bounds, shown = SyncedLog.bounds, SyncedLog.shown
 
     def planted(self: SyncedLog) -> Any:
         found = bounds(self)
         return found._replace(last_stable_offset=found.high_watermark)
 
+    def planted_shown(self: SyncedLog) -> Any:
+        start, high_watermark, _, *more = shown(self)
+        return start, high_watermark, high_watermark, *more
+
     patch.setattr(SyncedLog, "bounds", planted)
+    patch.setattr(SyncedLog, "shown", planted_shown)

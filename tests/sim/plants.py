@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -337,17 +337,16 @@ def _(patch: Patch) -> None:
 
 @plant("half write kept", "what a failed write left behind is not cut off", "faults")
 def _(patch: Patch) -> None:
-    write = OwnedLog._write
+    take_back = OwnedLog._take_back_written
 
-    def planted(self: OwnedLog, segment: Segment, buffers: Sequence[Any]) -> None:
-        honest = segment.size
+    def planted(self: OwnedLog, segment: Segment, file: File, error: BaseException) -> None:
         try:
-            write(self, segment, buffers)
+            take_back(self, segment, file, error)
         except Exception:
-            segment.size = honest + 70
+            segment.size += 70
             raise
 
-    patch.setattr(OwnedLog, "_write", planted)
+    patch.setattr(OwnedLog, "_take_back_written", planted)
 
 
 # --- hunting -----------------------------------------------------------------------------------------
