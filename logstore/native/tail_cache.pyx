@@ -156,7 +156,7 @@ cdef class TailCache:
         cdef Py_ssize_t low = self.head, high = PyList_GET_SIZE(bases), head = low, middle, number
         cdef int64_t size = 0, wanted = offset
         cdef object bound = max_bytes if max_bytes < _MOST_BYTES else _MOST_BYTES  # of a caller: any number
-        cdef int64_t most = bound
+        cdef int64_t most = bound if bound > 0 else 0
         cdef tuple entry
         while low < high:
             middle = (low + high) // 2
