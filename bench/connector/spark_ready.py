@@ -174,7 +174,8 @@ def triggers(
         writer = frame.writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         query = writer.trigger(availableNow=True).start()
-        while not query.awaitTermination(1 if most else None):
+        while query.isActive:  # without a bound ``awaitTermination`` returns None, which is no sign of its end
+            query.awaitTermination(1)
             if most and sum(1 for row in query.recentProgress if row.numInputRows) >= most:
                 query.stop()
         done = [(row.numInputRows, row.durationMs["triggerExecution"]) for row in query.recentProgress]
