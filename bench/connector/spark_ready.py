@@ -174,7 +174,9 @@ def triggers(
         writer = frame.writeStream.format(kind).options(**options)
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         query = writer.trigger(availableNow=True).start()
-        while query.isActive:  # without a bound ``awaitTermination`` returns None, which is no sign of its end
+        while (
+            query.isActive
+        ):  # without a bound ``awaitTermination`` returns None, which is no sign of its end
             query.awaitTermination(1)
             if most and sum(1 for row in query.recentProgress if row.numInputRows) >= most:
                 query.stop()
