@@ -17,9 +17,9 @@ from typing import Protocol
 from logstore.errors import DamagedStoreError, RetriableError
 from logstore.types import OffsetAndMetadata
 from spark_connector.connection import client_of
+from spark_connector.held_store import held_store
 from spark_connector.reading.offsets import StreamOffset
 from spark_connector.settings.target import Target
-from spark_connector.writing.held_store import held_store
 
 logger = logging.getLogger("logstore.spark")
 

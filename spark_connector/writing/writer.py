@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 
 from logstore.errors import InvalidArgumentError, InvariantError
 from spark_connector.connection import client_of, store_at
+from spark_connector.held_store import held_store
 from spark_connector.notices import notice
 from spark_connector.settings.sink_options import SinkOptions
 from spark_connector.worker_heap import settle_worker
 from spark_connector.writing.direct_sink import DirectSink
-from spark_connector.writing.held_store import held_store
 from spark_connector.writing.prepared_sink import (
     PreparedSink,
     Task,

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_connector import connection
+from spark_connector.held_store import close_held_stores
 from spark_connector.java import java_version, why_not
-from spark_connector.writing.held_store import close_held_stores
 from tests.house import ROOT
 
 _WHY_NOT = why_not(java_version())

@@ -12,8 +12,8 @@ from logstore.errors import BatchChangedError
 from logstore.types import OffsetAndMetadata
 from rpc.testing.broker import BrokerForTests
 from spark_connector import connection
+from spark_connector.held_store import held_store
 from spark_connector.writing.batch_counter import COUNTER, sink_group
-from spark_connector.writing.held_store import held_store
 from tests.spark.writing.sink_worlds import (
     OUT,
     QUERY,

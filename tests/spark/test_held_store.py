@@ -16,15 +16,15 @@ import pytest
 
 import logstore
 from logstore.errors import InvalidArgumentError, LogStoreError, StoreClosedError
-from spark_connector.writing import held_store
-from spark_connector.writing.held_store import HeldStores
+from spark_connector import held_store
+from spark_connector.held_store import HeldStores
 from tests.house import ROOT
 from tests.spark.writing.sink_worlds import OUT, QUERY, DirectoryWorld, rows, values
 
 _COMMIT = """
 import sys
 from pathlib import Path
-from spark_connector.writing.held_store import held_store
+from spark_connector.held_store import held_store
 from tests.spark.writing.sink_worlds import DirectoryWorld, rows
 
 world = DirectoryWorld(Path(sys.argv[1]), held_store)
