@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError
-from logstore.format.batch import STAMP_SIZE, stamp, stamped
+from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, stamp, stamped
+from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import Appended, LogOffsets, Waiter
@@ -118,6 +119,7 @@ class AppendPath:
         segment = self._segment_for(batch)
         data, header = batch
         size = len(data)
+        invariant(size >= HEADER_SIZE, "a checked batch has its header")
         offset, position, was_dirty = self.log_end_offset, segment.size, self.dirty
         # One buffer is written faster than two, and is one object in the tail cache instead of four.
         parts: tuple[Buffer, ...]

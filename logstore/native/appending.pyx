@@ -30,6 +30,7 @@ cdef extern from "<sys/uio.h>" nogil:
 
 cdef enum:
     STAMP_BYTES = 16
+    HEADER_BYTES = 61
     COPIED_BYTES = 2048  # a batch up to this is written as one buffer
     LARGEST_ROW = 12  # bytes of an entry of the time index
     INT32_MOST = 0x7FFFFFFF
@@ -376,6 +377,8 @@ cdef class AppendPath:
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             size = view.len
+            if size < HEADER_BYTES:
+                raise _InvariantError("invariant broken: a checked batch has its header")
             segment = self.segment_for(lone, header, size)
             offset, position = self.log_end_offset, segment.size
             was_dirty = self.flushed_offset < self.log_end_offset

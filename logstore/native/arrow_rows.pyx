@@ -24,7 +24,6 @@ cdef extern from "Python.h":
     int PyBUF_READ
 
 cdef enum:
-    LEFT = -1  # to the Python twin
     NONE = -1  # no partition is given
     HEADER_BYTES = 61
     UNCOUNTED_BYTES = 12
@@ -165,7 +164,6 @@ cdef class Columns:
 
     cdef bint read(self, rows) except -1:
         """False if it is left to the Python twin."""
-        cdef Py_buffer* held
         if self.count == 0:
             return True
         if rows.values.size != self.count or (rows.keys is not None and rows.keys.size != self.count):

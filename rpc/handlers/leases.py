@@ -64,7 +64,9 @@ class Leases:
         """The lease's id, which cannot be guessed. ``of``: see ``HeldLease``; None: ``what``."""
         lease_id = secrets.token_hex(16)
         now_s = asyncio.get_running_loop().time()
-        self._held[lease_id] = HeldLease(what, of or what, caller.principal, now_s, ended_by, moves)
+        self._held[lease_id] = HeldLease(
+            what, what if of is None else of, caller.principal, now_s, ended_by, moves
+        )
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())
         return lease_id

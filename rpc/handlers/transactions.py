@@ -97,9 +97,8 @@ class TransactionHandler:
         """UnknownLeaseError; AccessDeniedError where the caller may not write under the id any more."""
         opened = self._leases.find(caller, lease_id, OpenedId)
         self._check(caller, opened.transactional_id)
-        if (
-            opened.lease.is_closed
-        ):  # not by this caller, whose lease would be gone: it takes its opening up again
+        # Closed by another lease of the same opening: the caller, whose own lease is alive, takes the opening up again.
+        if opened.lease.is_closed:
             raise UnknownLeaseError(f"the opening of {opened.transactional_id!r} is not held here any more")
         return opened.lease
 

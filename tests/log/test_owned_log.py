@@ -63,6 +63,16 @@ def test_one_write_for_all_batches_of_an_append() -> None:
     assert log.log_end_offset == 21
 
 
+@pytest.mark.parametrize("size", [0, 1, 15, 60])
+def test_what_is_no_batch_is_not_stamped(size: int) -> None:
+    log = Desk().open()
+    (whole,) = checked(batch(ten(1)))
+    with pytest.raises(InvariantError, match="a checked batch has its header"):
+        log.append([whole._replace(data=bytes(whole.data)[:size])])
+    assert log.log_end_offset == 0
+    assert append(log, b"a") == (0, 1)
+
+
 def test_visible_at_once_where_the_topic_says_so() -> None:
     log = Desk(visible_after="append").open()
     append(log, b"a")

@@ -28,6 +28,11 @@ TESTS = (
     "tests/native/test_encoding.py",
     "tests/native/test_columns.py",
     "tests/native/test_record.py",
+    "tests/native/test_checking.py",
+    "tests/native/test_appending.py",
+    "tests/native/test_arrow_rows.py",
+    "tests/format/test_record_spans.py",
+    "tests/log/cleaning/test_key_offsets.py",
 )
 _IN_USE = "import sys, logstore; found = logstore.native_status(); print(found); sys.exit(not found.compiled)"
 _BUILD = "import sys; from logstore.native.build import main; sys.exit(main(['--force']))"

@@ -105,3 +105,13 @@ def test_the_tails_of_two_logs(steps: list[tuple[str, int, int, int]], limit: in
         return said
 
     assert told(TAILS[0]) == told(TAILS[1])
+
+
+@pytest.mark.parametrize("module", TAILS)
+@pytest.mark.parametrize("max_bytes", [-(2**70), -1, 0, INT64_MAX, 2**70])
+def test_a_reader_may_ask_for_any_number_of_bytes(module: Any, max_bytes: int) -> None:
+    tail = module.TailCache(module.TailBudget(), 1000)
+    for number in range(3):
+        tail.add(number, number + 1, 2 * number + 2, (b"%02d" % number,), 2)
+    expected = (b"000102", 3, 6) if max_bytes > 2 else (b"00", 1, 2)
+    assert tail.read(0, max_bytes, 3) == expected
