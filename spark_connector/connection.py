@@ -61,9 +61,9 @@ def store_at(path: str) -> LogStore:
 
 
 def is_there(store: LogStore) -> bool:
-    """Whether the directory still holds the store that was opened there."""
+    """Whether the directory holds, at this moment, the store that was opened there."""
     try:
-        store.backend.metadata_version()
+        _ = store.store_id  # looks at the directory each time; `metadata_version` at most each 10 ms
     except (StoreNotFoundError, StoreReplacedError):
         return False
     return True
