@@ -83,6 +83,7 @@ cdef struct Sip:
     uint64_t a, b, c, d
 
 
+# A literal of more than 31 bits is an object of Python's to Cython: a hash is cut by a cast, not by a mask.
 cdef inline uint64_t turned(uint64_t word, int bits) noexcept nogil:
     return (word << bits) | (word >> (64 - bits))
 
@@ -271,7 +272,7 @@ cdef class KeyTable:
     cdef uint8_t* find(self, const Key* key) noexcept:
         """The key's entry, NULL if there is none."""
         cdef Table* table = &self.tables[key.hashed >> 58]
-        cdef uint64_t tag = key.hashed & 0xFFFFFFFF
+        cdef uint64_t tag = <uint32_t>key.hashed
         cdef uint64_t slot
         cdef uint32_t at, length = 0
         cdef uint8_t* entry
@@ -302,14 +303,14 @@ cdef class KeyTable:
             keys.find(first + place, found + place)
             hashed = found[place].hashed
             table = &self.tables[hashed >> 58]
-            tag = hashed & 0xFFFFFFFF
+            tag = <uint32_t>hashed
             if table.size:
                 home = table.slots + ((tag * table.size) >> 32)
                 LOGSTORE_PREFETCH(home)
         for place in range(count):
             hashed = found[place].hashed
             table = &self.tables[hashed >> 58]
-            tag = hashed & 0xFFFFFFFF
+            tag = <uint32_t>hashed
             if table.size:
                 slot = table.slots[(tag * table.size) >> 32]
                 if slot and slot >> 32 == tag:
@@ -320,7 +321,7 @@ cdef class KeyTable:
         cdef Table* table = &self.tables[hashed >> 58]
         if (<uint64_t>table.used + 1) * 5 > <uint64_t>table.size * 4:
             self.grow(table)
-        put(table, ((hashed & 0xFFFFFFFF) << 32) | reference)
+        put(table, (hashed << 32) | reference)
         table.used += 1
         return 0
 
