@@ -43,6 +43,7 @@ from logstore.seams.memory_crash import KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.open_files import open_below
 
 ROOT = "/store"
 
@@ -56,9 +57,10 @@ def values(store: LogStore, topic: str = "t", partition: int = 0) -> list[bytes]
     return [record.value for record in store.partition(topic, partition).records(0)]
 
 
-def descriptors() -> int:
+def descriptors(root: Path) -> int:
+    """How many files below ``root`` are open here. Other tests' threads open and close theirs meanwhile."""
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    return len(open_below(root))
 
 
 # --- catalogue --------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def test_open_makes_a_store_and_finds_it_again(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_opened(tmp_path: Path) -> None:
-    before = descriptors()
+    before = descriptors(tmp_path)
     with pytest.raises(StoreNotFoundError, match="does not exist"):
         LogStore(tmp_path / "none", "r")
     assert not (tmp_path / "none").exists()
@@ -189,7 +191,7 @@ def test_what_cannot_be_opened(tmp_path: Path) -> None:
                 LogStore(tmp_path / name, mode)
     with pytest.raises(InvalidArgumentError, match="mode='w'"):
         LogStore(tmp_path, "w")  # type: ignore[arg-type]
-    assert descriptors() == before
+    assert descriptors(tmp_path) == before
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"not json", b'{"format_version": 99}'])
@@ -199,15 +201,15 @@ def test_a_damaged_catalogue_is_named_and_leaves_no_descriptor_behind(tmp_path: 
         store.create_topic("t")
         store.partition("t", 0).append([(None, b"a")])
     (root / "topics.json").write_bytes(content)
-    before = descriptors()
+    before = descriptors(tmp_path)
     for mode in ("r", "rw"):
         with pytest.raises(LogStoreError, match=r"topics\.json"):
             LogStore(root, mode)
-    assert descriptors() == before
+    assert descriptors(tmp_path) == before
     os.unlink(root / "topics.json")
     with pytest.raises(DamagedStoreError, match=r"topics\.json is gone"):
         LogStore(root)
-    assert descriptors() == before
+    assert descriptors(tmp_path) == before
 
 
 def test_a_link_to_the_store_is_followed_links_inside_are_refused(tmp_path: Path) -> None:
@@ -568,18 +570,18 @@ def test_stores_leave_no_descriptor_and_no_thread_behind(tmp_path: Path) -> None
             assert list(store.partition("t", 1).records(0))
 
     life("rw")
-    before, threads = descriptors(), threading.active_count()
+    before, threads = descriptors(tmp_path), threading.active_count()
     for _ in range(3):
         life("rw")
         life("r")
-    assert descriptors() == before
+    assert descriptors(tmp_path) == before
     assert threading.active_count() == threads
 
 
 def test_open_files_stay_within_their_bound(tmp_path: Path) -> None:
     with LogStore(tmp_path / "store", max_open_files=12) as store:
         store.create_topic("t", partitions=8, config={"segment.bytes": "1024", "tail.cache.bytes": "0"})
-        before = descriptors()
+        before = descriptors(tmp_path)
         for number in range(120):
             store.partition("t", number % 8).append([(None, b"%d" % number * 100)], acks=1)
         for _ in range(2):
@@ -587,7 +589,7 @@ def test_open_files_stay_within_their_bound(tmp_path: Path) -> None:
                 assert len(values(store, partition=partition)) >= 0
                 store.partition("t", partition).flush()
         assert store.metrics()["logstore_open_files"] <= 12
-        assert descriptors() <= before + 14
+        assert descriptors(tmp_path) <= before + 14
         for partition in range(8):
             found = [int(value[: len(value) // 100]) for value in values(store, partition=partition)]
             assert found == list(range(partition, 120, 8))

@@ -16,6 +16,12 @@ def log_start(node: ClusterNode) -> int:
     return replica.log.log_start_offset
 
 
+def log_end(node: ClusterNode) -> int:
+    replica = node.node.replica(METADATA_GROUP)
+    assert replica is not None
+    return replica.log.log_end_offset
+
+
 def make_topics(three: Cluster, prefix: str, count: int) -> list[str]:
     names = [f"{prefix}-{number}" for number in range(count)]
     for name in names:
@@ -31,9 +37,11 @@ def test_a_node_that_was_away_and_one_with_an_empty_directory_are_sent_the_snaps
     with cluster(tmp_path, snapshot_bytes=2_000) as three:
         names = make_topics(three, "first", 5)
         away, lost = (number for number in three.nodes if number != three.controller.node_id)
+        has = log_end(three.nodes[away])
         three.stop(away)
         three.controller.store.admin.delete_topic(names.pop())
-        while not all(log_start(node) for node in three.nodes.values()):  # any of them may lead later
+        # Any of them may lead later, and what it lacks must be gone there: else it is sent the log alone.
+        while not all(log_start(node) > has for node in three.nodes.values()):
             names += make_topics(three, f"more-{len(names)}", 5)
         three.start(away)
         until(lambda: knows(three.nodes[away], names))

@@ -10,6 +10,7 @@ import pytest
 
 from logstore.log.segments.file_pool import FilePool
 from logstore.seams.fs import OsFileSystem, replace_file
+from tests.open_files import open_below
 
 
 @pytest.fixture
@@ -20,10 +21,6 @@ def paths(tmp_path: Path) -> list[str]:
         path.write_bytes(b"%d" % number * 5_000)
         found.append(str(path))
     return found
-
-
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def read(pool: FilePool, path: str) -> bytes:
@@ -43,8 +40,8 @@ def test_a_file_is_opened_once_and_stays_open(paths: list[str]) -> None:
     pool.close()
 
 
-def test_no_more_descriptors_than_the_capacity(paths: list[str]) -> None:
-    before = descriptors()
+def test_no_more_descriptors_than_the_capacity(paths: list[str], tmp_path: Path) -> None:
+    before = len(open_below(tmp_path))
     pool = FilePool(OsFileSystem(), capacity=3)
     for _ in range(3):
         for number, path in enumerate(paths):
@@ -54,9 +51,9 @@ def test_no_more_descriptors_than_the_capacity(paths: list[str]) -> None:
             assert bytes(view[:2]) == b"%d" % number * 2
             del view
             assert len(pool) <= 3
-            assert descriptors() <= before + 3
+            assert len(open_below(tmp_path)) <= before + 3
     pool.close()
-    assert descriptors() == before
+    assert len(open_below(tmp_path)) == before
     assert len(pool) == 0
 
 
@@ -149,7 +146,7 @@ def test_who_has_a_view_is_not_disturbed_by_eviction(paths: list[str]) -> None:
     pool.close()
 
 
-def test_a_forgotten_file_is_not_given_out_again(paths: list[str]) -> None:
+def test_a_forgotten_file_is_not_given_out_again(paths: list[str], tmp_path: Path) -> None:
     fs = OsFileSystem()
     pool = FilePool(fs)
     old = pool.pin(paths[0])
@@ -157,9 +154,9 @@ def test_a_forgotten_file_is_not_given_out_again(paths: list[str]) -> None:
     replace_file(fs, paths[0], b"new")
     assert read(pool, paths[0]) == b"new"
     assert old.pread(3, 0) == b"000"  # its user goes on undisturbed
-    before = descriptors()
+    before = len(open_below(tmp_path))
     pool.unpin(old)
-    assert descriptors() == before - 1
+    assert len(open_below(tmp_path)) == before - 1
     assert read(pool, paths[0]) == b"new"
     pool.close()
 
@@ -178,8 +175,8 @@ def test_forgetting_a_directory(tmp_path: Path) -> None:
     pool.close()
 
 
-def test_closing_waits_for_the_last_user_of_each_file(paths: list[str]) -> None:
-    before = descriptors()
+def test_closing_waits_for_the_last_user_of_each_file(paths: list[str], tmp_path: Path) -> None:
+    before = len(open_below(tmp_path))
     pool = FilePool(OsFileSystem())
     file = pool.pin(paths[0])
     pool.close()
@@ -189,7 +186,7 @@ def test_closing_waits_for_the_last_user_of_each_file(paths: list[str]) -> None:
     with pytest.raises(OSError, match="closed"):
         pool.mapping(paths[1])
     pool.unpin(file)
-    assert descriptors() == before
+    assert len(open_below(tmp_path)) == before
 
 
 def test_a_missing_file_leaves_nothing_behind(tmp_path: Path) -> None:
