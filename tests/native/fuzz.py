@@ -128,6 +128,29 @@ def _draw(examples: int, number: int) -> None:
 
     read()
     write()
+    if find_spec("pyarrow") is not None:
+        _draw_arrow(calm, number)
+
+
+def _draw_arrow(calm: settings, number: int) -> None:
+    """Rows in Arrow's columns, sound and damaged, encoded and digested."""
+    arrow_batches = import_module("tests.native.arrow_batches")
+    rows = arrow_batches.batches().map(import_module("logstore.format.arrow_rows").ArrowRows)
+
+    @seed(number)
+    @calm
+    @given(
+        rows=rows | arrow_batches.damaged_rows(),
+        spread=arrow_batches.spreads,
+        bounds=arrow_batches.limits,
+        now_ms=st.integers(-(1 << 40), 1 << 40),
+        start=st.integers(0, (1 << 32) - 1),
+    )
+    def encode(rows: Any, spread: Any, bounds: Any, now_ms: int, start: int) -> None:
+        arrow_batches.both(rows, spread, bounds, now_ms)
+        arrow_batches.both_digests(rows, start)
+
+    encode()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,7 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AssertionError as error:
         print(f"seed {number}: {error}")
         return 1
-    print(f"{done} sections and {done} lists of rows: no difference")
+    kinds = (
+        "sections, lists of rows and Arrow batches" if find_spec("pyarrow") else "sections and lists of rows"
+    )
+    print(f"{done} each of {kinds}: no difference")
     return 0
 
 

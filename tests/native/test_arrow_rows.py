@@ -13,104 +13,26 @@ from hypothesis import strategies as st
 
 from logstore.client import arrow_encoder
 from logstore.client.arrow_encoder import Limits, Spread
-from logstore.errors import InvalidArgumentError, InvalidRecordError, LogStoreError, RecordTypeError
-from logstore.format import arrow_rows
+from logstore.errors import InvalidArgumentError, InvalidRecordError, RecordTypeError
 from logstore.format.arrow_rows import ArrowRows
 from logstore.format.batch import decode_batches
 from tests.format.batches import CALM
-from tests.native.twins import python_twin
-
-PYTHON = python_twin("logstore.client.arrow_encoder")
-PYTHON_ROWS = python_twin("logstore.format.arrow_rows")
-PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
-KINDS = {
-    "key": [pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.null()],
-    "value": [pa.binary(), pa.string(), pa.large_binary(), pa.large_string()],
-    "headers": [pa.list_(PAIR), pa.large_list(PAIR)],
-    "timestamp": [pa.timestamp("us", "UTC"), pa.timestamp("ms"), pa.timestamp("ns"), pa.int64()],
-}
-texts = st.none() | st.text("abé", max_size=9) | st.text("x", min_size=60, max_size=140)
-FIELDS: dict[str, Any] = {
-    "key": texts,
-    "value": texts,
-    "headers": st.none()
-    | st.lists(st.tuples(st.text("aé", max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
-    "timestamp": st.none() | st.integers(-(1 << 52), 1 << 52),
-}
-
-
-def plain(text: Any, kind: pa.DataType) -> Any:
-    if text is None or pa.types.is_null(kind):
-        return None
-    return text if pa.types.is_string(kind) or pa.types.is_large_string(kind) else text.encode()
-
-
-@st.composite
-def batches(draw: Any) -> pa.RecordBatch:
-    """Batches of every set and kind of columns, some of them slices of larger ones."""
-    names = ["value", *draw(st.sets(st.sampled_from(["key", "headers", "timestamp"])))]
-    count = draw(st.integers(0, 12))
-    columns = {}
-    for name in names:
-        kind = draw(st.sampled_from(KINDS[name]))
-        fields = draw(st.lists(FIELDS[name], min_size=count, max_size=count))
-        if name in ("key", "value"):
-            fields = [plain(field, kind) for field in fields]
-        elif name == "headers":
-            fields = [None if f is None else [{"key": k, "value": v} for k, v in f] for f in fields]
-        columns[name] = pa.array(fields, kind)
-    batch = pa.record_batch(columns)
-    start = draw(st.integers(0, count))
-    return batch.slice(start, draw(st.integers(0, count - start)))
-
-
-def outcome(call: Any, *arguments: Any) -> Any:
-    try:
-        return call(*arguments)
-    except LogStoreError as error:
-        return type(error), str(error)
-
-
-def both(rows: Any, spread: Spread, limits: Limits, now_ms: int = 7) -> Any:
-    found = outcome(arrow_encoder.encode_arrow, rows, "topic 't'", spread, limits, now_ms)
-    assert found == outcome(PYTHON.encode_arrow, rows, "topic 't'", spread, limits, now_ms)
-    return found
-
-
-def both_digests(rows: Any, seed: int) -> Any:
-    found = outcome(arrow_rows.rows_digest, rows, seed)
-    assert found == outcome(PYTHON_ROWS.rows_digest, rows, seed)
-    return found
-
-
-spreads = st.builds(
-    lambda name, partitions, given, sticky: Spread(
-        name, partitions, given % partitions if given >= 0 else -1, sticky % partitions
-    ),
-    st.sampled_from(["murmur3", "murmur2", "crc32", "round_robin"]),
-    st.integers(1, 4),
-    st.integers(-3, 3),
-    st.integers(0, 3),
-)
+from tests.native.arrow_batches import PAIR, batches, both, both_digests, damaged_rows, limits, spreads
 
 
 @CALM
 @given(
     batch=batches(),
     spread=spreads,
-    cap=st.sampled_from([62, 100, 300, 1000]),
-    keyed=st.booleans(),
-    whole=st.booleans(),
+    bounds=limits,
     now_ms=st.integers(-(1 << 40), 1 << 40),
     seed=st.integers(0, (1 << 32) - 1),
 )
-def test_any_batch(
-    batch: pa.RecordBatch, spread: Spread, cap: int, keyed: bool, whole: bool, now_ms: int, seed: int
-) -> None:
+def test_any_batch(batch: pa.RecordBatch, spread: Spread, bounds: Limits, now_ms: int, seed: int) -> None:
     rows = ArrowRows(batch)
-    found = both(rows, spread, Limits(cap, max(cap, 400), "max.message.bytes", keyed, whole), now_ms)
+    found = both(rows, spread, bounds, now_ms)
     assert isinstance(both_digests(rows, seed), int)
-    if whole and isinstance(found, arrow_encoder.Encoded):
+    if bounds.whole and isinstance(found, arrow_encoder.Encoded):
         written = [
             (record.key, record.value, record.timestamp_ms, list(record.headers))
             for partition, part in found.parts
@@ -126,6 +48,13 @@ def test_any_batch(
             for key, value, *more in rows.tuples()
         ]
         assert sorted(map(repr, written)) == sorted(map(repr, given_))
+
+
+@CALM
+@given(rows=damaged_rows(), spread=spreads, bounds=limits, seed=st.integers(0, (1 << 32) - 1))
+def test_any_damage(rows: ArrowRows, spread: Spread, bounds: Limits, seed: int) -> None:
+    both(rows, spread, bounds)
+    both_digests(rows, seed)
 
 
 @pytest.mark.parametrize(

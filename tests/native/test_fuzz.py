@@ -12,7 +12,7 @@ from tests.native import fuzz
 
 def test_some_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main(["--count", "150", "--seed", "7"]) == 0
-    assert "150 sections and 150 lists of rows: no difference" in capsys.readouterr().out
+    assert "150 each of sections, lists of rows and Arrow batches: no difference" in capsys.readouterr().out
 
 
 def test_raw_bytes() -> None:
