@@ -177,12 +177,16 @@ class OwnedLog(SyncedLog):
         """Durable before the first record of the epoch: a reader's position must never outlive its epoch."""
         before = self.epochs.entries
         if self.epochs.assign(epoch, self.log_end_offset):
-            path = f"{self.directory}/{EPOCHS_FILE}"
-            try:
-                put(self._pool.fs, path, encode_pairs(self.epochs.entries))
-            except OSError as error:
-                self.epochs = Epochs(before)
-                raise from_os_error(error, "write", path) from error
+            self._store_epochs(before, put)
+
+    def _store_epochs(self, before: tuple[tuple[int, int], ...], put: PutFile = replace_file) -> None:
+        """Durable when it returns; after an error they are those of ``before``."""
+        path = f"{self.directory}/{EPOCHS_FILE}"
+        try:
+            put(self._pool.fs, path, encode_pairs(self.epochs.entries))
+        except OSError as error:
+            self.epochs = Epochs(before)
+            raise from_os_error(error, "write", path) from error
 
     def _append_run(
         self, batches: Sequence[CheckedBatch], start: int, epoch: int, count: int | None = None

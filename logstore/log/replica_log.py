@@ -67,15 +67,25 @@ class ReplicaLog(OwnedLog):
         return Appended(base, self.log_end_offset)
 
     def append_as_follower(self, batches: Sequence[CheckedBatch]) -> Appended:
-        """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, an older epoch."""
+        """Keep offsets and epochs as they come. InvalidRecordError on a gap, a step back, or an epoch older than that
+        of the last record."""
         with self._lock:
             self._check_usable()
-            check_follower_append(batches, self.log_end_offset, self.epochs.latest, self.where)
             base = self.log_end_offset
+            check_follower_append(batches, base, self.epochs.epoch_at(base - 1), self.where)
+            if batches and batches[0].header.leader_epoch < self.epochs.latest:
+                self._forget_epochs_without_records()
             for number, batch in enumerate(batches):
                 self._assign_epoch(batch.header.leader_epoch)
                 self._append_run(batches, number, batch.header.leader_epoch, count=1)
             return Appended(base, self.log_end_offset)
+
+    def _forget_epochs_without_records(self) -> None:
+        """An epoch is noted before its first record: where the disk refused that one, records of an older leader, which
+        are committed, may come in its place. Durable before them, or they would count as of the newer epoch."""
+        before = self.epochs.entries
+        if self.epochs.truncate(self.log_end_offset):
+            self._store_epochs(before)
 
     def check_whole(self) -> None:
         """``DamagedStoreError`` where the first segment is missing, ``CorruptBatchError`` for one between two others:

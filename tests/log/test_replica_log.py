@@ -9,6 +9,7 @@ import pytest
 
 from logstore.errors import (
     DamagedStoreError,
+    DiskFullError,
     FencedLeaderEpochError,
     InvalidRecordError,
     InvariantError,
@@ -17,6 +18,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import encode_batch, iter_headers
 from logstore.format.control import decode_control_batch
+from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.log_offsets import TermEnd
 from logstore.log.producers.producer_state import Marker, ProducerEntry
 from logstore.log.producers.row_counts import read_counts
@@ -200,6 +202,30 @@ def test_a_follower_refuses_gaps_steps_back_and_older_terms() -> None:
         with pytest.raises(InvalidRecordError, match="as follower"):
             log.append_as_follower(checked(batch(b"b", base_offset=offset, epoch=term)))
     assert values(log) == [b"a"]
+
+
+@pytest.mark.parametrize("noted", [2, 3])
+def test_an_epoch_whose_first_record_the_disk_refused_gives_way_to_an_older_leaders_records(
+    noted: int,
+) -> None:
+    desk = ReplicaDesk()
+    log = desk.start()
+    followed(log, b"a")
+    desk.fs.faults.on("pwritev", FaultKind.ENOSPC, path_ends=".log")
+    with pytest.raises(DiskFullError):
+        log.append_leader_change(noted, leader_id=0, voters=[0])
+    assert log.epochs.entries == ((1, 0), (noted, 1)), "noted before its record"
+    desk.fs.faults.on("pwritev", FaultKind.ENOSPC, path_ends=f"{EPOCHS_FILE}.tmp")
+    with pytest.raises(DiskFullError):
+        followed(log, b"b", term=noted - 1)
+    assert log.epochs.entries == ((1, 0), (noted, 1)), "as its file has them"
+    followed(log, b"b", term=noted - 1)
+    log.sync()
+    again = ReplicaDesk(desk.fs.crash(KeepNothing()), boot="boot-1").start()
+    for one in (log, again):
+        assert (one.log_end_offset, one.term_at(1), one.leader_epoch) == (2, noted - 1, noted - 1)
+    with pytest.raises(InvalidRecordError, match="as follower"):
+        followed(again, b"c", term=noted - 2)
 
 
 # --- truncation ------------------------------------------------------------------------------------
