@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rpc.wire.cluster import ClusterDescription, TopicPartitionStatus
 
 _SHOWN = 20  # partitions that are named when something is wrong
+_JOINED_WITHIN_S = 10.0  # after which a broker that was just started is no longer expected
 
 patience = click.option(
     "--timeout",
@@ -301,12 +302,19 @@ def drill(
 
 
 def _check_spare(store: RemoteStore) -> None:
-    """LastMajorityError: with a broker less nothing could be acknowledged any more."""
+    """LastMajorityError: with a broker less nothing could be acknowledged any more. Brokers that were just started are
+    known to the others some moments later, and are waited for."""
     from replication.errors import LastMajorityError
+    from rpc.polling import Polling
 
-    brokers = store.describe_cluster().brokers
-    alive = sum(one.alive for one in brokers)
-    if 2 * (alive - 1) <= len(brokers):
+    polling = Polling(0.2, _JOINED_WITHIN_S)
+    while True:
+        brokers = store.describe_cluster().brokers
+        alive = sum(one.alive for one in brokers)
+        if 2 * (alive - 1) > len(brokers):
+            return
+        if polling.again():
+            continue
         raise LastMajorityError(
             f"{alive} of {len(brokers)} brokers are there, and a majority has to be left when a leader is killed",
             hint="start those that are away first; a drill needs three brokers",
