@@ -228,6 +228,19 @@ def test_an_epoch_whose_first_record_the_disk_refused_gives_way_to_an_older_lead
         followed(again, b"c", term=noted - 2)
 
 
+def test_an_epoch_without_a_record_gives_way_after_a_restart_too() -> None:
+    desk = ReplicaDesk()
+    log = desk.start()
+    followed(log, b"a")
+    log.sync()
+    desk.fs.faults.on("pwritev", FaultKind.ENOSPC, path_ends=".log")
+    with pytest.raises(DiskFullError):
+        log.append_leader_change(3, leader_id=0, voters=[0])
+    again = ReplicaDesk(desk.fs.crash(KeepNothing()), boot="boot-1").start()
+    followed(again, b"b", term=2)
+    assert (again.log_end_offset, again.term_at(1), again.leader_epoch) == (2, 2, 2)
+
+
 # --- truncation ------------------------------------------------------------------------------------
 
 

@@ -6,10 +6,13 @@ import json
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from logstore.errors import StorageError
+from rpc import cluster_command
 from rpc.drill import Drill, DrillReport, DrillSettings, Sent, compare
 from rpc.local_process import listener_of
 from rpc.testing.broker import BrokerForTests
@@ -99,6 +102,21 @@ def test_an_act_that_fails_is_told_and_fails_no_drill(tmp_path: Path) -> None:
     assert acted.is_set()
     assert report.happened == "nothing: no such process"
     assert report.is_good
+
+
+def test_brokers_that_were_just_started_are_waited_for() -> None:
+    """One is known to the others some moments after its own start."""
+
+    class Starting:
+        looks = 0
+
+        def describe_cluster(self) -> Any:
+            self.looks += 1
+            return SimpleNamespace(brokers=[SimpleNamespace(alive=True)] * min(self.looks, 3))
+
+    store: Any = Starting()
+    cluster_command._check_spare(store)
+    assert store.looks == 3
 
 
 def test_no_leader_is_killed_where_no_majority_would_be_left(tmp_path: Path) -> None:
