@@ -92,17 +92,17 @@ def bucket_by_key(str name, rows, sizes, Py_ssize_t partitions):
 
 
 def chunks_by_key(
-    str name, list rows not None, list sizes not None, Py_ssize_t partitions, bint timestamped, long long cap,
-    long long limit
+    str name, list rows not None, list sizes, Py_ssize_t partitions, bint timestamped, long long cap, long long limit
 ):
-    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``, in one pass."""
+    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``, in one pass. ``sizes`` None: of plain (key,
+    value) rows, measured here."""
     from logstore.format.rows import Chunk
 
     cdef int kind = _KINDS[name]
     cdef long long overhead = RECORD_OVERHEAD + (TIMESTAMP_OVERHEAD if timestamped else 0)
     cdef long long size
     cdef Py_ssize_t number, place, count = PyList_GET_SIZE(rows)
-    cdef bint unusual = PyList_GET_SIZE(sizes) != count or partitions < 1
+    cdef bint unusual = partitions < 1 or (sizes is not None and PyList_GET_SIZE(sizes) != count)
     cdef list chunks, filling
     cdef object row
     cdef long long* totals = <long long*>PyMem_Malloc(max(partitions, 1) * sizeof(long long))
@@ -116,7 +116,11 @@ def chunks_by_key(
                 totals[place] = HEADER_SIZE
             for number in range(count):
                 row = rows[number]
-                size = <object>PyList_GET_ITEM(sizes, number)
+                if sizes is not None:
+                    size = <object>PyList_GET_ITEM(sizes, number)
+                else:
+                    value = (<tuple?>row)[1]
+                    size = len(<bytes?>(<tuple>row)[0]) + (0 if value is None else len(<bytes?>value))
                 size += overhead
                 if size > cap - HEADER_SIZE:
                     unusual = True  # a row that goes alone is measured exactly

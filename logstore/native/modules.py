@@ -19,6 +19,7 @@ MODULES = (
     "hashing",
     "keytable",
     "live",
+    "local_append",
     "records",
     "rows",
     "sending",

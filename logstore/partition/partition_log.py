@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _ROWS_A_BATCH = 10_000
 _SCAN_BYTES = 1 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
+_BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Access(Protocol):
@@ -164,7 +165,7 @@ class PartitionLog:
         ``InvalidTimestampError``; nothing is appended then.
         """
         check_acks(acks)
-        if not isinstance(buffer, bytes | bytearray | memoryview):
+        if not isinstance(buffer, _BUFFERS):
             raise RecordTypeError(
                 f"append to {self.where}: the batches are {type(buffer).__name__}", hint="pass encoded bytes"
             )
