@@ -238,6 +238,15 @@ cdef class LocalAppends:
         _import()
 
     def append(self, batches, acks="all", *, expected_offset=None, now_ms=None, until_s=None):
+        return self.appended(batches, acks, expected_offset, now_ms, until_s)
+
+    def append_each(self, batches, acks, until_s, list made not None):
+        """Append one batch after the other, each for itself, into ``made``; the first error ends it."""
+        now_ms = self._context.clock.wall_ms()
+        for batch in batches:
+            made.append(self.appended([batch], acks, None, now_ms, until_s))
+
+    cdef LocalAppend appended(self, batches, acks, expected_offset, now_ms, until_s):
         cdef LocalAppend made
         cdef TopicUsers users = None
         topic, context = self._topic, self._context

@@ -162,3 +162,11 @@ class LocalAppends:
             promised or log.unsynced_records >= config.flush_messages,
             promised,
         )
+
+    def append_each(
+        self, batches: Sequence[CheckedBatch], acks: Acks, until_s: float | None, made: list[LocalAppend]
+    ) -> None:
+        """Append one batch after the other, each for itself, into ``made``; the first error ends it."""
+        now_ms = self._context.clock.wall_ms()
+        for batch in batches:
+            made.append(self.append([batch], acks, now_ms=now_ms, until_s=until_s))  # noqa: PERF401 - until an error

@@ -302,7 +302,8 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                             queue = route.queues[chosen]
                         batch, start = accumulator.extend(queue, chunk.rows, chunk.size, timestamped, now_s)
                         pieces.append(Piece(batch, start, len(chunk.rows)))
-                        self._sender.notice(queue, now_s)
+                        if not start:  # opened, and perhaps another one closed
+                            self._sender.notice(queue, now_s)
                     return pieces
                 gate = accumulator.join_room_queue()
             self._await_room(gate, needed, end_s, f"{queued_of[0]} of {queued_of[1]} rows were queued")
