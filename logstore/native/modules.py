@@ -13,6 +13,7 @@ FOLDER = Path(__file__).resolve().parent
 MODULES = (
     "appending",
     "arrow_rows",
+    "batches",
     "checking",
     "columns",
     "encoding",

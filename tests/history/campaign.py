@@ -140,7 +140,7 @@ def drawn(seed: int, count: int, kinds: Collection[str] = FAULTS) -> list[str]:
 def _finish(address: str, crew: Crew, *, hanging: bool) -> History:
     """Let what writes end, what copies catch up, and read what is there."""
     crew.end("produce", "transact")
-    left = partial(_open, hanging=hanging)
+    left = partial(open_transactions, hanging=hanging)
     groups = [group for job, group in (("read", READERS), ("copy", COPIERS)) if crew.of(job)]
     with logstore.connect(address) as client:
         if crew.of("transact", "copy"):
@@ -152,13 +152,17 @@ def _finish(address: str, crew: Crew, *, hanging: bool) -> History:
         crew.end("copy", "read")
         if crew.of("copy"):
             await_condition(lambda: not left(client), lambda: f"transactions {left(client)} do not end")
-        records = tuple((place, tuple(_records(client, place))) for place in _PLACES)
-        offsets = tuple((group, _offsets(client, group)) for group in groups)
-    drained = ((IN, COPIERS),) if crew.of("copy") else ()
-    return History(crew.events(), End(records, offsets, drained=drained))
+        drained = ((IN, COPIERS),) if crew.of("copy") else ()
+        return History(crew.events(), end_of(client, groups, drained))
 
 
-def _open(client: Any, *, hanging: bool) -> list[str]:
+def end_of(client: Any, groups: Collection[str], drained: tuple[tuple[str, str], ...] = ()) -> End:
+    """What is there when all has ended. ``groups``: those whose offsets count."""
+    records = tuple((place, tuple(_records(client, place))) for place in _PLACES)
+    return End(records, tuple((group, _offsets(client, group)) for group in groups), drained=drained)
+
+
+def open_transactions(client: Any, *, hanging: bool) -> list[str]:
     """Transactional ids whose transaction has no end yet, and those that hang in partitions."""
     ended = ("EMPTY", "COMPLETE_COMMIT", "COMPLETE_ABORT")
     listed = [one.transactional_id for one in client.admin.list_transactions() if one.state not in ended]

@@ -1,0 +1,175 @@
+"""Brokers are killed while partitions move between real processes, under load: nothing acknowledged is lost or doubled,
+and every move comes to its end, or is told and can be cancelled."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from logstore.errors import LogStoreError
+from rpc.client.store import RemoteStore
+from rpc.testing.broker import BrokerForTests
+from rpc.testing.cluster import ClusterForTests
+from rpc.wire.cluster import PartitionMove
+from tests.history.campaign import end_of, open_transactions
+from tests.history.checker import check
+from tests.history.events import Acked, Begun, EventFile, History, Place, Send, read_events
+from tests.history.workers import IN, OUT, PARTITIONS, READERS, run
+from tests.rpc.peers.world import until
+from tests.rpc.test_commands import BrokerShell
+
+_RECOVERY_BYTES_S: Final = 400_000
+_FILLED: Final = 24  # records of each partition, so that it takes seconds to fill a replica
+_FILLER: Final = "." * 50_000
+_PACE_S: Final = 0.05
+_PLACES: Final[list[Place]] = [(IN, number) for number in range(PARTITIONS)]
+_JOBS: Final = {"producer": "produce", "writer": "transact", "reader": "read"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterForTests]:
+    monkeypatch.delenv("LOGSTORE_PATH", raising=False)
+    with ClusterForTests(tmp_path / "brokers", 4, recovery_bytes_s=_RECOVERY_BYTES_S) as made:
+        yield made
+    BrokerForTests.end_spares()
+
+
+class Load:
+    """Clients of a history, each a thread, from when it is made until ``end``."""
+
+    def __init__(self, address: str, folder: Path) -> None:
+        self._folder = folder
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(job, address, name, seed), daemon=True)
+            for seed, (name, job) in enumerate(_JOBS.items())
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, job: str, address: str, name: str, seed: int) -> None:
+        events = EventFile(self._path(name))
+        try:
+            run(job, address, events, f"{name}.1", seed, self._stop, _PACE_S)
+        finally:
+            events.close()
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.events"
+
+    def noted(self) -> int:
+        return sum(self._path(name).stat().st_size for name in _JOBS if self._path(name).exists())
+
+    def await_progress(self) -> None:
+        before = self.noted()
+        until(lambda: self.noted() > before, "clients go on")
+
+    def end(self) -> History:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        return History({name: list(read_events(self._path(name))) for name in _JOBS})
+
+
+def filled(client: RemoteStore) -> list[Any]:
+    """What is there before; its events."""
+    events: list[Any] = [Begun()]
+    with client.producer() as producer:
+        for place in _PLACES:
+            values = tuple(f"{place[0]}-{place[1]}.{number}{_FILLER}" for number in range(_FILLED))
+            events.append(Send(place, values))
+            sent = [producer.send(place[0], value.encode(), partition=place[1]) for value in values]
+            events.append(Acked(values, tuple(one.result(60.0).offset for one in sent)))
+    return events
+
+
+def moves(client: RemoteStore) -> list[PartitionMove]:
+    """Also while the controller changes."""
+    found: list[list[PartitionMove]] = []
+
+    def look() -> bool:
+        try:
+            found.append(client.cluster_administration.moves())
+        except LogStoreError:
+            return False
+        return True
+
+    until(look, "the controller says what moves")
+    return found[-1]
+
+
+def await_filling(client: RemoteStore, node: int) -> None:
+    """A replica is being filled there, and lacks some yet."""
+    until(
+        lambda: any(one.lags.get(node, 0) > 0 for one in moves(client)),
+        f"a partition is being moved to {node}",
+    )
+
+
+def voters(cluster: ClusterForTests) -> list[list[int]]:
+    found = cluster.describe()
+    return [
+        sorted(one.node_id for one in status.replicas if not one.learner)
+        for topic, status in found.partitions
+        if topic == IN
+    ]
+
+
+@pytest.mark.slow
+def test_moves_outlive_the_death_of_each_broker_that_has_a_part_in_them(
+    cluster: ClusterForTests, tmp_path: Path
+) -> None:
+    shell, client = BrokerShell(cluster.address), cluster.connect()
+    for topic in (IN, OUT):
+        client.create_topic(topic, PARTITIONS)
+    shell.run("cluster", "move", IN, "--to", "1,2,3", "--wait")
+    cluster.await_healthy()
+    before = filled(client)
+    load = Load(cluster.address, tmp_path)
+    load.await_progress()
+
+    # The leader that partitions are filled from, which shall leave them: others lead, and fill.
+    shell.run("cluster", "move", IN, "--to", "2,3,4")
+    await_filling(client, 4)
+    source = cluster.leader_of(IN, 0)
+    cluster.kill(source)
+    load.await_progress()
+    cluster.restart(source)
+    until(lambda: not moves(client), "the move whose source was killed ends")
+    assert voters(cluster) == [[2, 3, 4]] * PARTITIONS
+
+    # The broker that is being filled: the moves are told as long as it is away; one is cancelled, the others end.
+    shell.run("cluster", "move", IN, "--to", "1,2,3")
+    await_filling(client, 1)
+    cluster.kill(1)
+    load.await_progress()
+    assert [(one.partition, one.target) for one in moves(client)] == [
+        (number, (1, 2, 3)) for number in range(PARTITIONS)
+    ]
+    shell.run("cluster", "move", IN, "-p", "0", "--cancel")
+    assert [one.partition for one in moves(client)] == [1, 2]
+    cluster.restart(1)
+    until(lambda: not moves(client), "the moves whose target was killed end")
+    assert voters(cluster) == [[2, 3, 4], [1, 2, 3], [1, 2, 3]]
+
+    # The controller, which goes from step to step: the next one goes on.
+    shell.run("cluster", "move", IN, "--to", "4,1,2")
+    until(lambda: len(moves(client)) == PARTITIONS, "partitions move")
+    controller = cluster.describe().controller
+    cluster.kill(controller)
+    load.await_progress()
+    cluster.restart(controller)
+    until(lambda: not moves(client), "the moves whose controller was killed end")
+    assert voters(cluster) == [[1, 2, 4]] * PARTITIONS
+
+    cluster.await_healthy()
+    history = load.end()
+    history.processes["before"] = before
+    until(lambda: not open_transactions(client, hanging=False), "transactions end")
+    history.end = end_of(client, [READERS])
+    assert check(history) == []
+    assert any(isinstance(event, Acked) for event in history.processes["producer"])
