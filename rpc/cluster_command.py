@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logstore.cli.failures import EXIT_FAILED
-from logstore.cli.output import note, print_json, print_table
+from logstore.cli.streams.failures import EXIT_FAILED
+from logstore.cli.streams.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 from rpc.cluster_moves_command import add, brokers_of, drain, move, moves, remove
 from rpc.cluster_recover_command import recover

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logstore.cli.output import note, print_json, print_table
+from logstore.cli.streams.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 from replication.transport import METADATA_TOPIC
 from rpc.polling import Polling

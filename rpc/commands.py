@@ -77,7 +77,7 @@ def start(
         if target.as_json:
             from dataclasses import asdict
 
-            from logstore.cli.output import print_json
+            from logstore.cli.streams.output import print_json
 
             print_json(asdict(settings))
         else:
@@ -123,7 +123,7 @@ def _given(pairs: tuple[str, ...], options: dict[str, str | None]) -> dict[str, 
 
 def _say(address: str, as_json: bool) -> None:
     """The one line of stdout, at once: what started the broker waits for it."""
-    from logstore.cli.output import print_json
+    from logstore.cli.streams.output import print_json
 
     if as_json:
         print_json({"listening": address})

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 import logstore
-from logstore.cli.failures import EXIT_INTERRUPTED
+from logstore.cli.streams.failures import EXIT_INTERRUPTED
 from rpc.addresses import address_of, host_and_port
 from rpc.broker import Broker
 from rpc.observability.metrics import serve_metrics

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from logstore.cli.output import note, print_json, progress, size_text
+from logstore.cli.streams.output import note, print_json, progress, size_text
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:

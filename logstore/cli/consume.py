@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logstore.cli.interrupts import Interrupts
-from logstore.cli.record_out import RecordOut
+from logstore.cli.streams.interrupts import Interrupts
+from logstore.cli.streams.record_out import RecordOut
 from logstore.cli.target import Target, target_options
 from logstore.errors import LogStoreError, OffsetOutOfRangeError
 
 if TYPE_CHECKING:
     from logstore.api.backend import Backend
-    from logstore.cli.rendering import Renderer
+    from logstore.cli.streams.rendering import Renderer
     from logstore.client.consumer.consumer import Consumer
     from logstore.client.store_client import StoreClient
     from logstore.types import Record, TopicPartition
@@ -103,8 +103,8 @@ def _readable(target: Target, store: StoreClient, wanted: Any) -> Any:
 
 
 def _renderer(format_text: str | None, as_json: bool) -> Renderer:
-    from logstore.cli.record_json import encode_records
-    from logstore.cli.rendering import compile_format, values
+    from logstore.cli.streams.record_json import encode_records
+    from logstore.cli.streams.rendering import compile_format, values
 
     if format_text is None:
         return encode_records if as_json else values
@@ -137,7 +137,7 @@ def parse_start(text: str) -> tuple[Any, int | None]:
 
 def parse_moment(text: str, option: str) -> datetime:
     """A time in ms since 1970 or ISO 8601. UsageError names ``option``."""
-    from logstore.cli.rows import parse_timestamp
+    from logstore.cli.streams.rows import parse_timestamp
 
     try:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=parse_timestamp(text))

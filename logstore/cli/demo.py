@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logstore.cli.failures import Failure
-from logstore.cli.output import print_json, print_table, rate_text, size_text, time_text
+from logstore.cli.streams.failures import Failure
+from logstore.cli.streams.output import print_json, print_table, rate_text, size_text, time_text
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
     from logstore.cli.produce import Landed
-    from logstore.cli.rows import RowFormat
+    from logstore.cli.streams.rows import RowFormat
     from logstore.client.consumer.consumer import Consumer
     from logstore.store import LogStore
     from logstore.types import Record
@@ -174,7 +174,7 @@ def _flight(value: bytes | None) -> str:
 
 def _row_format(source: str, key_column: str | None) -> RowFormat:
     """A CSV by its header; any other file by its lines. UsageError for a key column that is not there."""
-    from logstore.cli.rows import RowFormat
+    from logstore.cli.streams.rows import RowFormat
 
     if not source.endswith(".csv"):
         if key_column is not None:

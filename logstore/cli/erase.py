@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from logstore.cli.failures import Failure
-from logstore.cli.output import note, print_json, print_table, size_text
+from logstore.cli.streams.failures import Failure
+from logstore.cli.streams.output import note, print_json, print_table, size_text
 from logstore.cli.target import Target, target_options
 
 

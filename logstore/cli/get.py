@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from logstore.cli.erase import key_bytes
-from logstore.cli.failures import Failure
-from logstore.cli.output import print_json
-from logstore.cli.record_json import record_fields
-from logstore.cli.rows import parse_timestamp
+from logstore.cli.streams.failures import Failure
+from logstore.cli.streams.output import print_json
+from logstore.cli.streams.record_json import record_fields
+from logstore.cli.streams.rows import parse_timestamp
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from logstore.cli.output import note, print_json, print_table
+from logstore.cli.streams.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 from logstore.errors import UnknownGroupError
 

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from logstore.cli.compact import compact
-from logstore.cli.failures import EXIT_FAILED
-from logstore.cli.output import bytes_text, note, print_json, print_table, progress, size_text, time_text
+from logstore.cli.streams.failures import EXIT_FAILED
+from logstore.cli.streams.output import (
+    bytes_text,
+    note,
+    print_json,
+    print_table,
+    progress,
+    size_text,
+    time_text,
+)
 from logstore.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -194,7 +202,7 @@ def _batch_rows(places: list[_Place]) -> Iterator[dict[str, Any]]:
 
 
 def _record_rows(places: list[_Place], as_json: bool) -> Iterator[dict[str, Any]]:
-    from logstore.cli.record_json import record_fields
+    from logstore.cli.streams.record_json import record_fields
     from logstore.log.inspection.inspect import BadSpan, dump_records
     from logstore.seams.fs import OsFileSystem
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from logstore.cli.failures import (
+from logstore.cli.streams.failures import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_PARTIAL,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from logstore.client.partitioner import key_partitioner
 
 if TYPE_CHECKING:
-    from logstore.cli.rows import RowChunk
+    from logstore.cli.streams.rows import RowChunk
 
 
 class Placement:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from logstore.cli.failures import Failure, InputError
-from logstore.cli.interrupts import Interrupts
-from logstore.cli.output import note, print_json, progress, rate_text
+from logstore.cli.streams.failures import Failure, InputError
+from logstore.cli.streams.interrupts import Interrupts
+from logstore.cli.streams.output import note, print_json, progress, rate_text
 from logstore.cli.target import Target, check_partition, target_options
 from logstore.config import CODECS
 from logstore.errors import LogStoreError
@@ -24,7 +24,7 @@ from logstore.types import Acks
 
 if TYPE_CHECKING:
     from logstore.cli.placement import Placement
-    from logstore.cli.rows import ByteSource, RowChunk, RowFormat
+    from logstore.cli.streams.rows import ByteSource, RowChunk, RowFormat
     from logstore.client.producer.delivery import DeliveryGroup
     from logstore.client.producer.producer import Producer
     from logstore.client.producer.settings import ProducerOptions
@@ -183,7 +183,7 @@ def _placement(
 
 
 def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
-    from logstore.cli.rows import RowFormat
+    from logstore.cli.streams.rows import RowFormat
 
     name = given["format_name"] or ("json" if as_json else "lines")
     only = {
@@ -206,7 +206,7 @@ def _row_format(given: dict[str, Any], as_json: bool) -> RowFormat:
 
 
 def _separator(text: str | None) -> str | None:
-    from logstore.cli.rendering import unescaped
+    from logstore.cli.streams.rendering import unescaped
 
     try:
         return None if text is None else unescaped(text)
@@ -248,7 +248,7 @@ class RowSender:
     def send(self, stream: ByteSource, source: str, row_format: RowFormat) -> None:
         """All rows of ``stream``, acknowledged when it returns. InputError names a bad line of ``source``;
         what came before it is sent."""
-        from logstore.cli.rows import read_rows
+        from logstore.cli.streams.rows import read_rows
 
         try:
             for chunk in read_rows(stream, source, row_format):

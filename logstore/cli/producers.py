@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from logstore.cli.output import note, print_json, print_table
+from logstore.cli.streams.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 
 

@@ -54,7 +54,7 @@ class Target:
     def note_missing(self, store: StoreClient, topics: Collection[str]) -> None:
         """Say which partitions of ``topics`` cannot be read, as they lie in another directory of a Kafka broker's,
         or with another broker: the command's exit code is then that of a partial answer."""
-        from logstore.cli.output import note
+        from logstore.cli.streams.output import note
 
         known = store.backend.topics()
         for name in topics:
@@ -110,7 +110,7 @@ class Target:
 def _connect(address: str, config: str | None) -> AbstractContextManager[StoreClient]:
     """A connection. A broker that has just been started is waited for."""
     import logstore
-    from logstore.cli.output import note
+    from logstore.cli.streams.output import note
     from logstore.errors import RetriableError
 
     made: AbstractContextManager[StoreClient]

@@ -12,9 +12,9 @@ import click
 
 from logstore.cli.erase import erase_key
 from logstore.cli.get import get
-from logstore.cli.output import note, print_json, print_table, size_text, time_text
-from logstore.cli.record_json import LineError
-from logstore.cli.rows import parse_timestamp
+from logstore.cli.streams.output import note, print_json, print_table, size_text, time_text
+from logstore.cli.streams.record_json import LineError
+from logstore.cli.streams.rows import parse_timestamp
 from logstore.cli.target import Target, check_partition, target_options
 
 if TYPE_CHECKING:

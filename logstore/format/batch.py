@@ -267,6 +267,7 @@ def first_offset(buffer: Buffer) -> int:
     return base_offset
 
 
+@compiled("batches")
 def whole_batches(
     buffer: Buffer, *, limit_offset: int | None = None, position: int = 0, gapless: bool = False
 ) -> tuple[int, int, int]:
@@ -426,6 +427,7 @@ def section_view(
     return decompress(header.codec, section, max_bytes)
 
 
+@compiled("batches")
 def data_batches(
     buffer: Buffer, start_offset: int, end_offset: int | None, check: bool
 ) -> Iterator[tuple[int, BatchHeader]]:

@@ -11,10 +11,14 @@ from cpython.bytearray cimport PyByteArray_CheckExact
 from cpython.memoryview cimport PyMemoryView_Check
 from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t
 
+from logstore.native.batch_header cimport (
+    ATTRIBUTES_AT, CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT,
+    UNCOUNTED_BYTES, header_fields, read,
+)
 from logstore.native.record_fields cimport MIN_RECORD_BYTES, RecordFields, read_header as read_name, read_record
-from logstore.native.varints cimport fingerprint, unzigzag
+from logstore.native.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}
@@ -27,14 +31,6 @@ cdef extern from "Python.h":
     int PyBUF_READ
 
 cdef enum:
-    HEADER_BYTES = 61
-    UNCOUNTED_BYTES = 12
-    ATTRIBUTES_AT = 21
-    CODEC_MASK = 0x07
-    LOG_APPEND_TIME_BIT = 0x08
-    TRANSACTIONAL_BIT = 0x10
-    CONTROL_BIT = 0x20
-    KNOWN_BITS = 0x7F
     MAX_TIMESTAMP_AT = 8  # places in a ``BatchHeader``
     HEADER_FIELDS = 13
 
@@ -64,56 +60,6 @@ cdef int _import() except -1:
         _newest_allowed_ms, _oldest_allowed_ms = MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS
         _prove = prove_batch
     return 0
-
-
-cdef inline uint64_t big(const uint8_t* data, int size) noexcept nogil:
-    cdef uint64_t found = 0
-    cdef int at
-    for at in range(size):
-        found = found << 8 | data[at]
-    return found
-
-
-cdef struct Header:
-    int64_t base_offset
-    int32_t batch_length
-    int32_t leader_epoch
-    uint32_t crc
-    int16_t attributes
-    int32_t last_offset_delta
-    int64_t base_ms
-    int64_t max_ms
-    int64_t producer_id
-    int16_t producer_epoch
-    int32_t base_sequence
-    int32_t count
-
-
-cdef bint read(const uint8_t* data, Py_ssize_t left, Header* header) noexcept nogil:
-    """Whether a batch that may be is there, all of it."""
-    if left < HEADER_BYTES or data[16] != 2:
-        return False
-    header.base_offset = <int64_t>big(data, 8)
-    header.batch_length = <int32_t>big(data + 8, 4)
-    header.leader_epoch = <int32_t>big(data + 12, 4)
-    header.crc = <uint32_t>big(data + 17, 4)
-    header.attributes = <int16_t>big(data + 21, 2)
-    header.last_offset_delta = <int32_t>big(data + 23, 4)
-    header.base_ms = <int64_t>big(data + 27, 8)
-    header.max_ms = <int64_t>big(data + 35, 8)
-    header.producer_id = <int64_t>big(data + 43, 8)
-    header.producer_epoch = <int16_t>big(data + 51, 2)
-    header.base_sequence = <int32_t>big(data + 53, 4)
-    header.count = <int32_t>big(data + 57, 4)
-    return (
-        header.batch_length >= HEADER_BYTES - UNCOUNTED_BYTES
-        and <int64_t>header.batch_length + UNCOUNTED_BYTES <= left
-        and not header.attributes & ~KNOWN_BITS
-        and header.base_offset >= 0
-        and header.last_offset_delta >= 0
-        and 0 <= header.count <= <int64_t>header.last_offset_delta + 1
-        and header.base_offset <= INT64_MAX - header.last_offset_delta
-    )
 
 
 cdef bint proved(const uint8_t* data, Py_ssize_t size, const Header* header) noexcept nogil:
@@ -160,14 +106,7 @@ cdef object split(buffer, const uint8_t* data, Py_ssize_t size):
         crc = _crc32c(view_of(<char*>data + at + ATTRIBUTES_AT, length - ATTRIBUTES_AT, PyBUF_READ))
         if crc != header.crc:
             return None
-        whole = tuple.__new__(
-            _BatchHeader,
-            (
-                header.base_offset, header.batch_length, header.leader_epoch, 2, header.crc, header.attributes,
-                header.last_offset_delta, header.base_ms, header.max_ms, header.producer_id, header.producer_epoch,
-                header.base_sequence, header.count,
-            ),
-        )
+        whole = tuple.__new__(_BatchHeader, header_fields(&header))
         if not header.attributes & CONTROL_BIT and 1 <= header.count == <int64_t>header.last_offset_delta + 1:
             plain = not header.attributes & CODEC_MASK
             if not plain or not proved(data + at + HEADER_BYTES, length - HEADER_BYTES, &header):

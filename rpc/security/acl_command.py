@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from logstore.cli.output import note, print_json, print_table
+from logstore.cli.streams.output import note, print_json, print_table
 from logstore.cli.target import Target, target_options
 from rpc.security.command_target import access_of
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from logstore.cli.output import note, print_json, print_table, time_text
+from logstore.cli.streams.output import note, print_json, print_table, time_text
 from logstore.cli.target import Target, target_options
 from rpc.security.command_target import access_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.cli.failures import EXIT_FAILED, EXIT_PARTIAL, EXIT_USAGE
+from logstore.cli.streams.failures import EXIT_FAILED, EXIT_PARTIAL, EXIT_USAGE
 from logstore.directory.catalogue import decode_uuid
 from logstore.format.batch import encode_batch
 from tests.cli.conftest import Shell

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import logstore
 from logstore.cli.consume import parse_moment, parse_start
-from logstore.cli.rendering import compile_format, values
+from logstore.cli.streams.rendering import compile_format, values
 from logstore.types import Record
 from tests.cli.conftest import Shell
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from logstore.cli.main import cli
-from logstore.cli.record_json import LineError, decode_record
+from logstore.cli.streams.record_json import LineError, decode_record
 from tests.cli.conftest import Shell
 
 BYTE = "\udcff"  # how Python shows a byte of the command line that is no UTF-8

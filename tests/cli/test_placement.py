@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.cli.placement import Placement
-from logstore.cli.rows import RowChunk
+from logstore.cli.streams.rows import RowChunk
 from logstore.client.partitioner import murmur3_partition
 from logstore.types import Row
 

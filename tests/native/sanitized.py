@@ -27,6 +27,7 @@ TESTS = (
     "tests/native/test_decoding.py",
     "tests/native/test_encoding.py",
     "tests/native/test_columns.py",
+    "tests/native/test_batches.py",
     "tests/native/test_record.py",
     "tests/native/test_checking.py",
     "tests/native/test_appending.py",

@@ -7,9 +7,9 @@ import random
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from logstore.cli import record_json, rows
-from logstore.cli.failures import InputError
-from logstore.cli.rows import RowFormat, read_rows
+from logstore.cli.streams import record_json, rows
+from logstore.cli.streams.failures import InputError
+from logstore.cli.streams.rows import RowFormat, read_rows
 from logstore.format import batch
 from logstore.format.batch import decode_batches, encode_batch
 from logstore.types import Record, Row

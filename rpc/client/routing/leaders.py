@@ -78,10 +78,16 @@ class Leaders:
         return node
 
     def split(self, wanted: Iterable[One]) -> dict[int, list[int]]:
-        """The places in ``wanted`` of what each node leads."""
+        """The places in ``wanted`` of what each node leads. What belongs to one partition is never torn apart, also
+        when its leader moves meanwhile: two nodes would take it in any order."""
+        led: dict[TopicPartition, int] = {}
         parts: dict[int, list[int]] = {}
         for index, one in enumerate(wanted):
-            parts.setdefault(self.of(one.topic, one.partition), []).append(index)
+            place = TopicPartition(one.topic, one.partition)
+            node = led.get(place)
+            if node is None:
+                node = led[place] = self.of(*place)
+            parts.setdefault(node, []).append(index)
         return parts
 
     def connection(self, node: int) -> Connection:

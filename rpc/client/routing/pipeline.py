@@ -58,7 +58,7 @@ class _Stream:
     """One stream. ``timed_out``: it was ended because its oldest request got no answer in time, or would get none."""
 
     def __init__(
-        self, connection: Connection, waiting: deque[_Pending], given_up: Callable[[], bool]
+        self, connection: Connection, waiting: deque[_Pending], given_up: Callable[[int], bool]
     ) -> None:
         self._given_up = given_up
         self._requests: SimpleQueue[bytes | None] = SimpleQueue()
@@ -82,10 +82,10 @@ class _Stream:
     def _watch_time(self) -> None:
         while not self._over.wait(_WATCH_S):
             try:
-                due_s = self._waiting[0].due_s
+                oldest = self._waiting[0]
             except IndexError:
                 continue  # nothing waits just now
-            if time.monotonic() >= due_s or self._given_up():
+            if time.monotonic() >= oldest.due_s or self._given_up(oldest.number):
                 self.timed_out = True
                 self.call.cancel()
                 return
@@ -93,11 +93,11 @@ class _Stream:
 
 class RemotePipeline:
     """A ``ProducePipeline``. Of one thread. ``given_up``: asked now and then while answers are waited for, from another
-    thread: whether none is to be waited for any more."""
+    thread, with the number of the request that waits longest: whether none is to be waited for any more."""
 
     window = _WINDOW
 
-    def __init__(self, connection: Connection, given_up: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, connection: Connection, given_up: Callable[[int], bool] = lambda _: False) -> None:
         self._connection = connection
         self._given_up = given_up
         self._stream: _Stream | None = None

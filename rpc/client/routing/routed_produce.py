@@ -57,7 +57,7 @@ class RoutedProduce:
         wanted: Sequence[int] = range(len(items))
         for turn in range(_REDIRECTIONS + 1):
             self._send(items, wanted, results, acks, max(until_s - time.monotonic(), 0.001))
-            wanted = [place for place in wanted if _names_leader(results[place].error)]
+            wanted = redirected(items, wanted, results)
             if not wanted or turn == _REDIRECTIONS or time.monotonic() >= until_s:
                 break
         if any(isinstance(result.error, ROUTING) for result in results):
@@ -164,6 +164,23 @@ def _place_of(item: ProduceItem) -> TopicPartition:
 
 def _names_leader(error: LogStoreError | None) -> bool:
     return isinstance(error, NotLeaderError) and error.leader_id != NOBODY
+
+
+def redirected(
+    items: Sequence[ProduceItem], wanted: Sequence[int], results: Sequence[ProduceResult]
+) -> list[int]:
+    """The places of what a refusal sends on to another leader: all that a partition was refused, or nothing of it, as
+    what is behind a failed batch must not be in before that one."""
+    stay = {
+        _place_of(items[place])
+        for place in wanted
+        if results[place].error is not None and not _names_leader(results[place].error)
+    }
+    return [
+        place
+        for place in wanted
+        if _names_leader(results[place].error) and _place_of(items[place]) not in stay
+    ]
 
 
 class _Begun(NamedTuple):
@@ -286,15 +303,19 @@ class RoutedPipeline:
 
 
 class _Moved:
-    """Asked now and then: whether what is under way to a node is led by another one, for the second time."""
+    """Asked now and then of the request that waits longest: whether what is under way to the node is led by another
+    one, for the second time with that same request. A node that answers is waited for."""
 
     def __init__(self, leaders: Leaders, under_way: dict[TopicPartition, tuple[int, int]], node: int) -> None:
         self._leaders = leaders
         self._under_way = under_way
         self._node = node
-        self._before = False
+        self._before: int | None = None
 
-    def __call__(self) -> bool:
+    def __call__(self, request: int) -> bool:
         places = [place for place, (node, _) in self._under_way.copy().items() if node == self._node]
-        before, self._before = self._before, self._leaders.moved(places, self._node)
-        return before and self._before
+        if not self._leaders.moved(places, self._node):
+            self._before = None
+            return False
+        before, self._before = self._before, request
+        return before == request

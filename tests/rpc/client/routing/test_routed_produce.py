@@ -16,7 +16,7 @@ from replication.errors import NotLeaderError
 from rpc.client.channel.settings import ConnectionSettings
 from rpc.client.routing import routed_produce as module
 from rpc.client.routing.brokers import NOBODY
-from rpc.client.routing.routed_produce import RoutedPipeline, refused
+from rpc.client.routing.routed_produce import RoutedPipeline, redirected, refused
 from rpc.errors import BrokerBusyError, BrokerTimeoutError, BrokerUnavailableError
 
 
@@ -152,12 +152,44 @@ def test_a_node_that_leads_no_more_is_not_waited_for(leaders: FakeLeaders) -> No
     pipeline = pipeline_of(leaders)
     pipeline.begin([item(0)], "all", 10)
     given_up = FakePipeline.made["1"].given_up
-    assert not given_up()
+    assert not given_up(1)
     leaders.led = {0: 2}
-    assert not given_up(), "one that was deposed says so itself"
-    assert given_up()
+    assert not given_up(1), "one that was deposed says so itself"
+    assert given_up(1)
     leaders.led = {0: NOBODY}
-    assert not given_up()
+    assert not given_up(1)
+
+
+def test_a_node_that_answers_is_waited_for_however_often_leaders_move(leaders: FakeLeaders) -> None:
+    pipeline = pipeline_of(leaders)
+    pipeline.begin([item(0)], "all", 10)
+    given_up = FakePipeline.made["1"].given_up
+    leaders.led = {0: 2}
+    assert not any(given_up(request) for request in range(1, 9))
+    assert given_up(8)
+
+
+NAMED, UNNAMED = NotLeaderError("moved", leader_id=2), NotLeaderError("moved")
+
+
+@pytest.mark.parametrize(
+    ("errors", "sent_on"),
+    [
+        ([None, None, None], []),
+        ([NAMED, NAMED, NAMED], [0, 1, 2]),
+        ([NAMED, None, NAMED], [0, 2]),
+        ([UNNAMED, NAMED, NAMED], [1]),
+        ([NAMED, NAMED, UNNAMED], [1]),
+        ([NAMED, NAMED, BrokerTimeoutError("slow")], [1]),
+    ],
+)
+def test_a_partition_is_sent_on_whole_or_stays(
+    errors: list[LogStoreError | None], sent_on: list[int]
+) -> None:
+    """Partitions 0, 1, 0: what is behind a failed batch is not in before that one."""
+    items = [item(0), item(1), item(0)]
+    results = [ProduceResult(-1, error=error) for error in errors]
+    assert redirected(items, range(3), results) == sent_on
 
 
 def test_an_idle_pipeline_lets_go_of_all_nodes(leaders: FakeLeaders) -> None:

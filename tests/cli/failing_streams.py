@@ -29,7 +29,7 @@ def run_cases(store: Path, case: str, calls: list[list[str]], *, unbuffered: boo
     """Each call in a child of its own, with the stdout of ``case``."""
     request = {"store": str(store), "case": case, "calls": calls, "unbuffered": unbuffered}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cli.streams"],
+        [sys.executable, "-m", "tests.cli.failing_streams"],
         input=json.dumps(request).encode(),
         stdout=subprocess.PIPE,
         timeout=250,

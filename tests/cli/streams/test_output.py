@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from logstore.cli.output import bytes_text, print_table, progress, rate_text, size_text, time_text
+from logstore.cli.streams.output import bytes_text, print_table, progress, rate_text, size_text, time_text
 
 
 def test_tables_align_text_left_and_numbers_right(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.cli import rows as rows_module
-from logstore.cli.failures import InputError
-from logstore.cli.record_json import decode_record, encode_records
-from logstore.cli.rows import RowChunk, RowFormat, parse_timestamp, read_rows
+from logstore.cli.streams import rows as rows_module
+from logstore.cli.streams.failures import InputError
+from logstore.cli.streams.record_json import decode_record, encode_records
+from logstore.cli.streams.rows import RowChunk, RowFormat, parse_timestamp, read_rows
 from logstore.types import Record, Row
 
 

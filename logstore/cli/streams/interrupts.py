@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from logstore.cli.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
+from logstore.cli.streams.failures import EXIT_INTERRUPTED, EXIT_TERMINATED
 
 
 class Interrupts:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
-from logstore.cli.failures import InputError
-from logstore.cli.record_json import LineError, decode_record
+from logstore.cli.streams.failures import InputError
+from logstore.cli.streams.record_json import LineError, decode_record
 from logstore.types import Row
 
 READ_BYTES = 1 << 18

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.cli.streams import CASES, Outcome, run_cases
+from tests.cli.failing_streams import CASES, Outcome, run_cases
 
 
 def is_right(case: str, outcome: Outcome) -> bool:

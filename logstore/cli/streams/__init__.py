@@ -1,0 +1,1 @@
+"""What commands share of stdin, stdout, stderr and signals. It knows no command."""
