@@ -24,7 +24,6 @@ from replication.coordination.replicated_log import LeaderHold, ReplicatedCoordi
 from replication.partition import ReplicatedPartition
 from replication.raft import membership
 from replication.replicas import replica
-from replication.replicas.replica_manager import ReplicaManager
 from tests.replication.sim import storage_plants
 from tests.sim.cluster.run import run_seed
 
@@ -115,17 +114,6 @@ def members_change_without_a_guard() -> Iterator[None]:
         yield
 
 
-def replicas_open_on_a_deleted_topics_files() -> Any:
-    """The name alone says which topic it is. Was a bug."""
-
-    def have(manager: ReplicaManager, topic: Any, group: Any, voters: Any, *, vacated: bool) -> None:
-        known = manager._node.replica(group)
-        if known is None and manager._may_try(group):
-            manager._open(topic, group, voters, vacated=vacated)
-
-    return mock.patch.object(ReplicaManager, "_have", have)
-
-
 def a_deposed_leader_refuses_for_good() -> Any:
     """A gap in the sequences of a producer is told without asking who leads. Was a bug."""
 
@@ -173,7 +161,6 @@ PLANTS: Final[Mapping[str, Plant]] = {
         coordinators_answer_without_a_majority,
         coordinators_decide_on_what_they_know_to_be_committed,
         members_change_without_a_guard,
-        replicas_open_on_a_deleted_topics_files,
         a_deposed_leader_refuses_for_good,
     )
 }

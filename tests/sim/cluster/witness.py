@@ -43,6 +43,7 @@ class Witness(IdempotentProducer):
         self._transactional_id = f"{name}-id"
         self._committed = 0
         self._openings: dict[tuple[int, int], None] = {}
+        self._broken = False
         self._struck = 0  # the node that a trap was sprung on last
         self._place: Place = ("", 0)  # that was appended to last
 
@@ -86,7 +87,8 @@ class Witness(IdempotentProducer):
             self.world.counts["looks without an answer"] += 1
             return
         self.world.counts["looks of the witness"] += 1
-        if found < least:
+        if found < least and not self._broken:
+            self._broken = True  # who looks beside this one may see it, too
             raise BrokenPropertyError(f"node {number} says that {what} is {found}, {least} was acknowledged")
 
     def _side_by_side(self, count: int, work: Callable[[], None]) -> None:
