@@ -15,6 +15,12 @@ TOPIC = "bench"
 CACHED = {"flush.ms": "3600000", "visible.after": "append"}
 
 
+def take(store: logstore.LogStore, partitions: int) -> None:
+    """Before the clock starts the topic is taken and each of its partitions made, as a peer's file is."""
+    for number in range(partitions):
+        store.partition(TOPIC, number).append([(None, b"")], acks=1)
+
+
 def send_many(
     rows: Sequence[Row], batch: int, *, partitions: int = 1, acks: Acks = 1, defaults: bool = False
 ) -> Side:
@@ -24,6 +30,7 @@ def send_many(
     def side(folder: str) -> Iterator[Run]:
         with logstore.open(folder) as store:
             store.create_topic(TOPIC, partitions=partitions, config={} if defaults else CACHED)
+            take(store, partitions)
             calls = chunks(rows, batch)
             with store.producer(acks=acks) as producer:
 
@@ -46,6 +53,7 @@ def send(rows: Sequence[Row], *, partitions: int = 1, acks: Acks = 1, defaults: 
     def side(folder: str) -> Iterator[Run]:
         with logstore.open(folder) as store:
             store.create_topic(TOPIC, partitions=partitions, config={} if defaults else CACHED)
+            take(store, partitions)
             with store.producer(acks=acks) as producer:
 
                 def run() -> int:

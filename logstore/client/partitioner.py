@@ -141,9 +141,18 @@ def bucket_by_key(name: str, rows: Sequence[Any], sizes: Sequence[int], partitio
 
 @compiled("hashing")
 def chunks_by_key(
-    name: str, rows: list[Any], sizes: list[int], partitions: int, timestamped: bool, cap: int, limit: int
+    name: str,
+    rows: list[Any],
+    sizes: list[int] | None,
+    partitions: int,
+    timestamped: bool,
+    cap: int,
+    limit: int,
 ) -> list[list[Chunk]]:
-    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``."""
+    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``. ``sizes`` None: of plain (key, value)
+    rows, measured here."""
+    if sizes is None:
+        sizes = [len(key) + len(value or b"") for key, value in rows]
     return [
         list(cut(bucket.rows, bucket.sizes, timestamped, cap, limit))
         for bucket in bucket_by_key(name, rows, sizes, partitions)

@@ -14,6 +14,8 @@ from logstore.errors import LogStoreError, TopicLockedError
 from logstore.log.append_validation import CheckedBatch, split_checked
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
+from logstore.partition.local_append import LocalAppend
+from logstore.partition.local_partition import LocalPartition
 from logstore.partition.partition import Partition, PendingAppend, SendsOn, wait_all
 from logstore.partition.partition_log import check_acks
 from logstore.partition.topic_registry import TopicRegistry
@@ -154,6 +156,8 @@ class Appends:
         try:
             for _, group in groupby(items, _place_of):
                 run = list(group)
+                if len(run) > 1 and self._write_run(run, acks, until_s, failed, results, pending):
+                    continue
                 with self._together(run):
                     for item in run:
                         self._write(item, acks, until_s, failed, results, pending)
@@ -161,6 +165,42 @@ class Appends:
             wait_all([append for _, append in pending])
             raise
         return results, pending
+
+    def _write_run(
+        self,
+        run: Sequence[ProduceItem],
+        acks: Acks,
+        until_s: float,
+        failed: _Failed,
+        results: Results,
+        pending: _Pending,
+    ) -> bool:
+        """Write batches of one partition of this directory that were encoded in this process. False: there is more to
+        be asked of them, so they go one by one."""
+        place = run[0][:2]
+        batches = [
+            CheckedBatch(memoryview(item.batch), item.header)
+            for item in run
+            if item.header is not None and item.expected_offset is None
+        ]
+        held: Partition | None = None
+        if len(batches) == len(run) and place not in failed:
+            with suppress(LogStoreError):  # the append meets the same, and its result tells
+                held = self._partition(*place)
+        if not isinstance(held, LocalPartition):
+            return False
+        made: list[LocalAppend] = []
+        try:
+            held.append_each(batches, acks, until_s, made)
+        except LogStoreError as error:
+            failed[place] = error
+        finally:
+            for append in made:
+                pending.append((len(results), append))
+                results.append(ProduceResult(append.base_offset, append.append_time_ms))
+        if len(made) < len(run):
+            results += [ProduceResult(-1, -1, failed[place])] * (len(run) - len(made))
+        return True
 
     def _together(self, run: Sequence[ProduceItem]) -> AbstractContextManager[None]:
         """Around the batches of one partition that follow each other."""

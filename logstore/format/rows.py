@@ -128,6 +128,30 @@ def shape_of(rows: list[Any]) -> RowShape:
     return RowShape(True, True, widths <= _PAIR, plain_bytes, null_keys, len(key_types) > null_keys)
 
 
+class PlainRows(NamedTuple):
+    """Plain (key, value) rows: ``total`` bytes of all, the ``largest`` one's, both without the overhead of every row.
+    ``sizes`` of each, where the look at them came by these; they are ``row_sizes``."""
+
+    null_keys: bool
+    some_keys: bool
+    total: int
+    largest: int
+    sizes: list[int] | None
+
+
+@compiled("rows")
+def plain_rows(rows: Any) -> PlainRows | None:
+    """What ``check_rows`` and ``row_sizes`` find of a list of (key, value) tuples, keys and values bytes or None. None
+    of all else, and of no rows."""
+    if type(rows) is not list or not rows:
+        return None
+    shape = shape_of(rows)
+    if not (shape.pairs and shape.plain_bytes):
+        return None
+    sizes = row_sizes(CheckedRows(rows, True, shape.null_keys, shape.some_keys, False), rows)
+    return PlainRows(shape.null_keys, shape.some_keys, sum(sizes), max(sizes), sizes)
+
+
 def _row_tuple(where: str, index: int, row: Any) -> tuple[Any, ...]:
     if isinstance(row, tuple | list):
         return tuple(row)

@@ -14,21 +14,18 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class Epochs:
-    """Entries (epoch, start offset), both growing. Not thread-safe by itself; its log guards it."""
+    """Entries (epoch, start offset), both growing. Not thread-safe by itself; its log guards it. ``latest``: the newest
+    epoch, -1 if none was ever assigned; every append asks for it."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[tuple[int, int]] = []
+        self.latest = -1
         for epoch, start in entries:
             self.assign(epoch, start)
 
     @property
     def entries(self) -> tuple[tuple[int, int], ...]:
         return tuple(self._entries)
-
-    @property
-    def latest(self) -> int:
-        """The newest epoch, -1 if none was ever assigned."""
-        return self._entries[-1][0] if self._entries else -1
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that ``epoch`` starts at ``start_offset``; True if the table changed.
@@ -40,6 +37,7 @@ class Epochs:
         while self._entries and self._entries[-1][1] >= start_offset:
             self._entries.pop()
         self._entries.append((epoch, start_offset))
+        self.latest = epoch
         return True
 
     def end_offset(self, epoch: int, log_end_offset: int) -> int:
@@ -67,4 +65,5 @@ class Epochs:
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         changed = len(kept) != len(self._entries)
         self._entries = kept
+        self.latest = kept[-1][0] if kept else -1
         return changed

@@ -222,14 +222,32 @@ cdef class SegmentTail:
             raise _InvariantError("invariant broken: only the active segment grows")
         entered = rule.fed(last_offset, size, max_timestamp_ms)
         if entered:
-            self._offsets.append(last_offset, position)
+            self.enter(last_offset, position, rule)
             self.index_bytes += LARGEST_ROW  # the time index has the larger rows, and no more of them
-            self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)
         if self.first_timestamp_ms < 0:
             self.first_timestamp_ms = max_timestamp_ms
         self.next_offset = last_offset + 1
         self.size = position + size
         return entered
+
+    cdef int enter(self, int64_t last_offset, int64_t position, IndexRule rule) except -1:
+        """A row of the offset index, and one of the time index where the newest timestamp has grown."""
+        cdef GrowingTable offsets, times
+        if type(self._offsets.table) is not GrowingTable or type(self._times.table) is not GrowingTable:
+            self._offsets.append(last_offset, position)
+            self._times.maybe_append(rule.max_timestamp_ms, rule.offset_of_max)
+            return 0
+        offsets, times = <GrowingTable>self._offsets.table, <GrowingTable>self._times.table
+        offsets.add(last_offset - <int64_t>self._offsets.base_offset, position)
+        if rule.max_timestamp_ms >= 0 and (times.rows == 0 or rule.max_timestamp_ms > times.keys[times.rows - 1]):
+            times.add(rule.max_timestamp_ms, rule.offset_of_max - <int64_t>self._times.base_offset)
+        return 0
+
+    cdef int64_t unstored(self) except -1:
+        """Index rows that the file lacks."""
+        if self._offsets is None or type(self._offsets.table) is not GrowingTable:
+            return 0
+        return (<GrowingTable>self._offsets.table).rows - (<GrowingTable>self._offsets.table).stored
 
 
 # --- the log ---
@@ -455,7 +473,7 @@ cdef class AppendPath:
         self.log_end_offset = offset
         if not was_dirty:
             self._on_dirty(self)
-        if entered and segment.unstored_rows >= self.store_rows:
+        if entered and segment.unstored() >= self.store_rows:
             try:
                 segment.store_indexes()
             except OSError:

@@ -47,15 +47,17 @@ def build(target: Path, *, force: bool = False, flags: Sequence[str] = ()) -> li
     ``BuildSkippedError`` where a tool is missing or fails: then nothing in ``target`` has changed.
     """
     done = [target / f"{name}{suffix()}" for name in MODULES]
-    if not force and all(map(_is_current, MODULES, done)):
+    due = [name for name, path in zip(MODULES, done, strict=True) if force or not _is_current(name, path)]
+    if not due:
         return done
     compiler = _compiler()
     with tempfile.TemporaryDirectory(prefix="logstore-native-") as work:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = list(pool.map(lambda name: _make(name, Path(work), compiler, flags), MODULES))
-        for file, path in zip(made, done, strict=True):
+            made = list(pool.map(lambda name: _make(name, Path(work), compiler, flags), due))
+        for file in made:
             # Beside its place first, then renamed: a process that has the old file mapped keeps it, and no process
             # ever sees half a file.
+            path = target / file.name
             beside = path.with_name(f".{path.name}.{os.getpid()}")
             shutil.copyfile(file, beside)
             beside.replace(path)

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AsStringAndSize
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from logstore.native.hashing cimport POSITIVE, murmur2_of, murmur3_of
 from logstore.native.varints cimport fingerprint
@@ -92,19 +92,20 @@ def bucket_by_key(str name, rows, sizes, Py_ssize_t partitions):
 
 
 def chunks_by_key(
-    str name, list rows not None, list sizes not None, Py_ssize_t partitions, bint timestamped, long long cap,
-    long long limit
+    str name, list rows not None, list sizes, Py_ssize_t partitions, bint timestamped, long long cap, long long limit
 ):
-    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``, in one pass."""
+    """The rows of ``bucket_by_key``, by partition in the chunks of ``cut``, in one pass. ``sizes`` None: of plain (key,
+    value) rows, measured here."""
     from logstore.format.rows import Chunk
 
     cdef int kind = _KINDS[name]
     cdef long long overhead = RECORD_OVERHEAD + (TIMESTAMP_OVERHEAD if timestamped else 0)
     cdef long long size
     cdef Py_ssize_t number, place, count = PyList_GET_SIZE(rows)
-    cdef bint unusual = PyList_GET_SIZE(sizes) != count or partitions < 1
+    cdef bint unusual = partitions < 1 or (sizes is not None and PyList_GET_SIZE(sizes) != count)
     cdef list chunks, filling
-    cdef object row
+    cdef tuple row
+    cdef list part
     cdef long long* totals = <long long*>PyMem_Malloc(max(partitions, 1) * sizeof(long long))
     if totals is NULL:
         raise MemoryError()
@@ -115,24 +116,30 @@ def chunks_by_key(
             for place in range(partitions):
                 totals[place] = HEADER_SIZE
             for number in range(count):
-                row = rows[number]
-                size = <object>PyList_GET_ITEM(sizes, number)
+                row = <tuple?>rows[number]
+                key = row[0]
+                if sizes is not None:
+                    size = <object>PyList_GET_ITEM(sizes, number)
+                else:
+                    value = row[1]
+                    size = len(<bytes?>key) + (0 if value is None else len(<bytes?>value))
                 size += overhead
                 if size > cap - HEADER_SIZE:
                     unusual = True  # a row that goes alone is measured exactly
                     break
-                place = hashed_of((<tuple?>row)[0], kind) % <unsigned long long>partitions
+                place = <uint32_t>hashed_of(key, kind) % <uint32_t>partitions
+                part = <list>PyList_GET_ITEM(filling, place)
                 if totals[place] + size > cap:
-                    (<list>chunks[place]).append(Chunk(filling[place], totals[place]))
-                    filling[place] = []
+                    (<list>PyList_GET_ITEM(chunks, place)).append(tuple.__new__(Chunk, (part, totals[place])))
+                    part = filling[place] = []
                     totals[place] = HEADER_SIZE
-                (<list>filling[place]).append(row)
+                part.append(row)
                 totals[place] += size
         if unusual:
             return PYTHON_TWINS["chunks_by_key"](name, rows, sizes, partitions, timestamped, cap, limit)
         for place in range(partitions):
             if filling[place]:
-                (<list>chunks[place]).append(Chunk(filling[place], totals[place]))
+                (<list>chunks[place]).append(tuple.__new__(Chunk, (filling[place], totals[place])))
         return chunks
     finally:
         PyMem_Free(totals)

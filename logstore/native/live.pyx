@@ -1,4 +1,5 @@
-"""A slot of ``.live`` as it is published: the compiled twin of ``write_slot`` in ownership/live.py.
+"""A slot of ``.live`` as it is published: the compiled twins of ``write_slot`` and ``LivePublisher`` in
+ownership/live.py.
 
 Every durable append publishes once. What stands in the file is compared with what this process wrote last; where it
 differs, another process was the publisher since, and the Python twin looks at both copies.
@@ -24,6 +25,11 @@ cdef enum:
     GENERATION_BYTES = 8
 
 cdef object _crc32c = None
+cdef object _StorageError = None
+cdef object _from_os_error = None
+
+cdef enum:
+    FILE_HEADER_BYTES = 256
 
 
 cdef int64_t generation_of(const uint8_t* body):
@@ -34,7 +40,7 @@ cdef int64_t generation_of(const uint8_t* body):
     return number
 
 
-def write_slot(
+cpdef write_slot(
     int fd, int64_t place, known, int64_t log_start, int64_t high_watermark, int64_t last_stable, int64_t log_end,
     int64_t segment_base, int64_t end_position, int32_t leader_epoch,
 ):
@@ -88,3 +94,45 @@ def write_slot(
             PyErr_SetFromErrno(OSError)
         PyErr_CheckSignals()
     return count, PyBytes_FromStringAndSize(<const char*>slot, SLOT_BYTES), now
+
+
+cdef class LivePublisher:
+    """What a publish touches of ``.live``. ``_written``: by slot, the file's bytes after our publish, and the body."""
+
+    cdef public object path
+    cdef public bint _writable
+    cdef public int _fd
+    cdef public dict _written
+
+    def __init__(self, path, bint writable):
+        global _StorageError, _from_os_error
+        self.path = path
+        self._writable = writable
+        self._fd = -1
+        self._written = {}
+        if _from_os_error is None:
+            from logstore.errors import StorageError as _StorageError
+            from logstore.errors import from_os_error as _from_os_error
+
+    def publish(
+        self, slot, int64_t log_start_offset, int64_t high_watermark, int64_t last_stable_offset,
+        int64_t log_end_offset, int64_t segment_base, int64_t end_position, int32_t leader_epoch,
+    ):
+        cdef int fd = self._fd
+        if fd < 0 or not self._writable:
+            self._refuse_publish()
+        try:
+            written = write_slot(
+                fd, FILE_HEADER_BYTES + SLOT_BYTES * <int64_t>slot, self._written.get(slot), log_start_offset,
+                high_watermark, last_stable_offset, log_end_offset, segment_base, end_position, leader_epoch,
+            )
+        except OSError as error:
+            raise _from_os_error(error, "publish to", self.path) from error
+        if written is None:
+            return
+        count, after, body = written
+        if count != COPY_BYTES:
+            raise _StorageError(
+                f"publish to {self.path} wrote {count} of {COPY_BYTES} bytes", hint="free space"
+            )
+        self._written[slot] = (after, body)

@@ -20,6 +20,7 @@ MODULES = (
     "hashing",
     "keytable",
     "live",
+    "local_append",
     "records",
     "rows",
     "sending",

@@ -5,16 +5,19 @@ Whatever is unusual goes to the functions there that name what is wrong.
 
 from collections.abc import Iterator
 
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_SIZE, PyList_GET_ITEM
 from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_GET_LENGTH
 
 from logstore.native.varints cimport fingerprint
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
+    PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
+    PyObject* list_item "PyList_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
+    PyObject* Py_None
 
 FINGERPRINT = fingerprint()
 
@@ -62,6 +65,40 @@ def shape_of(list rows not None):
         if content is not None and type(content) is not bytes:
             plain = False
     return shape(True, True, pairs, plain, null_keys, some_keys)
+
+
+def plain_rows(rows):
+    """What ``check_rows`` and ``row_sizes`` find of a list of (key, value) tuples, keys and values bytes or None. None
+    of all else, and of no rows."""
+    cdef Py_ssize_t place, count, size, total = 0, largest = 0
+    cdef bint null_keys = False, some_keys = False
+    cdef PyObject* row
+    cdef PyObject* content
+    if type(rows) is not list or PyList_GET_SIZE(<list>rows) == 0:
+        return None
+    count = PyList_GET_SIZE(<list>rows)
+    for place in range(count):
+        row = list_item(<PyObject*>rows, place)
+        if not PyTuple_CheckExact(<object>row) or PyTuple_GET_SIZE(<object>row) != 2:
+            return None
+        content = tuple_item(row, 0)
+        size = 0
+        if content == Py_None:
+            null_keys = True
+        elif PyBytes_CheckExact(<object>content):
+            some_keys = True
+            size = PyBytes_GET_SIZE(<object>content)
+        else:
+            return None
+        content = tuple_item(row, 1)
+        if content != Py_None:
+            if not PyBytes_CheckExact(<object>content):
+                return None
+            size += PyBytes_GET_SIZE(<object>content)
+        total += size
+        if size > largest:
+            largest = size
+    return tuple.__new__(_twin().PlainRows, (null_keys, some_keys, total, largest, None))
 
 
 cdef inline Py_ssize_t _length(object content) except -1:

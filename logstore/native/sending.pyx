@@ -12,6 +12,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_SIZE
+from cpython.object cimport PyObject
 from cpython.pythread cimport (
     NOWAIT_LOCK,
     PyThread_acquire_lock,
@@ -33,6 +34,9 @@ cdef extern from "pythread.h":
         PY_LOCK_FAILURE
         PY_LOCK_ACQUIRED
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int intr_flag) nogil
+
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(PyObject* followed)
 
 FINGERPRINT = fingerprint()
 
@@ -377,6 +381,9 @@ cdef class SendPath:
                 size += PyBytes_GET_SIZE(key)
             if headers is None or not headers:
                 row = (key, value)
+                # It holds bytes alone, so that it can be in no cycle: the garbage collector would find that out by
+                # itself, after it has looked at it.
+                PyObject_GC_UnTrack(<PyObject*>row)
             else:
                 _import()
                 checked, more = _measured_headers(headers, topic)

@@ -29,7 +29,7 @@ import os
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -136,35 +136,19 @@ class LiveBoard(Protocol):
     def close(self) -> None: ...
 
 
-class LiveFile:
-    """``LiveBoard`` on a file.
+@compiled("live")
+class LivePublisher:
+    """What a publish touches of ``.live``. ``_written``: by slot, the file's bytes after our publish, and the body."""
 
-    ``boot_id``: which boot of the machine this is (``Clock.boot_id``). ``writable``: makes the file, or
-    replaces one of another boot or version; the caller holds the catalogue's lock while it opens. Not
-    writable: a missing or foreign file reads as empty, and is looked for again at every read, so that a
-    reader started before the writer sees it.
-
-    Slots may be read from any thread, and published by one thread a slot at a time. ``access``: permissions of
-    a new file.
-    """
-
-    def __init__(self, path: str, boot_id: str, *, writable: bool, access: Access = PRIVATE) -> None:
+    def __init__(self, path: str, writable: bool) -> None:
         self.path = path
-        self._boot_id = boot_id
         self._writable = writable
-        self._closed = False
         self._fd = -1
-        self._written: dict[int, tuple[bytes, bytes]] = {}  # slot -> file's bytes after our publish, body
-        self._guard = threading.Lock()  # around opening and retiring of descriptors
-        self._retired: list[int] = []
-        self._last_read: dict[int, bytes] = {}
-        header = _header(boot_id)
-        try:
-            self._fd = self._open_current(header)
-            if self._fd < 0 and writable:
-                self._fd = _replace(path, header, access)
-        except OSError as error:
-            raise from_os_error(error, "open", path) from error
+        self._written: dict[int, tuple[bytes, bytes]] = {}
+
+    if TYPE_CHECKING:
+
+        def _refuse_publish(self) -> None: ...
 
     def publish(
         self,
@@ -204,6 +188,34 @@ class LiveFile:
                 f"publish to {self.path} wrote {count} of {COPY_BYTES} bytes", hint="free space"
             )
         self._written[slot] = (after, body)
+
+
+class LiveFile(LivePublisher):
+    """``LiveBoard`` on a file.
+
+    ``boot_id``: which boot of the machine this is (``Clock.boot_id``). ``writable``: makes the file, or
+    replaces one of another boot or version; the caller holds the catalogue's lock while it opens. Not
+    writable: a missing or foreign file reads as empty, and is looked for again at every read, so that a
+    reader started before the writer sees it.
+
+    Slots may be read from any thread, and published by one thread a slot at a time. ``access``: permissions of
+    a new file.
+    """
+
+    def __init__(self, path: str, boot_id: str, *, writable: bool, access: Access = PRIVATE) -> None:
+        super().__init__(path, writable)
+        self._boot_id = boot_id
+        self._closed = False
+        self._guard = threading.Lock()  # around opening and retiring of descriptors
+        self._retired: list[int] = []
+        self._last_read: dict[int, bytes] = {}
+        header = _header(boot_id)
+        try:
+            self._fd = self._open_current(header)
+            if self._fd < 0 and writable:
+                self._fd = _replace(path, header, access)
+        except OSError as error:
+            raise from_os_error(error, "open", path) from error
 
     def read(self, slot: int) -> LiveSlot | None:
         if self._closed:

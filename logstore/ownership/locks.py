@@ -42,6 +42,7 @@ from logstore.errors import (
 )
 from logstore.invariants import invariant
 from logstore.ownership.lock import MOMENTS, LockHolder, TurnPauses, this_process
+from logstore.ownership.lock_check import LockCheck
 from logstore.ownership.lock_mechanism import SLOT_BYTES, LockMechanism, choose_mechanism
 from logstore.ownership.lock_turns import wait, wait_in_turn
 from logstore.seams.clock import Clock, SystemClock
@@ -51,7 +52,6 @@ _HOLDER_HEAD = struct.Struct(">IHH")
 _HOLDER_TAIL = struct.Struct(">qI4x")
 _HOLDER_FIXED_BYTES: Final = SLOT_BYTES - _HOLDER_TAIL.size
 _LONGEST_HOST_BYTES: Final = 64
-CHECKED_FOR_S: Final = 0.001
 _SWEEP_TRIES: Final = 3
 _SWEEP_PAUSE_S: Final = 0.0005
 
@@ -60,7 +60,7 @@ _SWEEP_PAUSE_S: Final = 0.0005
 _instances: weakref.WeakSet[FileLocks] = weakref.WeakSet()
 
 
-class FileLocks:
+class FileLocks(LockCheck):
     """``Locks`` on the file ``path``, shared by all processes that open the same store.
 
     ``clock``, ``sleep``: time, for waiting and for the holder's record; ``access``: permissions of a new file;
@@ -84,9 +84,7 @@ class FileLocks:
         self.access = access
         self._make = mechanism
         self._disposable = disposable
-        self._checked_until_s = 0.0
-        self._lost = False
-        self._clock = SystemClock() if clock is None else clock
+        super().__init__(SystemClock() if clock is None else clock)
         self._sleep = sleep
         self._pid = os.getpid()
         self._guard = threading.Lock()
@@ -157,15 +155,8 @@ class FileLocks:
             mechanism.close()
             self._mechanism = self._make(self.path, self.access)
 
-    def check(self, *, now: bool = False) -> None:
-        """LockLostError if the file of the locks that are held was removed or replaced: another process may hold
-        the same by a new one. Looks at the file at most once a millisecond unless ``now``: a process that opens
-        the store anew takes longer until its first write."""
-        if not now:
-            now_s = self._clock.monotonic_s()
-            if now_s < self._checked_until_s and not self._lost:
-                return
-            self._checked_until_s = now_s + CHECKED_FOR_S
+    def _look(self) -> None:
+        """See ``check``."""
         self._usable()  # `_using` spelled out: every durable append comes here
         with self._guard:
             try:

@@ -14,128 +14,40 @@ from typing import Protocol
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError, OffsetMismatchError, ProducerFencedError, TopicLockedError
-from logstore.log.append_validation import CheckedBatch, check_leader_append
 from logstore.log.log_offsets import Appended
 from logstore.log.owned_log import OwnedLog
 from logstore.log.producers.producer_state import Marker, ProducerEntry
 from logstore.partition.context import StoreContext
 from logstore.partition.data_waiters import DataWaiters
-from logstore.partition.partition import Cancel, LogReader, PendingAppend, Told
-from logstore.types import Acks
+from logstore.partition.local_append import AppendLease, LocalAppend, LocalAppends
+from logstore.partition.partition import Cancel, LogReader
 
 logger = logging.getLogger(__name__)
 
 
-class TopicLease(Protocol):
+class TopicLease(AppendLease, Protocol):
     """What a partition needs of its topic (``Topic``)."""
-
-    config: TopicConfig
 
     @property
     def name(self) -> str: ...
     def using(self) -> AbstractContextManager[object]: ...
-    def enter(self, until_s: float | None = None) -> None: ...
     def try_enter(self) -> bool: ...
     def own_if_free(self) -> bool: ...
-    def leave(self) -> None: ...
-    def leave_later(self) -> Callable[[], None]: ...
     def log(self, partition: int) -> OwnedLog: ...
-    def log_to_append(self, partition: int) -> OwnedLog: ...
     def owned_log(self, partition: int) -> OwnedLog | None: ...
     def reader(self, partition: int, *, looked: bool = False) -> LogReader: ...
     def live_slot(self, partition: int) -> int: ...
     def save_state(self) -> None: ...
 
 
-class LocalAppend:
-    """A ``PendingAppend`` that is decided by syncs of this process. ``must_sync``: it waits for one; ``promised``: its
-    failure is the append's (``acks="all"``), and not just the next one's."""
+class LocalPartition(LocalAppends):
+    """See ``Partition``, and ``LocalAppends`` for ``append``."""
 
-    __slots__ = (
-        "_context",
-        "_log",
-        "_must_sync",
-        "_promised",
-        "_topic",
-        "append_time_ms",
-        "base_offset",
-        "done",
-        "error",
-        "next_offset",
-    )
-
-    def __init__(
-        self,
-        context: StoreContext,
-        topic: TopicLease,
-        log: OwnedLog,
-        appended: Appended,
-        append_time_ms: int,
-        must_sync: bool,
-        promised: bool,
-    ) -> None:
-        self._context = context
-        self._topic = topic
-        self._log = log
-        self.base_offset, self.next_offset = appended
-        self.append_time_ms = append_time_ms
-        self._must_sync = must_sync
-        self._promised = promised
-        self.done = False
-        self.error: LogStoreError | None = None
-
-    def wait_with(self, others: Sequence[PendingAppend]) -> None:
-        if not self._must_sync and len(others) == 1:
-            self.done = True
-            self._topic.leave()
-            return
-        if len(others) == 1:
-            mine, wants = [self], [(self._log, self.next_offset)]
-        else:
-            mine = [other for other in others if type(other) is LocalAppend and not other.done]
-            wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
-        failure: LogStoreError | None = None
-        try:
-            if wants:
-                self._context.commit(wants)
-        except LogStoreError as error:
-            failure = error
-        finally:
-            for one in mine:
-                one._decide(failure)
-                one._topic.leave()
-
-    def _decide(self, failure: LogStoreError | None) -> None:
-        if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:
-            self.error = failure
-        self.done = True
-
-    def then(self, tell: Told) -> None:
-        if not self.done and not self._must_sync:
-            self.done = True
-            self._topic.leave()
-        if self.done:
-            tell(self.error)
-            return
-        leave = self._topic.leave_later()  # by the thread that syncs
-
-        def decided(failure: LogStoreError | None) -> None:
-            self._decide(failure)
-            leave()
-            tell(self.error)
-
-        self._context.committer.commit_later([(self._log, self.next_offset)], decided)
-
-
-class LocalPartition:
-    """See ``Partition``."""
+    _topic: TopicLease
 
     def __init__(self, context: StoreContext, topic: TopicLease, partition: int) -> None:
-        self._context = context
-        self._topic = topic
+        super().__init__(context, topic, partition, f"{topic.name}-{partition}")
         self.topic = topic.name
-        self.partition = partition
-        self.where = f"{topic.name}-{partition}"
         self._waiters = DataWaiters()
         self._waiting = threading.Lock()  # so that none unsubscribes what another one has just subscribed
 
@@ -144,44 +56,6 @@ class LocalPartition:
         return self._topic.config
 
     # --- write ---
-
-    def append(
-        self,
-        batches: Sequence[CheckedBatch],
-        acks: Acks = "all",
-        *,
-        expected_offset: int | None = None,
-        now_ms: int | None = None,
-        until_s: float | None = None,
-    ) -> LocalAppend:
-        topic, context = self._topic, self._context
-        topic.enter(until_s)
-        try:
-            log = topic.log_to_append(self.partition)
-            config = topic.config
-            if now_ms is None:
-                now_ms = context.clock.wall_ms()
-            checked = check_leader_append(batches, config, now_ms, self.where)
-            try:
-                appended = log.append(checked, expected_offset)
-            except OffsetMismatchError as error:
-                self._show_winner(log, error)
-                raise
-        except BaseException:
-            topic.leave()
-            raise
-        if context.pool.crowded:
-            context.make_room()
-        promised = acks == "all"
-        return LocalAppend(
-            context,
-            topic,
-            log,
-            appended,
-            now_ms if config.timestamp_type == "LogAppendTime" else -1,
-            promised or log.unsynced_records >= config.flush_messages,
-            promised,
-        )
 
     def _show_winner(self, log: OwnedLog, error: OffsetMismatchError) -> None:
         """Have readers see the records that a conditional append lost against: a caller that decides again at once

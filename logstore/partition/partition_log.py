@@ -43,6 +43,7 @@ _SCAN_BYTES = 1 << 20
 # Tables are read in larger pieces: each has ten columns to make, and memory that is new to the process.
 _TABLE_BYTES = 4 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
+_BUFFERS = (bytes, bytearray, memoryview)
 
 
 class Access(Protocol):
@@ -166,7 +167,7 @@ class PartitionLog:
         ``InvalidTimestampError``; nothing is appended then.
         """
         check_acks(acks)
-        if not isinstance(buffer, bytes | bytearray | memoryview):
+        if not isinstance(buffer, _BUFFERS):
             raise RecordTypeError(
                 f"append to {self.where}: the batches are {type(buffer).__name__}", hint="pass encoded bytes"
             )

@@ -23,7 +23,7 @@ from logstore.log.read_only_log import ReadOnlyLog
 from logstore.ownership.lock import TURNS
 from logstore.ownership.lock_turns import acquire_in_process
 from logstore.ownership.topic_turn import DRAIN_S, TopicTurn
-from logstore.ownership.topic_use import CleaningUnderWay, Unshared, Using, inside
+from logstore.ownership.topic_use import CleaningUnderWay, Unshared, Using
 from logstore.partition import log_opening
 from logstore.partition.context import StoreContext
 from logstore.partition.fan_out import MANY, fan_out
@@ -31,11 +31,12 @@ from logstore.partition.local_partition import LocalPartition
 from logstore.partition.partition import Partition
 from logstore.partition.read_only_logs import ReadOnlyLogs
 from logstore.partition.state_rows import refuse_lost, row_of
+from logstore.partition.topic_users import TopicUsers
 
 logger = logging.getLogger(__name__)
 
 
-class Topic(Unshared):
+class Topic(TopicUsers, Unshared):
     """Thread-safe. ``entry`` is replaced when the catalogue changes; ``lookup`` gives the newest one.
 
     ``_owning`` is held while the topic is taken, given up or checkpointed, which may wait for another process
@@ -45,31 +46,23 @@ class Topic(Unshared):
     """
 
     def __init__(self, context: StoreContext, entry: TopicEntry, lookup: Callable[[str], TopicEntry]) -> None:
-        self._context = context
+        lock = threading.Lock()
+        super().__init__(context, lock, threading.Condition(lock))
         self._lookup = lookup
         self.entry = entry
         self.config: TopicConfig = parse_topic_config(entry.config)
         self._owning = threading.Lock()
-        self._lock = threading.Lock()
-        self._unused = threading.Condition(self._lock)
         self._opening = threading.Lock()  # one thread at a time opens logs
         self._state_lock = threading.Lock()  # one writer of the state file; taken under a log's lock, too
-        self._users = 0
-        self._draining = False  # a release waits for its users: only those that are inside already come in
-        self._leaving = False  # ... and has seen the last one go
-        self._deleted = False
         self.cleaning: CleaningUnderWay | None = None
-        self._logs: dict[int, OwnedLog] = {}
         self._twin: OwnedLog | None = None  # whose small files a new partition may share
         self._observed = ReadOnlyLogs(context, lambda: self.entry)
         self._partitions: dict[int, Partition] = {}
         self._rows: dict[int, PartitionState] = {}  # what the state file says of partitions not open here
         self._saved: TopicState | None = None  # as this process last wrote it
         self._found: TopicState | None = None  # as this owner found it: which partitions were closed in order
-        self.owned = False
         self.pinned = False
         self._turn = TopicTurn()
-        self.last_used_s = 0.0
         self.last_checkpoint_s = 0.0
 
     @property
@@ -90,30 +83,6 @@ class Topic(Unshared):
         """``counts_as_use=False``: the housekeeper's own visits must not keep an idle topic."""
         return Using(self, counts_as_use)
 
-    def enter(self, until_s: float | None = None) -> None:
-        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError`` after the
-        store's ``lock_timeout_s``, or at ``until_s`` of the monotonic clock."""
-        depth = getattr(inside, "topics", 0)
-        while True:
-            self._context.check_writable()
-            with self._lock:
-                if self.owned and not self._leaving and (depth or not self._draining):
-                    self._users += 1
-                    inside.topics = depth + 1
-                    return
-            now_s = self._context.clock.monotonic_s()
-            until_s = now_s + self._context.lock_timeout_s if until_s is None else until_s
-            self._own(max(until_s - now_s, 0.0))
-
-    def try_enter(self) -> bool:
-        """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
-        with self._lock:
-            if not self.owned or self._leaving or self._draining or self._deleted:
-                return False
-            self._users += 1
-            inside.topics = getattr(inside, "topics", 0) + 1
-            return True
-
     def note_cleaning(self, cleaning: CleaningUnderWay | None) -> bool:
         """A cleaning begins (only by who is inside) or ends (None): while it goes on the topic is in use, and
         ``cleaning`` is told before the topic goes. False if there is one already, or the topic was deleted."""
@@ -128,23 +97,6 @@ class Topic(Unshared):
         cleaning = self.cleaning
         if cleaning is not None:
             cleaning.end_early()
-
-    def leave(self, counts_as_use: bool = True) -> None:
-        inside.topics -= 1
-        self._left(counts_as_use)
-
-    def leave_later(self) -> Callable[[], None]:
-        """This thread is not inside any more, but the topic stays in use until what is returned is called."""
-        inside.topics -= 1
-        return self._left
-
-    def _left(self, counts_as_use: bool = True) -> None:
-        with self._lock:
-            self._users -= 1
-            if counts_as_use:
-                self.last_used_s = self._context.clock.monotonic_s()
-            if self._users == 0 and self._draining:
-                self._unused.notify_all()
 
     def _own(self, timeout_s: float) -> None:
         """Take the topic, unless another thread just did. ``timeout_s`` bounds the whole wait."""

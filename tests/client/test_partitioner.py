@@ -118,7 +118,8 @@ def test_rows_are_dealt_and_cut_in_one_pass(
         for bucket in bucket_by_key(name, rows, sizes, partitions)
     ]
     for twin in (partitioner, python_twin("logstore.client.partitioner")):
-        assert twin.chunks_by_key(name, rows, sizes, partitions, timestamped, cap, 1 << 20) == wanted
+        for measured in (sizes, None):
+            assert twin.chunks_by_key(name, rows, measured, partitions, timestamped, cap, 1 << 20) == wanted
         if rows:
             with pytest.raises(ValueError, match="shorter"):
                 twin.chunks_by_key(name, rows, sizes[1:], partitions, timestamped, cap, 1 << 20)

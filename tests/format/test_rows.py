@@ -22,6 +22,7 @@ from logstore.format.rows import (
     check_sizes,
     cut,
     measured_headers,
+    plain_rows,
     row_sizes,
 )
 from tests.native.twins import python_twin
@@ -319,6 +320,28 @@ def test_both_twins_check_measure_and_cut_the_same(given_rows: list[Any], cap: i
     limit = max(cap, 3000)
     cutting = (checked.rows, sizes, checked.timestamped, cap, limit, most)
     assert list(cut(*cutting)) == list(python.cut(*cutting))
+
+
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(
+    st.lists(row, max_size=20)
+    | st.lists(st.tuples(content, content), max_size=20)
+    | st.lists(hostile_row, max_size=4)
+    | HOSTILE
+)
+def test_both_twins_look_at_plain_rows_the_same(given_rows: Any) -> None:
+    python = python_twin("logstore.format.rows")
+    found, wanted = plain_rows(given_rows), python.plain_rows(given_rows)
+    if wanted is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found[:4] == wanted[:4]
+    checked = check_rows("topic 't'", given_rows)
+    sizes = row_sizes(checked, checked.rows)
+    assert wanted[:4] == (checked.null_keys, checked.some_keys, sum(sizes), max(sizes))
+    assert found.sizes in (None, sizes)
+    assert wanted.sizes == sizes
 
 
 @settings(derandomize=True, deadline=None, max_examples=400)

@@ -90,6 +90,26 @@ def test_what_is_current_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         build.build(tmp_path)
 
 
+def test_only_what_is_not_current_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def make(name: str, work: Path, _compiler: object, _flags: object) -> Path:
+        made.append(name)
+        (work / f"{name}{build.suffix()}").write_text("new")
+        return work / f"{name}{build.suffix()}"
+
+    monkeypatch.setattr(build, "_compiler", list)
+    monkeypatch.setattr(build, "_make", make)
+    for name in MODULES:
+        mark = f"..logstore-source:{build.fingerprint(name)}.."
+        (tmp_path / f"{name}{build.suffix()}").write_text("old" if name == MODULES[1] else mark)
+    build.build(tmp_path)
+    assert made == [MODULES[1]]
+    assert (tmp_path / f"{MODULES[1]}{build.suffix()}").read_text() == "new"
+    build.build(tmp_path, force=True)
+    assert sorted(made) == sorted([MODULES[1], *MODULES])
+
+
 def test_pure_wheel_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGSTORE_NO_BUILD", "1")
     made, data = hook(monkeypatch), wheel()

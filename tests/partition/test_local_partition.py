@@ -319,9 +319,9 @@ def test_the_public_facade_is_over_the_partition() -> None:
 # --- nobody else writes ----------------------------------------------------------------------------
 
 DOORS = {
-    r"\blog\.append\(": {"partition/local_partition.py", "partition/held_partition.py"},
+    r"\blog\.append\(": {"partition/local_append.py", "partition/held_partition.py"},
     r"\blog\.append_marker\(": {"partition/local_partition.py", "partition/held_partition.py"},
-    r"\.flush_messages\b": {"partition/local_partition.py"},
+    r"\.flush_messages\b": {"partition/local_append.py"},
     r"\blog\.raise_start\(": {"partition/local_partition.py", "upkeep/retention_task.py"},
 }
 """What writes to a log, and where it may stand: the two kinds of partition alone."""

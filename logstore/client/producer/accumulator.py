@@ -159,26 +159,26 @@ class Accumulator:
         """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
         open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
         ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
-        cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
         batch = queue.open
-        if batch is not None and _takes(batch, size, timestamped):
-            start = len(batch.rows)
-            batch.rows += rows
-            batch.size += size
-            more = max(0, batch.size - batch.reserved)
-        else:
-            if batch is not None:
-                self.close_open(queue, full=True)
-            deadline_s = now_s + self.settings.delivery_timeout_s
-            batch = PendingBatch(queue, self.driver, max(cap, size), now_s, deadline_s)
-            self._set_open(queue, batch)
-            batch.rows = rows
-            batch.size = more = size
-            if timestamped:
-                batch.mark_timestamped()
-            start = 0
-        self._reserve(batch, more)
-        return batch, start
+        if batch is not None:
+            if batch.timestamped == timestamped and batch.size + size <= batch.cap:
+                start = len(batch.rows)
+                batch.rows += rows
+                batch.size += size
+                if batch.size > batch.reserved:
+                    self._reserve(batch, batch.size - batch.reserved)
+                return batch, start
+            self.close_open(queue, full=True)
+        cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
+        deadline_s = now_s + self.settings.delivery_timeout_s
+        batch = PendingBatch(queue, self.driver, max(cap, size), now_s, deadline_s)
+        self._set_open(queue, batch)
+        batch.rows = rows
+        batch.size = size
+        if timestamped:
+            batch.mark_timestamped()
+        self._reserve(batch, size)
+        return batch, 0
 
     def enqueue(
         self, queue: PartitionQueue, ready: Buffer, header: BatchHeader, now_s: float

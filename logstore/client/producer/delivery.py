@@ -104,6 +104,8 @@ class DeliveryGroup:
         DeliveryTimeoutError if there is no outcome for all within ``timeout_s``.
         """
         self._wait(timeout_s)
+        if self._is_plainly_in():
+            return list(_ranges(self._pieces))
         leaves = list(self._leaves())
         failed = [piece for piece in leaves if piece.batch.error is not None]
         if failed:
@@ -133,6 +135,8 @@ class DeliveryGroup:
 
     def _wait(self, timeout_s: float | None) -> None:
         timeout_s = seconds_or_none(timeout_s)
+        if self._is_plainly_in():
+            return
         drivers = (piece.batch.driver for piece in self._leaves())
         driver = next((found for found in drivers if found is not None), None)
         if driver is None or driver.finish([piece.batch for piece in self._pieces], timeout_s):
@@ -141,6 +145,14 @@ class DeliveryGroup:
             f"no outcome within {timeout_s} s for all {len(self)} records of a send_many",
             hint="they are still on their way: ask again, or wait longer",
         )
+
+    def _is_plainly_in(self) -> bool:
+        """Whether all records are in, each with the batch that took it."""
+        for piece in self._pieces:
+            batch = piece.batch
+            if not batch.done or batch.parts is not None or batch.error is not None:
+                return False
+        return True
 
     def _leaves(self) -> Iterator[Piece]:
         """The pieces by the batches that their rows really went with."""

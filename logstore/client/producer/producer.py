@@ -256,6 +256,9 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
         route = self._router.route(topic)
         if self._key_serializer is not None or self._value_serializer is not None:
             rows = [self._serialized_row(topic, row) for row in rows]
+        quick = self._router.plan_of_plain(route, rows, partition)
+        if quick is not None:
+            return DeliveryGroup(self._queue_plan(route, quick, False, (0, len(rows))))  # type: ignore[arg-type]  # a list
         where = f"topic {topic!r}"
         checked = check_rows(where, rows)
         if route.compacts:
@@ -299,7 +302,8 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                             queue = route.queues[chosen]
                         batch, start = accumulator.extend(queue, chunk.rows, chunk.size, timestamped, now_s)
                         pieces.append(Piece(batch, start, len(chunk.rows)))
-                        self._sender.notice(queue, now_s)
+                        if not start:  # opened, and perhaps another one closed
+                            self._sender.notice(queue, now_s)
                     return pieces
                 gate = accumulator.join_room_queue()
             self._await_room(gate, needed, end_s, f"{queued_of[0]} of {queued_of[1]} rows were queued")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from logstore.api.backend import Backend
 from logstore.arguments import refuse_internal
@@ -18,15 +18,20 @@ from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.errors import ClientClosedError, InvalidArgumentError
-from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD, CheckedRows, Chunk, cut
+from logstore.format.batch import HEADER_SIZE
+from logstore.format.rows import (
+    RECORD_OVERHEAD,
+    TIMESTAMP_OVERHEAD,
+    CheckedRows,
+    Chunk,
+    cut,
+    plain_rows,
+    row_sizes,
+)
 from logstore.seams.clock import Clock
 
-
-class PlannedChunk(NamedTuple):
-    """``partition`` None: wherever null keys go when the chunk's turn comes."""
-
-    partition: int | None
-    chunk: Chunk
+PlannedChunk: TypeAlias = tuple[int | None, Chunk]
+"""With the partition; None: wherever null keys go when the chunk's turn comes."""
 
 
 class Router:
@@ -127,10 +132,10 @@ class Router:
         rows = checked.rows
         if given is not None:
             partition = self.partition_of(route, None, None, given)
-            return [PlannedChunk(partition, chunk) for chunk in chunks(rows, sizes)]
+            return [(partition, chunk) for chunk in chunks(rows, sizes)]
         by_row = self._partitioner is not None or route.round_robin
         if not checked.some_keys and not by_row:
-            return [PlannedChunk(None, chunk) for chunk in chunks(rows, sizes)]
+            return [(None, chunk) for chunk in chunks(rows, sizes)]
         dealt: Iterable[Iterable[Chunk]]
         if not checked.null_keys and not by_row:
             count = len(route.queues)
@@ -138,7 +143,39 @@ class Router:
             dealt = chunks_by_key(route.partitioner, rows, sizes, count, checked.timestamped, cap, limit)
         else:
             dealt = [chunks(bucket.rows, bucket.sizes) for bucket in self._buckets(route, rows, sizes, cap)]
-        return [PlannedChunk(partition, chunk) for partition, found in enumerate(dealt) for chunk in found]
+        return [(partition, chunk) for partition, found in enumerate(dealt) for chunk in found]
+
+    def plan_of_plain(
+        self, route: TopicRoute, rows: Iterable[Any], given: int | None
+    ) -> list[PlannedChunk] | None:
+        """``plan`` of plain (key, value) rows that pass every check and are one part, found out in one look at them.
+        None: they are to be looked at one question after the other."""
+        if given is None and (self._partitioner is not None or route.round_robin):
+            return None  # row by row
+        plain = plain_rows(rows)
+        if plain is None or not isinstance(rows, list):
+            return None
+        if given is None and plain.some_keys and plain.null_keys:
+            return None
+        count, total = len(rows), plain.total
+        if (
+            (route.compacts and plain.null_keys)
+            or plain.largest + HEADER_SIZE + RECORD_OVERHEAD > self.limit(route)[0]
+            or total + count * (RECORD_OVERHEAD + TIMESTAMP_OVERHEAD) > self._settings.buffer_bytes // 4
+        ):
+            return None
+        cap, limit = min(self._settings.batch_bytes, route.max_message_bytes), route.max_message_bytes
+        if given is None and plain.some_keys:
+            dealt = chunks_by_key(route.partitioner, rows, plain.sizes, len(route.queues), False, cap, limit)
+            return [(partition, chunk) for partition, found in enumerate(dealt) for chunk in found]
+        partition = None if given is None else self.partition_of(route, None, None, given)
+        size = HEADER_SIZE + total + count * RECORD_OVERHEAD
+        if size <= cap:
+            return [(partition, Chunk(rows.copy(), size))]  # the list given stays the caller's
+        sizes = plain.sizes
+        if sizes is None:
+            sizes = row_sizes(CheckedRows(rows, True, plain.null_keys, plain.some_keys, False), rows)
+        return [(partition, chunk) for chunk in cut(rows, sizes, False, cap, limit)]
 
     def _buckets(
         self, route: TopicRoute, rows: list[Any], sizes: list[int], batch_bytes: int

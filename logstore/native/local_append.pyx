@@ -1,0 +1,284 @@
+"""An append to a partition of this directory, from its topic's door to its outcome: the compiled twins of
+partition/local_append.py, partition/topic_users.py and ownership/lock_check.py.
+
+Their fields are a compiled class's. What waits, fails or is rare is left to methods of the Python classes above them.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from logstore.native.varints cimport fingerprint
+
+FINGERPRINT = fingerprint()
+
+cdef double CHECKED_FOR_S = 0.001
+
+cdef object _inside = None
+cdef object _check_leader_append = None
+cdef object _LogStoreError = None
+cdef object _OffsetMismatchError = None
+
+
+cdef int _import() except -1:
+    global _inside, _check_leader_append, _LogStoreError, _OffsetMismatchError
+    if _inside is None:
+        from logstore.errors import LogStoreError, OffsetMismatchError
+        from logstore.log.append_validation import check_leader_append
+        from logstore.ownership.topic_use import inside
+
+        _LogStoreError, _OffsetMismatchError = LogStoreError, OffsetMismatchError
+        _check_leader_append = check_leader_append
+        _inside = inside
+    return 0
+
+
+cdef class LockCheck:
+    """What every append asks of its locks."""
+
+    cdef public object _clock
+    cdef public double _checked_until_s
+    cdef public bint _lost
+
+    def __init__(self, clock):
+        self._clock = clock
+
+    def check(self, *, bint now=False):
+        """LockLostError if the file of the locks that are held was removed or replaced: another process may hold
+        the same by a new one. Looks at the file at most once a millisecond unless ``now``: a process that opens
+        the store anew takes longer until its first write."""
+        cdef double now_s
+        if not now:
+            now_s = self._clock.monotonic_s()
+            if now_s < self._checked_until_s and not self._lost:
+                return
+            self._checked_until_s = now_s + CHECKED_FOR_S
+        self._look()
+
+
+cdef class TopicUsers:
+    """What an append touches of its topic. ``_lock`` guards the fields; ``_draining``: a release waits for the users,
+    and only those that are inside already come in; ``_leaving``: it has seen the last one go."""
+
+    cdef public object _context
+    cdef public object _lock
+    cdef public object _unused
+    cdef public Py_ssize_t _users
+    cdef public bint _draining
+    cdef public bint _leaving
+    cdef public bint _deleted
+    cdef public bint owned
+    cdef public double last_used_s
+    cdef public dict _logs
+    cdef public object config
+
+    def __init__(self, context, lock, unused):
+        self._context = context
+        self._lock, self._unused = lock, unused
+        self._logs = {}
+        _import()
+
+    def enter(self, until_s=None):
+        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError`` after the
+        store's ``lock_timeout_s``, or at ``until_s`` of the monotonic clock."""
+        self.come_in(until_s)
+
+    cdef int come_in(self, until_s) except -1:
+        cdef int64_t depth = getattr(_inside, "topics", 0)
+        context = self._context
+        while True:
+            if context.forked or context.closed or context.read_only:
+                context.check_writable()
+            else:
+                context.locks.check()  # what is left of ``check_writable``, without its frame
+            self._lock.acquire()
+            try:
+                if self.owned and not self._leaving and (depth or not self._draining):
+                    self._users += 1
+                    _inside.topics = depth + 1
+                    return 0
+            finally:
+                self._lock.release()
+            now_s = context.clock.monotonic_s()
+            until_s = now_s + context.lock_timeout_s if until_s is None else until_s
+            self._own(max(until_s - now_s, 0.0))
+
+    def try_enter(self):
+        """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
+        self._lock.acquire()
+        try:
+            if not self.owned or self._leaving or self._draining or self._deleted:
+                return False
+            self._users += 1
+            _inside.topics = getattr(_inside, "topics", 0) + 1
+            return True
+        finally:
+            self._lock.release()
+
+    def leave(self, counts_as_use=True):
+        self.go(counts_as_use)
+
+    cdef int go(self, counts_as_use) except -1:
+        _inside.topics -= 1
+        self.gone(counts_as_use)
+        return 0
+
+    def leave_later(self):
+        """This thread is not inside any more, but the topic stays in use until what is returned is called."""
+        _inside.topics -= 1
+        return self._left
+
+    def _left(self, counts_as_use=True):
+        self.gone(counts_as_use)
+
+    cdef int gone(self, counts_as_use) except -1:
+        self._lock.acquire()
+        try:
+            self._users -= 1
+            if counts_as_use:
+                self.last_used_s = self._context.clock.monotonic_s()
+            if self._users == 0 and self._draining:
+                self._unused.notify_all()
+        finally:
+            self._lock.release()
+        return 0
+
+
+cdef inline int left(topic) except -1:
+    if isinstance(topic, TopicUsers):
+        return (<TopicUsers>topic).go(True)
+    topic.leave()
+    return 0
+
+
+@cython.final
+cdef class LocalAppend:
+    """A ``PendingAppend`` that is decided by syncs of this process. ``must_sync``: it waits for one; ``promised``: its
+    failure is the append's (``acks="all"``), and not just the next one's."""
+
+    cdef object _context
+    cdef object _topic
+    cdef object _log
+    cdef bint _must_sync
+    cdef bint _promised
+    cdef public object base_offset
+    cdef public object next_offset
+    cdef public object append_time_ms
+    cdef public object error
+    cdef public bint done
+
+    def __init__(self, context, topic, log, appended, append_time_ms, bint must_sync, bint promised):
+        self._context, self._topic, self._log = context, topic, log
+        self.base_offset, self.next_offset = appended
+        self.append_time_ms = append_time_ms
+        self._must_sync, self._promised = must_sync, promised
+
+    def wait_with(self, others):
+        cdef LocalAppend one
+        cdef list mine, wants
+        if len(others) == 1:
+            if not self._must_sync:
+                self.done = True
+                left(self._topic)
+                return
+            mine, wants = [self], [(self._log, self.next_offset)]
+        else:
+            mine = [other for other in others if type(other) is LocalAppend and not (<LocalAppend>other).done]
+            wants = [
+                ((<LocalAppend>other)._log, (<LocalAppend>other).next_offset)
+                for other in mine
+                if (<LocalAppend>other)._must_sync
+            ]
+        failure = None
+        try:
+            if wants:
+                self._context.commit(wants)
+        except _LogStoreError as error:
+            failure = error
+        finally:
+            for one in mine:
+                one.decide(failure)
+                left(one._topic)
+
+    cdef int decide(self, failure) except -1:
+        if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:
+            self.error = failure
+        self.done = True
+        return 0
+
+    def _decide(self, failure):
+        self.decide(failure)
+
+    def then(self, tell):
+        if not self.done and not self._must_sync:
+            self.done = True
+            left(self._topic)
+        if self.done:
+            tell(self.error)
+            return
+        leave = self._topic.leave_later()  # by the thread that syncs
+
+        def decided(failure):
+            self.decide(failure)
+            leave()
+            tell(self.error)
+
+        self._context.committer.commit_later([(self._log, self.next_offset)], decided)
+
+
+cdef class LocalAppends:
+    """The appends of a partition whose only copy is in this directory."""
+
+    cdef public object _context
+    cdef public object _topic
+    cdef public object partition
+    cdef public object where
+
+    def __init__(self, context, topic, partition, where):
+        self._context, self._topic, self.partition, self.where = context, topic, partition, where
+        _import()
+
+    def append(self, batches, acks="all", *, expected_offset=None, now_ms=None, until_s=None):
+        return self.appended(batches, acks, expected_offset, now_ms, until_s)
+
+    def append_each(self, batches, acks, until_s, list made not None):
+        """Append one batch after the other, each for itself, into ``made``; the first error ends it."""
+        now_ms = self._context.clock.wall_ms()
+        for batch in batches:
+            made.append(self.appended([batch], acks, None, now_ms, until_s))
+
+    cdef LocalAppend appended(self, batches, acks, expected_offset, now_ms, until_s):
+        cdef LocalAppend made
+        cdef TopicUsers users = None
+        topic, context = self._topic, self._context
+        log = None
+        if isinstance(topic, TopicUsers):
+            users = <TopicUsers>topic
+            users.come_in(until_s)
+        else:
+            topic.enter(until_s)
+        try:
+            if users is not None:
+                log = users._logs.get(self.partition)
+            if log is None:
+                log = topic.log_to_append(self.partition)
+            config = topic.config
+            if now_ms is None:
+                now_ms = context.clock.wall_ms()
+            checked = _check_leader_append(batches, config, now_ms, self.where)
+            try:
+                appended = log.append(checked, expected_offset)
+            except _OffsetMismatchError as error:
+                self._show_winner(log, error)
+                raise
+        except BaseException:
+            left(topic)
+            raise
+        if context.pool.crowded:
+            context.make_room()
+        made = LocalAppend.__new__(LocalAppend)
+        made._context, made._topic, made._log = context, topic, log
+        made.base_offset, made.next_offset = appended
+        made.append_time_ms = now_ms if config.timestamp_type == "LogAppendTime" else -1
+        made._promised = acks == "all"
+        made._must_sync = made._promised or log.unsynced_records >= config.flush_messages
+        return made
