@@ -81,13 +81,18 @@ def ratios(ours: Sequence[float], peers: Sequence[float]) -> Spread:
     return spread([our / peer for our, peer in zip(ours, peers, strict=True)])
 
 
+def in_turn(names: Sequence[str], number: int) -> list[str]:
+    """The order of the sides in round ``number``: each is first in one round of as many as there are sides."""
+    turn = number % len(names)
+    return [*names[turn:], *names[:turn]]
+
+
 def rates(bench: Bench, sides: Mapping[str, Side], *, rounds: int | None = None) -> dict[str, list[float]]:
     """Units per second of each side, one figure a round. The first round warms up and is dropped."""
     names = list(sides)
     figures: dict[str, list[float]] = {name: [] for name in names}
     for number in range((rounds or bench.rounds) + 1):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in in_turn(names, number):
             with bench.scratch() as folder, sides[name](folder) as run:
                 units, seconds = timed(run)
             if number:
@@ -113,8 +118,7 @@ def latencies(calls: Mapping[str, Callable[[], object]], *, rounds: int, each: i
     names = list(calls)
     figures: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds + 1):
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
+        for name in in_turn(names, number):
             took = timed_calls(calls[name], each)
             if number:
                 figures[name].append(statistics.median(took))

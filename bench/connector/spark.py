@@ -12,12 +12,13 @@ from pyspark.sql import SparkSession
 
 import logstore
 from bench.connector.spark_ready import TASKS, TOPIC, session, triggers
-from bench.harness import Bench, Row, Run, Side, alone, compared, rates
+from bench.harness import Bench, Row, Run, Side, alone, compared, in_turn, rates
 from logstore.format.batch import encode_batch
 
 QUESTION = "spark"
 MILLION = 1e-6
 SMALL_TRIGGERS, SMALL_ROWS = 20, 100
+SMALL_ROUNDS = 3
 LARGE_TRIGGERS = 4
 
 
@@ -172,10 +173,13 @@ def small_triggers(bench: Bench, spark: SparkSession) -> Row:
     rows = SMALL_TRIGGERS * SMALL_ROWS
     pairs = []
     with bench.scratch() as folder:
-        path = fill(folder, rows, 100)
-        for _ in range(3):
-            took = [stream_triggers(bench, spark, side, rows, 100, SMALL_ROWS)[2:] for side in (path, None)]
-            pairs.append([statistics.median(ms for _, ms in found) for found in took])
+        sides = {"ours": fill(folder, rows, 100), "ready": None}
+        for number in range(SMALL_ROUNDS):
+            took = {
+                name: stream_triggers(bench, spark, sides[name], rows, 100, SMALL_ROWS)[2:]
+                for name in in_turn(list(sides), number)
+            }
+            pairs.append([statistics.median(ms for _, ms in took[name]) for name in sides])
     return overhead_row(
         QUESTION, f"a trigger of {SMALL_ROWS} rows: ms more than with a source of ready batches", pairs
     )

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pyspark.sql import SparkSession
 
 from bench.brokers import kafka_broker
-from bench.connector.spark import MILLION, SMALL_ROWS, SMALL_TRIGGERS, fill, options_of
+from bench.connector.spark import MILLION, SMALL_ROUNDS, SMALL_ROWS, SMALL_TRIGGERS, fill, options_of
 from bench.connector.spark_ready import TASKS, TOPIC, session, triggers
 from bench.connector.spark_sink import target
-from bench.harness import Bench, Row, compared
+from bench.harness import Bench, Row, compared, in_turn
 
 QUESTION = "spark_kafka"
 CONNECTOR_JARS = "SPARK_KAFKA_JARS"
@@ -77,15 +77,16 @@ def note_of(kind: str) -> str:
 
 
 def small_triggers(bench: Bench, sides: Sides, path: str, topic: str) -> Iterator[Row]:
-    """Median ms of a trigger, round by round."""
+    """Median ms of a trigger, round by round, in an order that rotates."""
     figures: dict[str, list[float]] = {}
-    for _ in range(1 if bench.quick else 3):
-        for kind in ("noop", "kafka"):
-            took = sides.kafka_triggers(topic, SMALL_TRIGGERS, kind, SMALL_ROWS)[2:]
-            figures.setdefault(f"peer {kind}", []).append(statistics.median(ms for _, ms in took))
-        for kind in KINDS:
-            took = sides.our_triggers(path, SMALL_TRIGGERS, kind, SMALL_ROWS)[2:]
-            figures.setdefault(kind, []).append(statistics.median(ms for _, ms in took))
+    for number in range(1 if bench.quick else SMALL_ROUNDS):
+        for name in in_turn(["peer noop", "peer kafka", *KINDS], number):
+            peer, _, kind = name.rpartition(" ")
+            if peer:
+                took = sides.kafka_triggers(topic, SMALL_TRIGGERS, kind, SMALL_ROWS)
+            else:
+                took = sides.our_triggers(path, SMALL_TRIGGERS, kind, SMALL_ROWS)
+            figures.setdefault(name, []).append(statistics.median(ms for _, ms in took[2:]))
     for kind in KINDS:
         yield compared(
             QUESTION,

@@ -14,6 +14,7 @@ import logstore
 from bench.connector.spark import (
     LARGE_TRIGGERS,
     MILLION,
+    SMALL_ROUNDS,
     SMALL_ROWS,
     SMALL_TRIGGERS,
     fill,
@@ -22,7 +23,7 @@ from bench.connector.spark import (
     rates_of,
 )
 from bench.connector.spark_ready import TASKS, TOPIC, session, triggers
-from bench.harness import Bench, Row, Run, Side, alone, compared, rates
+from bench.harness import Bench, Row, Run, Side, alone, compared, in_turn, rates
 
 QUESTION = "spark_sink"
 DELIVERIES = ("exactly_once", "at_least_once")
@@ -106,23 +107,26 @@ def streams(bench: Bench, spark: SparkSession) -> Iterator[Row]:
 
 
 def small_triggers(bench: Bench, spark: SparkSession) -> Iterator[Row]:
-    """Source and sink of the connector against ones that do nothing."""
+    """Source and sink of the connector against ones that do nothing, in an order that rotates."""
     rows = SMALL_TRIGGERS * SMALL_ROWS
-    found: dict[str, list[list[float]]] = {delivery: [] for delivery in DELIVERIES}
+    rounds: list[dict[str, float]] = []
     with bench.scratch() as folder:
         path = fill(folder, rows, 100)
-        for _ in range(2):
-            idle = median_ms(bench, ready_stream(spark, rows, 100, SMALL_ROWS), DROP)
-            for delivery in DELIVERIES:
+        for number in range(SMALL_ROUNDS):
+            took: dict[str, float] = {}
+            for name in in_turn([DROP, *DELIVERIES], number):
                 kind, options = options_of(path, rows, 100, maxOffsetsPerTrigger=str(SMALL_ROWS))
                 frame = spark.readStream.format(kind).options(**options).load().select("value")
-                found[delivery].append([median_ms(bench, frame, delivery), idle])
-    for delivery, pairs in found.items():
+                if name == DROP:
+                    frame = ready_stream(spark, rows, 100, SMALL_ROWS)
+                took[name] = median_ms(bench, frame, name)
+            rounds.append(took)
+    for delivery in DELIVERIES:
         yield overhead_row(
             QUESTION,
             f"a trigger of {SMALL_ROWS} rows, source and sink {delivery}: ms more than with a source of ready batches "
             "and a sink that drops them",
-            pairs,
+            [[took[delivery], took[DROP]] for took in rounds],
         )
 
 

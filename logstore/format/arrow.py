@@ -116,11 +116,12 @@ def to_table(
     check: bool = True,
     headers: bool = True,
     max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES,
+    chunk_bytes: int | None = None,
 ) -> pa.Table:
     """The records that ``decode_batches`` would give, as a table of ``schema(headers)``.
 
-    Arguments and errors as there; without ``headers`` they are checked but not returned. The table owns
-    its memory: ``buffer`` may go.
+    Arguments and errors as there; without ``headers`` they are checked but not returned. ``chunk_bytes``: of records
+    in a chunk of the table, 4 MiB if None. The table owns its memory: ``buffer`` may go.
     """
     columns = schema(headers)  # names the extra if it is not installed
     import pyarrow as pa
@@ -129,7 +130,7 @@ def to_table(
     batches = data_batches(buffer, start_offset, end_offset, check)
     chunks = [
         chunk_table(sections, columns, topic, partition, start_offset, end_offset)
-        for sections in _gathered(buffer, batches, most)
+        for sections in _gathered(buffer, batches, most, chunk_bytes or _CHUNK_BYTES)
     ]
     return pa.concat_tables(chunks) if chunks else columns.empty_table()
 
@@ -150,9 +151,9 @@ class _Sections(NamedTuple):
 
 
 def _gathered(
-    buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], max_bytes: int
+    buffer: Buffer, batches: Iterable[tuple[int, BatchHeader]], max_bytes: int, chunk_bytes: int
 ) -> Iterator[_Sections]:
-    """The batches, ``_CHUNK_BYTES`` of records at a time. What is not compressed is read where it lies."""
+    """The batches, ``chunk_bytes`` of records at a time. What is not compressed is read where it lies."""
     in_place = len(buffer) <= INT32_MAX
     found: list[tuple[int, BatchHeader]] = []
     sections: list[bytes] = []
@@ -161,7 +162,7 @@ def _gathered(
         lies = in_place and not header.attributes & CODEC_MASK
         section = b"" if lies else records_section(buffer, position, header, max_bytes)
         more = header.size - HEADER_SIZE if lies else len(section)
-        if found and (size + more > _CHUNK_BYTES or lies == bool(sections)):
+        if found and (size + more > chunk_bytes or lies == bool(sections)):
             yield _sections(buffer, found, sections)
             found, sections, size = [], [], 0
         found.append((position, header))

@@ -6,6 +6,8 @@ Ongaro's dissertation (3.10, 6.4, 9.6).
 
 from __future__ import annotations
 
+from typing import Final
+
 from replication.errors import NotLeaderError
 from replication.raft.effects import ReadFailed
 from replication.raft.messages import TimeoutNow, VoteReply, VoteRequest
@@ -18,10 +20,23 @@ RELUCTANCE = 5
 """For so many election times without a leader a reluctant replica leaves the others to stand."""
 
 
+_MOST_DOUBLINGS: Final = 3
+
+
 def wait_anew(state: RaftState) -> None:
-    """The next election is a while away, by chance longer than that of others."""
+    """The next election is a while away, by chance longer than that of others. Where elections end with nothing the
+    replicas of a group go further apart: of many groups that elect at one time, on machines that are busy, answers may
+    take longer than an election time, and the next that stands would undo each of them, for ever."""
     ticks = state.settings.election_ticks
-    state.deadline_tick = state.now + ticks + state.randomness.randrange(ticks)
+    doublings = min(state.crowded, _MOST_DOUBLINGS)
+    state.deadline_tick = state.now + ticks + state.randomness.randrange(ticks << doublings)
+
+
+def _note_end(state: RaftState) -> None:
+    """Another election begins here, so that the one before came to nothing. What nobody answered tells nothing: the
+    others may be cut off, and come back at any time."""
+    state.crowded = state.crowded + 1 if state.has_rivals else 0
+    state.has_rivals = False
 
 
 def hears_leader(state: RaftState) -> bool:
@@ -53,6 +68,8 @@ def become_follower(state: RaftState, term: int, leader_id: NodeId) -> None:
     state.votes.clear()
     state.peers.clear()
     state.transfer_to, state.transferring = NO_NODE, False
+    if leader_id != NO_NODE:
+        state.crowded, state.has_rivals = 0, False
     reads, state.reads = state.reads, []
     for read in reads:
         error = NotLeaderError("the replica leads no more", leader_id=leader_id)
@@ -65,6 +82,7 @@ def become_follower(state: RaftState, term: int, leader_id: NodeId) -> None:
 def stand(state: RaftState) -> None:
     """Ask whether an election would be won, before one is held: a replica that was cut off must not raise the term
     (section 9.6)."""
+    _note_end(state)
     wait_anew(state)
     if not state.is_voter or state.abstains or holds_off(state):
         _ask(state, state.term + 1, pre=True)  # wakes a leader that rests; the answers count for nothing
@@ -106,6 +124,7 @@ def become_leader(state: RaftState) -> None:
     """The first entry of the term commits, with it, all that earlier leaders left (section 5.4.2)."""
     state.role, state.leader_id = Role.LEADER, state.node_id
     state.votes, state.reads, state.round = {}, [], 0
+    state.crowded, state.has_rivals = 0, False
     state.quorum_tick = state.now
     state.peers = {peer: Progress(state.trail.end, state.now) for peer in state.others}
     state.led_from_empty = state.settings.silent_on_empty and state.trail.end == 0
@@ -118,13 +137,17 @@ def become_leader(state: RaftState) -> None:
 
 
 def on_vote_stored(state: RaftState) -> None:
-    """The own vote counts now."""
+    """The own vote counts now. An election has its time from here on, whatever the disk took: where many groups elect
+    at once, each would else be over before its votes were told, and the next one begin, for ever."""
+    if state.role is not Role.LEADER and state.vote == state.stored_vote:
+        wait_anew(state)
     if state.role is Role.CANDIDATE and state.stored_vote == VoteState(state.term, state.node_id):
         state.votes[state.node_id] = True
         _count(state)
 
 
 def on_vote_request(state: RaftState, request: VoteRequest) -> None:
+    state.has_rivals = True
     if state.abstains:
         if not request.pre and request.term > state.term and not hears_leader(state):
             become_follower(state, request.term, NO_NODE)
@@ -156,6 +179,7 @@ def _is_up_to_date(state: RaftState, request: VoteRequest) -> bool:
 
 
 def on_vote_reply(state: RaftState, reply: VoteReply) -> None:
+    state.has_rivals = True  # also where it comes late
     wanted = Role.PRE_CANDIDATE if reply.pre else Role.CANDIDATE
     term = state.term + 1 if reply.pre else state.term
     if state.role is not wanted or (reply.granted and reply.term != term):

@@ -85,6 +85,9 @@ class RaftState:
         # Ticks: so far; of the last word of a leader; of the next election; of a leader's last look for its majority.
         self.now = self.heard_tick = self.deadline_tick = self.quorum_tick = 0
         self.votes: dict[NodeId, bool] = {}
+        # Elections in a row that others took part in, and nobody won; whether others take part in the one of now.
+        self.crowded = 0
+        self.has_rivals = False
         # Its log may hold less than it once acknowledged (damage, another disk): until it has what a leader has
         # committed in that one's term it gives no vote, and does not stand.
         self.abstains = abstains or held_back

@@ -16,12 +16,18 @@ from bench.harness import (
     Spread,
     alone,
     compared,
+    in_turn,
     latencies,
     percentile,
     rates,
     ratios,
     spread,
 )
+
+
+def test_each_side_is_first_once() -> None:
+    orders = [in_turn(["a", "b", "c"], number) for number in range(4)]
+    assert orders == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
 
 
 def counting(seen: list[str], name: str, units: int) -> Side:

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from logstore.errors import LogStoreError
 from replication.errors import PeerUnavailableError
+from replication.raft.messages import AppendReply
 from replication.raft.types import NodeId
-from replication.transport import CallHandler, Deliver, GroupMessage
+from replication.transport import CallHandler, Deliver, GroupId, GroupMessage
 from tests.sim.cluster.scheduler import Host, Scheduler
 from tests.sim.cluster.threads import Event
 
@@ -34,6 +35,7 @@ class SimulatedNetwork:
         self.longest_s = 0.004
         self.lines: dict[NodeId, SimulatedLine] = {}
         self.cuts: dict[tuple[NodeId, NodeId], None] = {}
+        self.withheld: dict[GroupId, None] = {}  # groups whose followers' words of what they have are lost
         self.counts: Counter[str] = Counter()
 
     def line(self, node: NodeId, host: Host) -> SimulatedLine:
@@ -45,6 +47,7 @@ class SimulatedNetwork:
 
     def heal(self) -> None:
         self.cuts.clear()
+        self.withheld.clear()
 
     def reaches(self, sender: NodeId, to: NodeId) -> SimulatedLine | None:
         line = self.lines.get(to)
@@ -58,6 +61,9 @@ class SimulatedNetwork:
 
     def post(self, sender: NodeId, to: NodeId, message: GroupMessage) -> None:
         dice = self.dice
+        if message.group in self.withheld and isinstance(message.message, AppendReply):
+            self.counts["withheld"] += 1
+            return
         if dice.random() < self.loss:
             self.counts["lost"] += 1
             return

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest import mock
 
+from logstore.coordination.runtime import CoordinatorRuntime
 from logstore.errors import LogStoreError
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.replica_log import ReplicaLog
@@ -23,7 +24,6 @@ from replication.coordination.replicated_log import LeaderHold, ReplicatedCoordi
 from replication.partition import ReplicatedPartition
 from replication.raft import membership
 from replication.replicas import replica
-from replication.replicas.replica_manager import ReplicaManager
 from tests.replication.sim import storage_plants
 from tests.sim.cluster.run import run_seed
 
@@ -114,17 +114,6 @@ def members_change_without_a_guard() -> Iterator[None]:
         yield
 
 
-def replicas_open_on_a_deleted_topics_files() -> Any:
-    """The name alone says which topic it is. Was a bug."""
-
-    def have(manager: ReplicaManager, topic: Any, group: Any, voters: Any, *, vacated: bool) -> None:
-        known = manager._node.replica(group)
-        if known is None and manager._may_try(group):
-            manager._open(topic, group, voters, vacated=vacated)
-
-    return mock.patch.object(ReplicaManager, "_have", have)
-
-
 def a_deposed_leader_refuses_for_good() -> Any:
     """A gap in the sequences of a producer is told without asking who leads. Was a bug."""
 
@@ -135,18 +124,25 @@ def a_deposed_leader_refuses_for_good() -> Any:
 
 
 @contextmanager
-def coordinators_decide_on_what_is_not_committed() -> Iterator[None]:
+def coordinators_decide_on_what_they_know_to_be_committed() -> Iterator[None]:
     """A new coordinator does not wait for what its log holds to be committed, and takes what it knows to be committed
-    for all that is. (Two guards: readers of a new leader wait by themselves.)"""
+    for all that is. (Three guards: readers of a new leader wait by themselves, and an opening asks a majority before it
+    is decided on, which a new leader answers once all that it found is committed.)"""
 
     def ready(log: ReplicatedCoordinatorLog, timeout_s: float) -> int:
         log._check_leads()
         return log._partition.term
 
+    def caught_up(runtime: CoordinatorRuntime[Any], held: Any) -> None:
+        runtime._followed.start_over()
+        runtime._replay(held._partition.reader().bounds().high_watermark)
+
     with (
         mock.patch.object(ReplicatedCoordinatorLog, "_wait_ready", ready),
+        mock.patch.object(ReplicatedCoordinatorLog, "confirm", return_value=None),
         mock.patch.object(ReplicatedPartition, "_wait_ready", return_value=None),
         mock.patch.object(ReplicatedCoordinatorLog, "held", _held_at_its_own_end),
+        mock.patch.object(CoordinatorRuntime, "_catch_up", caught_up),
     ):
         yield
 
@@ -163,9 +159,8 @@ PLANTS: Final[Mapping[str, Plant]] = {
         markers_for_other_nodes_are_lost,
         the_end_is_what_this_node_knows,
         coordinators_answer_without_a_majority,
-        coordinators_decide_on_what_is_not_committed,
+        coordinators_decide_on_what_they_know_to_be_committed,
         members_change_without_a_guard,
-        replicas_open_on_a_deleted_topics_files,
         a_deposed_leader_refuses_for_good,
     )
 }

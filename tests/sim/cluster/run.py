@@ -28,7 +28,7 @@ from tests.sim.cluster.reader import Member, Reader
 from tests.sim.cluster.scheduler import KilledError, Scheduler, StuckError
 from tests.sim.cluster.threads import exchanged
 from tests.sim.cluster.transactor import Transactor
-from tests.sim.cluster.traps import WEIGHTS, set_trap, with_traps
+from tests.sim.cluster.traps import KINDS, set_trap, with_traps
 from tests.sim.cluster.witness import Witness
 from tests.sim.cluster.world import World
 
@@ -119,7 +119,7 @@ class Run:
         self._with_clients()
         for fault in faults:
             self.scheduler.let_pass(fault.after_s)
-            (set_trap if fault.what in WEIGHTS else strike)(self.world, fault)
+            (set_trap if fault.what in KINDS else strike)(self.world, fault)
         self._let_traps_spring()
         heal(self.world)
         self._peace()

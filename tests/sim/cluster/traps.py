@@ -13,6 +13,7 @@ from typing import Final
 
 from logstore.seams.faults import FaultKind
 from logstore.seams.memory_crash import RandomChooser
+from replication.transport import GroupId
 from tests.sim.cluster.faults import Fault, cut_off, later, start_again
 from tests.sim.cluster.world import Machine, World
 
@@ -23,7 +24,11 @@ BESIDE_A_NEW_TOPIC: Final = "slow beside a new topic"
 """A topic is deleted and made anew while a node's disk is busy with another topic."""
 SYNCS_FAIL: Final = "syncs fail for a while"
 """No trap, but drawn with them: a disk that heals while its node goes on."""
+BEHIND_AN_ANSWER: Final = "cut off behind an answer"
+"""The coordinator of a transactional id is cut off from the others at the moment when it has its answer, so that none
+of them hears that it is committed: whoever comes after it has it in its log, and does not know."""
 WEIGHTS: Final = {AFTER_AN_ANSWER: 3, BESIDE_A_NEW_TOPIC: 1, SYNCS_FAIL: 1}
+KINDS: Final = (*WEIGHTS, BEHIND_AN_ANSWER)
 
 
 def with_traps(seed: int, schedule: list[Fault]) -> list[Fault]:
@@ -39,7 +44,8 @@ def with_traps(seed: int, schedule: list[Fault]) -> list[Fault]:
             round(3.5 + 3 * dice.random(), 3),
         )
         found.insert(dice.randint(0, len(found)), trap)
-    return found
+    lasts_s = round(4 + 2 * dice.random(), 3)
+    return [*found, Fault(round(dice.random(), 3), BEHIND_AN_ANSWER, 0, dice.getrandbits(30), lasts_s)]
 
 
 def set_trap(world: World, fault: Fault) -> None:
@@ -83,6 +89,21 @@ def strike_after_answer(world: World, machine: Machine, fault: Fault) -> None:
     else:
         machine.kill(None if how == "killed" else RandomChooser(dice))
         later(world, fault, "restart", lambda: start_again(world, machine))
+
+
+def strike_behind_answer(world: World, machine: Machine, fault: Fault, group: GroupId) -> None:
+    """``machine``: the leader of ``group``, which has the answer; no other node has heard yet that it is committed, and
+    for half of the time none can commit more."""
+    _note(world, machine, fault, "")
+    world.counts["traps sprung"] += 1
+    world.trapped_until_s = world.scheduler.now_s + fault.lasts_s
+    cut_off(world, machine, fault)
+    world.network.withheld[group] = None
+
+    def mend() -> None:
+        world.network.withheld.pop(group, None)
+
+    later(world, fault._replace(lasts_s=fault.lasts_s / 2), "replies", mend)
 
 
 def slow_disks(world: World, fault: Fault, machines: list[Machine], longest_sync_s: float) -> None:

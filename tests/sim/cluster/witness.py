@@ -16,8 +16,15 @@ from replication.coordination.key_partition import partition_of
 from tests.history.events import Acked, Place, Send
 from tests.replication.sim.checks import BrokenPropertyError
 from tests.sim.cluster.client import again_if_doubtful
+from tests.sim.cluster.faults import Fault
 from tests.sim.cluster.producer import IdempotentProducer
-from tests.sim.cluster.traps import AFTER_AN_ANSWER, strike_after_answer, taken
+from tests.sim.cluster.traps import (
+    AFTER_AN_ANSWER,
+    BEHIND_AN_ANSWER,
+    strike_after_answer,
+    strike_behind_answer,
+    taken,
+)
 from tests.sim.cluster.world import Machine, World
 
 _TRANSACTION_MS: Final = 20_000
@@ -36,10 +43,15 @@ class Witness(IdempotentProducer):
         self._transactional_id = f"{name}-id"
         self._committed = 0
         self._openings: dict[tuple[int, int], None] = {}
+        self._broken = False
         self._struck = 0  # the node that a trap was sprung on last
         self._place: Place = ("", 0)  # that was appended to last
 
     def step(self) -> None:
+        trap = taken(self.world, BEHIND_AN_ANSWER)
+        if trap is not None:
+            self._open_behind(trap)
+            return
         acts: tuple[Callable[[], int], ...] = (self._commit, self._commit, self._open, self._append)
         act = self.dice.choice(acts)
         found = act()
@@ -75,7 +87,8 @@ class Witness(IdempotentProducer):
             self.world.counts["looks without an answer"] += 1
             return
         self.world.counts["looks of the witness"] += 1
-        if found < least:
+        if found < least and not self._broken:
+            self._broken = True  # who looks beside this one may see it, too
             raise BrokenPropertyError(f"node {number} says that {what} is {found}, {least} was acknowledged")
 
     def _side_by_side(self, count: int, work: Callable[[], None]) -> None:
@@ -127,6 +140,48 @@ class Witness(IdempotentProducer):
 
         self._side_by_side(_OPENERS, work)
         return self._struck
+
+    def _open_behind(self, trap: Fault) -> None:
+        """The coordinator is cut off as soon as it has opened the id; who comes after it is asked by several, again and
+        again, from before it is one."""
+        world, struck = self.world, 0
+
+        def work(node: ClusterNode) -> tuple[int, int]:
+            nonlocal struck
+            opening = self._init(node)
+            where = f"__transaction_state-{partition_of(self._transactional_id, node.settings.coordinators)}"
+            led = [one for one in node.node.replicas() if one.where == where and one.is_leader]
+            if led and not struck:
+                struck = node.node_id
+                strike_behind_answer(world, world.machines[struck], trap, led[0].group)
+            return opening
+
+        for (
+            number
+        ) in world.machines:  # each has producer ids to give, and need not ask the controller for them
+            try:
+                world.ask(number, "init_producer", lambda node: node.engine.init_producer(None))
+            except LogStoreError:
+                world.counts["nodes without producer ids"] += 1
+        leader = self._leader("__transaction_state", self._transactional_id)
+        self._opened(self.ask("init_transactions", again_if_doubtful(work), leader or -1))
+        if not struck:
+            return  # it moved
+        self.avoid(struck, trap.lasts_s)
+        numbers = [one for one in world.machines if one != struck]
+        until_s = world.scheduler.now_s + trap.lasts_s
+
+        def opener() -> None:
+            while world.scheduler.now_s < until_s:
+                try:
+                    self._opened(world.ask(self.dice.choice(numbers), "init_transactions", self._init))
+                    return
+                except LogStoreError as error:
+                    world.note(f"{self.name}: not opened: {type(error).__name__}: {error.message}")
+                    world.counts["openings without an answer"] += 1
+                world.scheduler.let_pass(0.05 * self.dice.random())
+
+        self._side_by_side(_OPENERS, opener)
 
     def _init(self, node: ClusterNode) -> tuple[int, int]:
         lease = node.engine.init_transactions(self._transactional_id, _TRANSACTION_MS)
