@@ -129,6 +129,7 @@ class ClusterNode:
             silent_s=settings.raft.election_ticks * settings.tick_s,
             on_change=self._note_change,
             recovery_bytes_s=settings.recovery_bytes_s,
+            together_from=settings.together_from,
         )
 
     # --- opening ---

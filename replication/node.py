@@ -1,8 +1,8 @@
 """``ReplicationNode``: all replicas of one node, what drives them, and their way to those of other nodes.
 
-Three kinds of threads: one gives ticks, a few make logs durable (syncs of several partitions share journal commits),
-and the network's own threads deliver messages. With ``threads=False`` there are none: the node's owner calls ``tick``
-and ``sync_waiting``, and a run is a function of its seed.
+Three kinds of threads: one gives ticks, a few make votes and logs durable (where many wait, all of them together:
+``replica_round.py``), and the network's own threads deliver messages. With ``threads=False`` there are none: the node's
+owner calls ``tick`` and ``sync_waiting``, and a run is a function of its seed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from replication.raft.types import NO_NODE, NodeId
 from replication.recovery_budget import RecoveryBudget
 from replication.replicas.pending import Awaited
 from replication.replicas.replica import Replica
+from replication.replicas.replica_round import sync_replicas
 from replication.resting import Resting
 from replication.transport import NO_GROUP, GroupId, GroupMessage, PeerNetwork
 
 logger = logging.getLogger(__name__)
 
+TOGETHER_FROM: Final = 6
 _SYNC_THREADS: Final = 8
+_SYNCED_AT_ONCE: Final = 512
 _BEAT_TICKS: Final = 5
 _LOOK_TICKS: Final = 20
 
@@ -38,7 +41,7 @@ class ReplicationNode:
     as gone, for what rests on it (``resting.py``); ``recovery_bytes_s``: how much peers that are not in sync
     are sent, 0: as much as goes; ``on_change``: told, with a replica's lock held, when the
     replica has another role or leader: must not wait. ``disk``: set before the replicas come; None: nothing is known of
-    it."""
+    it. ``together_from``: from how many logs on that wait for a sync all of them are synced together."""
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class ReplicationNode:
         threads: bool = True,
         on_change: Callable[[Replica], None] | None = None,
         recovery_bytes_s: float = 0.0,
+        together_from: int = TOGETHER_FROM,
     ) -> None:
         self.node_id = node_id
         self.network = network
@@ -60,6 +64,7 @@ class ReplicationNode:
         self.disk: DiskWatch | None = None
         self._refusing: set[NodeId] = set()  # other nodes whose disks refuse writes
         self.recovery = RecoveryBudget(recovery_bytes_s, clock) if recovery_bytes_s > 0 else None
+        self._together_from = together_from
         self._tick_s = tick_s
         self._threads = threads
         self._on_change = on_change
@@ -235,22 +240,30 @@ class ReplicationNode:
         return len(self._resting)
 
     def sync_waiting(self) -> bool:
-        """Make one log durable that waits for it; False: none does."""
+        """Make votes and logs durable that wait for it: of one replica where few do, else of all of them together;
+        False: none does."""
         with self._lock:
             if not self._to_sync:
                 return False
-            replica = self._to_sync.popleft()
-            self._queued.discard(replica)
-            self._syncing.add(replica)
+            replicas = self._next_to_sync()
+            self._queued.difference_update(replicas)
+            self._syncing.update(replicas)
         try:
-            replica.sync()
+            sync_replicas(replicas)
         finally:
             with self._sync_wanted:
-                self._syncing.discard(replica)
-                if replica in self._sync_again:
-                    self._sync_again.discard(replica)
-                    self._queue(replica)
+                self._syncing.difference_update(replicas)
+                for replica in replicas:
+                    if replica in self._sync_again:
+                        self._sync_again.discard(replica)
+                        self._queue(replica)
         return True
+
+    def _next_to_sync(self) -> list[Replica]:
+        """With the lock held; some wait."""
+        together = len(self._to_sync) >= self._together_from
+        count = min(len(self._to_sync), _SYNCED_AT_ONCE) if together else 1
+        return [self._to_sync.popleft() for _ in range(count)]
 
     def _sync_on(self) -> None:
         while True:

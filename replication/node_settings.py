@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from replication.cluster.controller import ControllerSettings
 from replication.cluster.snapshots import LEAST_BYTES
+from replication.node import TOGETHER_FROM
 from replication.raft.types import NodeId, RaftSettings
 from replication.transport import Address
 
@@ -26,8 +27,10 @@ class NodeSettings:
     rack: str = ""
     tick_s: float = 0.05
     lag_s: float = 10.0
-    recovery_bytes_s: float = 0.0
     """Kafka's ``replica.lag.time.max.ms``."""
+    recovery_bytes_s: float = 0.0
+    together_from: int = TOGETHER_FROM
+    """From how many logs on that wait for a sync all of them are synced by one call of the file system."""
     join_timeout_s: float = 60.0
     coordinators: int = 12
     """Partitions of the topics of groups and of transactions, where these are made here."""

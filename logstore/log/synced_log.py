@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import (
@@ -35,6 +36,15 @@ from logstore.log.segments.segment import Chunk, Segment
 from logstore.log.segments.segment_list import Back, SegmentList
 from logstore.log.segments.tail_cache import TailCache
 from logstore.seams.clock import Clock
+from logstore.seams.fs import File
+
+
+class BegunSync(NamedTuple):
+    """A sync under way. ``target``: the log's end when it began; ``file``: the segment's, lent; None: not held."""
+
+    target: int
+    segment: Segment
+    file: File | None
 
 
 class SyncedLog(AppendPath):
@@ -137,28 +147,50 @@ class SyncedLog(AppendPath):
         """Make everything appended so far durable, then visible. ``OutcomeUnknownError`` if the disk refuses
         (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
         with self._sync_lock:
-            with self._lock:
-                if self._failure is not None:
-                    self._check_durable()
-                target, segment = self.log_end_offset, self.segments.active
-                if target == self.flushed_offset or segment is None:
-                    return
-                file = self._held.lend()
+            begun = self.begin_sync()
+            if begun is None:
+                return
             try:
-                if file is None:
-                    segment.sync()
+                if begun.file is None:
+                    begun.segment.sync()
                 else:
-                    file.sync()
+                    begun.file.sync()
             except OSError as error:
-                failure = from_os_error(error, "sync", segment.path())
-                with self._lock:
-                    self._check_there()
-                    self._held.take_back()
-                    self._poison(failure)
-                raise OutcomeUnknownError(failure.message) from error
-            with self._lock:
-                self._held.take_back()
-                self._synced_up_to(target)
+                raise self.failed_sync(begun, error) from error
+            self.end_sync(begun)
+
+    # Its parts, for one sync of many logs (``sync_round.py``).
+
+    def syncing(self) -> AbstractContextManager[object]:
+        """Held from ``begin_sync`` until the sync has ended."""
+        return self._sync_lock
+
+    def begin_sync(self) -> BegunSync | None:
+        """None: there is nothing to sync. Errors as ``sync``."""
+        with self._lock:
+            if self._failure is not None:
+                self._check_durable()
+            segment = self.segments.active
+            if self.log_end_offset == self.flushed_offset or segment is None:
+                return None
+            return BegunSync(self.log_end_offset, segment, self._held.lend())
+
+    def end_sync(self, begun: BegunSync) -> None:
+        with self._lock:
+            self._held.take_back()
+            self._synced_up_to(begun.target)
+
+    def failed_sync(self, begun: BegunSync, error: OSError) -> LogStoreError:
+        """What ``sync`` raises."""
+        failure = from_os_error(error, "sync", begun.segment.path())
+        with self._lock:
+            try:
+                self._check_there()
+            except UnknownTopicError as gone:
+                return gone
+            self._held.take_back()
+            self._poison(failure)
+        return OutcomeUnknownError(failure.message)
 
     def checkpoint(self) -> int:
         """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
+from logstore.seams.file_syncs import FileSyncs, sync_descriptor
 from logstore.types import Buffer
 
 logger = logging.getLogger(__name__)
@@ -182,6 +183,10 @@ class FileSystem(Protocol):
     def remove(self, path: str) -> None: ...
     def rmdir(self, path: str) -> None: ...
     def sync_dir(self, path: str) -> None: ...
+    def sync_files(self, files: Sequence[File]) -> None:
+        """``File.sync`` of all of these open files of this file system at once, for less than one each. ``OSError``: of
+        none of them it is known to be durable, and what was not yet synced may be lost of all."""
+        ...
 
 
 def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
@@ -373,7 +378,7 @@ class OsFile:
     def sync(self) -> None:
         if self._fd < 0:  # for which fdatasync raises something else than its fellows
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
-        os.fdatasync(self._fd)
+        sync_descriptor(self._fd)
 
     def write_soon(self, length: int, position: int) -> None:
         # Linux begins to write such pages and goes on; what is on its way to the disk stays in memory, too.
@@ -412,6 +417,7 @@ class OsFileSystem:
 
     def __init__(self, access: Access = PRIVATE) -> None:
         self.access = access
+        self._syncs = FileSyncs()
         self.when_exhausted: Callable[[], bool] = _no_room  # closes files of this store; False: it could not
 
     def _with_descriptor(self, call: Callable[[], _Result]) -> _Result:
@@ -467,6 +473,15 @@ class OsFileSystem:
 
     def rmdir(self, path: str) -> None:
         os.rmdir(path)
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        open_files = [(file.fileno(), file.path) for file in files if isinstance(file, OsFile)]
+        if len(open_files) != len(files):
+            raise TypeError("files of another file system")
+        for fd, path in open_files:
+            if fd < 0:  # for which the calls raise something else than its fellows
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), path)
+        self._syncs.sync(open_files)
 
     def sync_dir(self, path: str) -> None:
         fd = self._with_descriptor(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from logstore.seams.faults import FaultKind, Faults, SimulatedCrash
-from logstore.seams.fs import PRIVATE, Access, FileIdentity, FileStat, OpenMode
+from logstore.seams.fs import PRIVATE, Access, File, FileIdentity, FileStat, OpenMode
 from logstore.seams.memory_crash import Chooser, cloned_tree, crash_trees, fingerprint, surviving_tree
 from logstore.seams.memory_inode import DirectoryInode, FileInode, Node
 from logstore.types import Buffer
@@ -312,6 +312,11 @@ class MemoryFileSystem:
                 raise _error(errno.ENOTEMPTY, path)
             parent, name = self._parent(path)
             parent.change(self._tick(), name, None, node)
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        """One after the other, so that a crash may come between; a fault of one is a failure of all."""
+        for file in files:
+            file.sync()
 
     def sync_dir(self, path: str) -> None:
         with self._lock:

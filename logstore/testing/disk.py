@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Sequence
 
-from logstore.seams.fs import Access, OpenMode, OsFile, OsFileSystem
+from logstore.seams.fs import Access, File, OpenMode, OsFile, OsFileSystem
 from logstore.types import Buffer
 
 
@@ -40,6 +40,11 @@ class FaultyDisk(OsFileSystem):
     def link(self, source: str, target: str) -> None:
         self.check_room(target)
         super().link(source, target)
+
+    def sync_files(self, files: Sequence[File]) -> None:
+        for file in files[:1]:
+            self.check_sync(file.path)
+        super().sync_files(files)
 
     def sync_dir(self, path: str) -> None:
         self.check_sync(path)

@@ -39,10 +39,12 @@ from replication.raft.types import NO_NODE, Entry, Membership, NodeId, RaftSetti
 class RaftCore:
     """Single-threaded: its driver calls it, carries the effects out in their order, and tells what became durable.
 
-    ``trail``, ``vote`` and ``commit`` are what the replica's disk holds; all of the trail is durable. ``commit`` may be
-    behind what was committed, never ahead. ``abstains``: the log may hold less than this replica once acknowledged: it
-    gives no vote, and does not stand, before it has what a leader committed in its own term, and so all of it.
-    ``held_back``: what the replica promised is not known, so that it abstains until ``readmit``, too.
+    ``trail``, ``vote`` and ``commit`` are what the replica's disk holds; all of the trail is durable. Its last term may
+    be newer than the vote's, since logs are written beside votes: the replica is in that term then, without a vote, as
+    none is spoken of before it is durable. ``commit`` may be behind what was committed, never ahead. ``abstains``: the
+    log may hold less than this replica once acknowledged: it gives no vote, and does not stand, before it has what a
+    leader committed in its own term, and so all of it. ``held_back``: what the replica promised is not known: it
+    abstains until ``readmit``, too.
     """
 
     def __init__(
@@ -59,8 +61,9 @@ class RaftCore:
         held_back: bool = False,
         recovery: SendBudget | None = None,
     ) -> None:
+        known = max(vote, VoteState(trail.last_term))
         self.state = RaftState(
-            node_id, settings, trail, log, vote, commit, randomness, abstains, held_back, recovery
+            node_id, settings, trail, log, known, commit, randomness, abstains, held_back, recovery
         )
         election.wait_anew(self.state)
 
@@ -71,8 +74,8 @@ class RaftCore:
         state.now += 1
         if state.role is Role.LEADER:
             leading.on_leader_tick(state)
-        elif state.now >= state.deadline_tick:
-            election.stand(state)
+        elif state.now >= state.deadline_tick and state.vote == state.stored_vote:
+            election.stand(state)  # else what it asked would wait for the disk, too
         return state.take_effects()
 
     def stand(self) -> list[Effect]:

@@ -137,7 +137,10 @@ def become_leader(state: RaftState) -> None:
 
 
 def on_vote_stored(state: RaftState) -> None:
-    """The own vote counts now."""
+    """The own vote counts now. An election has its time from here on, whatever the disk took: where many groups elect
+    at once, each would else be over before its votes were told, and the next one begin, for ever."""
+    if state.role is not Role.LEADER and state.vote == state.stored_vote:
+        wait_anew(state)
     if state.role is Role.CANDIDATE and state.stored_vote == VoteState(state.term, state.node_id):
         state.votes[state.node_id] = True
         _count(state)

@@ -37,11 +37,12 @@ from replication.raft.core import RaftCore
 from replication.raft.effects import Effect
 from replication.raft.messages import AppendReply, AppendRequest, TimeoutNow
 from replication.raft.state import SendBudget
-from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings, Role
+from replication.raft.types import NO_NODE, Membership, NodeId, RaftSettings, Role, VoteState
 from replication.replicas.comeback import Comeback
 from replication.replicas.heirs import Heirs
 from replication.replicas.in_sync import InSync
 from replication.replicas.log_adapter import LogAdapter
+from replication.replicas.log_front import LogFront
 from replication.replicas.member_file import MemberFile
 from replication.replicas.pending import (
     Awaited,
@@ -89,18 +90,19 @@ class Replica:
         recovery: SendBudget | None = None,
     ) -> None:
         self.group = group
+        self.fs = fs
         self.where = log.where
         self.node_id = node_id
         self.log = log
         self.lock = threading.RLock()
         self.failure: LogStoreError | None = None
-        self._votes = VoteWriter(votes, open_votes)
+        self.votes = VoteWriter(votes, open_votes)
         self._states = states
         self._adapter = LogAdapter(log, members, states)
         self._settings = settings
         self._host = host
         self._randomness = randomness
-        self._save_state = save_state
+        self._log_front = LogFront(log, save_state, by_snapshots=states is not None)
         self._closed = False
         self._comeback = Comeback(self.where)
         self._pending = PendingAppends(self.where)
@@ -122,7 +124,7 @@ class Replica:
             self._settings,
             trail,
             self._adapter,
-            self._votes.state,
+            self.votes.state,
             min(self.log.high_watermark, trail.end),
             seed,
             abstains=self._abstention.abstains,
@@ -205,9 +207,7 @@ class Replica:
     def _front(self) -> int | None:
         """Where the log begins; None: it cannot be read, or takes nothing more, and the replica has failed."""
         try:
-            if self.log.poisoned:
-                self.log.sync()  # which says why
-            return self.log.first_batch()
+            return self._log_front.look()
         except (LogStoreError, OSError) as error:
             self._fail(error)
             return None
@@ -254,30 +254,26 @@ class Replica:
                 self._follow_start(message)
 
     def _follow_start(self, message: GroupMessage) -> None:
-        """Records that the leader's administrator deleted go here, too, as far as they are committed here."""
         state = self.core.state
-        is_leaders = state.leader_id == message.message.sender and message.message.term == state.term
-        by_snapshots = self._states is not None
-        if is_leaders and not by_snapshots and self.log.raise_start(message.log_start):
+        if state.leader_id == message.message.sender and message.message.term == state.term:
             try:
-                self._save_state()
+                self._log_front.follow(message.log_start)
             except LogStoreError as error:
                 self._fail(error)
-                return
-            self.log.publish()
 
-    def sync(self) -> None:
-        """Make vote and log durable, and tell Raft. Without the lock while the disk works."""
-        try:
-            vote = self._votes.write()
-            self._tell(lambda: [] if vote is None else self.core.vote_stored(vote))
-            self.log.sync()
-        except (LogStoreError, OSError) as error:
-            with self.lock:
-                if not self._closed:
-                    self._fail(error)
-            return
+    # What it asked its host for (``replica_round.py``).
+
+    def vote_stored(self, vote: VoteState) -> None:
+        self._tell(lambda: self.core.vote_stored(vote))
+
+    def log_synced(self) -> None:
         self._tell(lambda: self.core.log_durable(*self._adapter.flushed(self.core.state.trail)))
+
+    def disk_failed(self, failure: LogStoreError) -> None:
+        """To make its vote or its log durable."""
+        with self.lock:
+            if not self._closed:
+                self._fail(failure)
 
     def _tell(self, step: Callable[[], list[Effect]]) -> None:
         with self.lock:
@@ -285,8 +281,8 @@ class Replica:
                 self._step(step)
 
     def _write_vote(self) -> list[Effect]:
-        """The vote that is due, at once: what is written next is of its term."""
-        vote = self._votes.write()
+        """The vote that is due, at once: what is cut next was of an earlier term."""
+        vote = self.votes.write()
         return [] if vote is None else self.core.vote_stored(vote)
 
     # --- effects ---
@@ -310,7 +306,6 @@ class Replica:
                     start = self.log.log_start_offset if isinstance(message, AppendRequest) else 0
                     self._host.send(to, GroupMessage(self.group, message, start))
                 case effects.Append(entries):
-                    waiting += self._write_vote()
                     state = self.core.state
                     self._adapter.append(entries, self.node_id, state.membership)
                     self._host.wants_sync(self)
@@ -319,7 +314,7 @@ class Replica:
                     self.log.advance_high_watermark(offset)
                     self._pending.settle(self.log.high_watermark)
                 case effects.StoreVote(vote):
-                    self._votes.want(vote)
+                    self.votes.want(vote)
                     self._host.wants_sync(self)
                 case effects.Truncate(offset):
                     waiting += self._write_vote()
@@ -382,7 +377,7 @@ class Replica:
             return
         try:
             self.log.sync()
-            self._votes.begin_anew()
+            self.votes.begin_anew()
             core = self._make_core()
         except (LogStoreError, OSError) as error:
             self._comeback.fails_still(error, now_s)
@@ -556,4 +551,4 @@ class Replica:
             self._closed = True
             self._pending.end(self.leader_id)
             self._reads.end(f"this node has given the replica of {self.where} up")
-            self._votes.close()
+            self.votes.close()

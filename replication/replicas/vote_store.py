@@ -23,6 +23,7 @@ from replication.raft.types import VoteState
 FILE_NAME: Final = "raft-vote"
 COPY_BYTES: Final = 4096
 """Between the copies: no sector of a disk holds both."""
+COPIES: Final = (0, COPY_BYTES)
 
 _FIELDS: Final = struct.Struct(">4sQqi")
 _CRC: Final = struct.Struct(">I")
@@ -50,9 +51,9 @@ class VoteStore:
     """Of one thread. After a write or a sync that failed nothing more is stored: reopen it."""
 
     def __init__(self, file: File, sequence: int, state: VoteState) -> None:
-        self._file = file
+        self.file = file
         self._sequence = sequence
-        self.state = state
+        self.state = self._storing = state
         self._failure: LogStoreError | None = None
 
     @classmethod
@@ -86,7 +87,7 @@ class VoteStore:
         except OSError as error:
             raise from_os_error(error, "open", path) from error
         try:
-            found = [copy for at in (0, COPY_BYTES) if (copy := decode(file.pread(_COPY, at))) is not None]
+            found = [copy for at in COPIES if (copy := decode(file.pread(_COPY, at))) is not None]
             if not found:
                 raise DamagedVoteError(f"{path}: neither copy is whole")
             store = cls(file, *max(found))
@@ -102,31 +103,45 @@ class VoteStore:
 
     def store(self, state: VoteState) -> None:
         """Durable when it returns. StorageError, DiskFullError: it is stored or not, and nothing is any more."""
+        if self._failure is None and state == self.state:
+            return
+        self.begin(state)
+        try:
+            self._write()
+        except OSError as error:
+            raise self.failed(error) from error
+        self.end()
+
+    def _write(self) -> None:
+        for copy in COPIES:
+            self.put(copy)
+            self.file.sync()
+
+    # Its parts, for the votes of many replicas at once (``vote_round.py``).
+
+    def begin(self, state: VoteState) -> None:
+        """``put`` and a sync of ``file`` are to follow for each of ``COPIES``, then ``end``, or ``failed``.
+        PartitionPoisonedError."""
         if self._failure is not None:
             raise PartitionPoisonedError(
-                f"{self._file.path} accepts nothing more: {self._failure.message}",
+                f"{self.file.path} accepts nothing more: {self._failure.message}",
                 hint="find out why the disk failed, then start the replica anew",
             )
         invariant(state >= self.state, f"the vote {state} would take {self.state} back")
-        if state == self.state:
-            return
-        before, self.state = self.state, state
+        self._failure = PartitionPoisonedError(f"{self.file.path}: a write was cut short")
+        self._storing = state
         self._sequence += 1
-        try:
-            self._write()
-        except BaseException as error:
-            self.state = before
-            failure = from_os_error(error, "write", self._file.path) if isinstance(error, OSError) else None
-            self._failure = failure or PartitionPoisonedError(f"{self._file.path}: a write was cut short")
-            if failure is not None:
-                raise failure from error
-            raise
 
-    def _write(self) -> None:
-        data = encode(self._sequence, self.state)
-        for at in (0, COPY_BYTES):
-            write_all(self._file, [data], at)
-            self._file.sync()
+    def put(self, copy: int) -> None:
+        write_all(self.file, [encode(self._sequence, self._storing)], copy)
+
+    def end(self) -> None:
+        self.state, self._failure = self._storing, None
+
+    def failed(self, error: OSError) -> LogStoreError:
+        """What ``store`` raises."""
+        self._failure = from_os_error(error, "write", self.file.path)
+        return self._failure
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()

@@ -24,6 +24,7 @@ from logstore.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     LogStoreError,
+    OffsetMismatchError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     StoreClosedError,
@@ -178,6 +179,49 @@ def test_an_error_is_of_its_batch_and_of_what_is_behind_it_in_its_partition(
     assert isinstance(found[6].error, LogStoreError)
     assert [result.base_offset for result in found] == [0, -1, 0, -1, -1, -1, -1]
     assert [record.value for record in store.partition("t", 0).records(0)] == [b"a"]
+
+
+def encoded(partition: int, *found: bytes, topic: str = "t", at_ms: int = NOW_MS) -> ProduceItem:
+    """As a producer of this process has it: with its header."""
+    data, header = encode_with_header([(None, value) for value in found], at_ms)
+    return ProduceItem(topic, partition, data, header)
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+def test_a_run_of_a_producers_batches_goes_in_up_to_the_first_error(
+    backend: EmbeddedBackend, store: LogStore, acks: Any
+) -> None:
+    run = [
+        encoded(0, b"a", b"b"),
+        encoded(0, b"c"),
+        encoded(0, b"late", at_ms=NOW_MS * 2),
+        encoded(0, b"behind"),
+    ]
+    found = backend.produce([*run, encoded(1, b"fine"), encoded(1, b"too"), encoded(0, b"x")], acks, 5)
+    kinds = [type(result.error) if result.error else None for result in found]
+    assert kinds == [
+        None,
+        None,
+        InvalidTimestampError,
+        InvalidTimestampError,
+        None,
+        None,
+        InvalidTimestampError,
+    ]
+    offsets = [-1] * 7 if acks == 0 else [0, 2, -1, -1, 0, 1, -1]
+    assert [result.base_offset for result in found] == offsets
+    store.partition("t", 0).flush()
+    assert [record.value for record in store.partition("t", 0).records(0)] == [b"a", b"b", b"c"]
+    assert store._registry.get("t")._users == 0
+    gone = backend.produce([encoded(7, b"a"), encoded(7, b"b"), encoded(0, b"x", topic="none")] * 2, acks, 5)
+    assert all(isinstance(result.error, UnknownPartitionError | UnknownTopicError) for result in gone)
+
+
+def test_a_run_with_an_expected_offset_is_held_to_it(backend: EmbeddedBackend) -> None:
+    first, second = encoded(0, b"a"), encoded(0, b"b")
+    found = backend.produce([first, second._replace(expected_offset=5)], 1, 5)
+    assert found[0].base_offset == 0
+    assert isinstance(found[1].error, OffsetMismatchError)
 
 
 def test_log_append_time_is_told(backend: EmbeddedBackend) -> None:

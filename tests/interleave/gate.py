@@ -142,5 +142,9 @@ class GatedFileSystem:
     def rmdir(self, path: str) -> None:
         self.gate.around(f"rmdir {path}", lambda: self.inner.rmdir(path))
 
+    def sync_files(self, files: Sequence[File]) -> None:
+        for file in files:
+            file.sync()
+
     def sync_dir(self, path: str) -> None:
         self.gate.around(f"sync_dir {path}", lambda: self.inner.sync_dir(path))

@@ -40,10 +40,11 @@ def checked(*batches: bytes) -> list[CheckedBatch]:
 class Desk:
     """A folder, and the log opened in it; ``events`` are the calls that the log made outwards."""
 
-    def __init__(self, fs: MemoryFileSystem | None = None, **settings: Any) -> None:
+    def __init__(self, fs: MemoryFileSystem | None = None, *, folder: str = FOLDER, **settings: Any) -> None:
         self.fs = MemoryFileSystem() if fs is None else fs
-        if fs is None:
-            self.fs.mkdir(FOLDER)
+        self.folder = folder
+        if folder[1:] not in self.fs.listdir("/"):
+            self.fs.mkdir(folder)
             self.fs.sync_dir("/")
         self.config = TopicConfig(**settings)
         self.clock = ManualClock(NOW_MS)
@@ -62,7 +63,7 @@ class Desk:
             "max_batch_bytes": self.config.max_message_bytes,
             "now_ms": NOW_MS,
         }
-        return load(self.pool, FOLDER, "t", 0, LoadRules(**(known | rules)))
+        return load(self.pool, self.folder, "t", 0, LoadRules(**(known | rules)))
 
     def open(self, *, jitter_ms: int = 0, **rules: Any) -> ReplicaLog:
         """The log of a node that is alone, which can do all that a replica's can: tests write as followers, too."""
@@ -76,7 +77,7 @@ class Desk:
     def _parts(self, rules: dict[str, Any]) -> dict[str, Any]:
         return {
             "where": "t-0",
-            "directory": FOLDER,
+            "directory": self.folder,
             "pool": self.pool,
             "config": self.config,
             "clock": self.clock,
@@ -97,10 +98,10 @@ class Desk:
         self.events.append(f"roll at {log.recovery_point}")
 
     def content(self, base_offset: int, suffix: str = ".log") -> bytes:
-        return read_file(self.fs, f"{FOLDER}/{base_offset:020d}{suffix}")
+        return read_file(self.fs, f"{self.folder}/{base_offset:020d}{suffix}")
 
     def names(self, suffix: str = ".log") -> list[str]:
-        return sorted(name for name in self.fs.listdir(FOLDER) if name.endswith(suffix))
+        return sorted(name for name in self.fs.listdir(self.folder) if name.endswith(suffix))
 
 
 def append(log: OwnedLog, *values: bytes, at_ms: int = NOW_MS) -> Appended:

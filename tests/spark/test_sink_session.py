@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import logstore
+import spark_connector
 from spark_connector import connection
 from spark_connector.writing.sink_commit import COUNTER, sink_group
 from tests.house import ROOT
@@ -92,6 +93,33 @@ def test_a_failed_job_leaves_nothing(spark: SparkSession, tmp_path: Path) -> Non
         rows.write.format("logstore").option("topic", OUT).mode("append").save(str(tmp_path))
     assert records(tmp_path) == []
     assert staged(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_with_the_checkpoint_files_of_the_readme(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Begun with Spark's own way of writing them, and gone on with in the way that README names for small triggers."""
+    readme = Path(spark_connector.__file__).with_name("README.md").read_text("utf-8")
+    setting, manager = re.findall(
+        r"^\| `(spark\.sql\.streaming\.\w+)` \| `([\w.]+)` \|$", readme, re.MULTILINE
+    )[0]
+    source, target, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
+    fill(source, [6, 4])
+    make(target)
+    assert copy(spark, source, target, checkpoint).awaitTermination(DEADLINE_S)
+    with logstore.open(source) as store, store.producer() as producer:
+        producer.send_many(TOPIC, [(None, b"later %d" % number) for number in range(9)])
+    spark.conf.set(setting, manager)
+    try:
+        assert copy(spark, source, target, checkpoint).awaitTermination(DEADLINE_S)
+    finally:
+        spark.conf.unset(setting)
+    assert values(target) == values(source, TOPIC)
+    (checkpoint / "commits" / "3").unlink()
+    (checkpoint / "commits" / ".3.crc").unlink(missing_ok=True)
+    assert copy(spark, source, target, checkpoint).awaitTermination(DEADLINE_S)  # by Spark's own way again
+    assert values(target) == values(source, TOPIC)
 
 
 @pytest.mark.slow

@@ -509,7 +509,7 @@ class Accumulator:
         return late + self.stop_waiting()
 
     def _settle(self, queue: PartitionQueue) -> None:
-        if queue.is_empty:
+        if queue.open is None and not queue.closed and not queue.flights:
             self.active.pop(queue, None)
             queue.route.move_on(queue)
 

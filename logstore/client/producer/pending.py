@@ -286,7 +286,3 @@ class PartitionQueue(OpenQueue):
         yield from self.closed
         if self.open is not None:
             yield self.open
-
-    @property
-    def is_empty(self) -> bool:
-        return self.open is None and not self.closed and not self.flights

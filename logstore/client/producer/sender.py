@@ -192,9 +192,13 @@ class Sender:
         taken = batches
         try:
             refusal = None
-            if self._sequences is not None and not self._numbered(self._sequences, batches):
+            sequences = self._sequences
+            if sequences is not None and not (
+                # One new batch whose numbers are at hand has them now.
+                len(batches) == 1 and batches[0].base_sequence < 0 and sequences.assign_at_once(batches[0])
+            ):
                 with self._backend.limit_waits(self._left_s(batches, timeout_s, now_s)):
-                    batches, refusal = self._number(self._sequences, batches)
+                    batches, refusal = self._number(sequences, batches)
                 now_s = None  # numbering may have taken its time
             if refusal is None:
                 results = self._produce(batches, timeout_s, now_s)
@@ -207,10 +211,6 @@ class Sender:
             self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
             raise
         self._land(batches, results)
-
-    def _numbered(self, sequences: Sequences, batches: Sequence[PendingBatch]) -> bool:
-        """Whether the flight is one new batch whose numbers were at hand: it has them now."""
-        return len(batches) == 1 and batches[0].base_sequence < 0 and sequences.assign_at_once(batches[0])
 
     def _number(
         self, sequences: Sequences, batches: Sequence[PendingBatch]
@@ -255,7 +255,7 @@ class Sender:
             results = self._backend.produce(items, self._settings.acks, left_s)
         except Exception as error:  # noqa: BLE001 - deliveries carry it
             return _failed(batches, error, doubtful=asked)
-        return _as_many(results, batches)
+        return results if len(results) == len(batches) else _as_many(results, batches)
 
     def _begin(self, batches: Sequence[PendingBatch], flights: Flights) -> None:
         """Encode batches that were taken, and send them without waiting for the answer."""
@@ -374,13 +374,15 @@ class Sender:
         self, batch: PendingBatch, index: int, timeout_s: float | None
     ) -> tuple[PendingBatch, int] | None:
         """See ``Driver``. ForkedStoreError in a forked child."""
-        self.check_process()
+        if os.getpid() != self.pid:
+            self.check_process()
         accumulator = self._accumulator
         now_s = self.clock.monotonic_s()
         end_s = None if timeout_s is None else now_s + timeout_s
         while True:
             with accumulator.lock:
-                batch, index = batch.locate(index)
+                if batch.parts is not None:
+                    batch, index = batch.locate(index)
                 if batch.done:
                     return batch, index
                 flight = self._take_wanted(batch, now_s)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from logstore.errors import TransactionStateError, from_os_error
-from logstore.format.batch import BatchHeader
+from logstore.format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.log_offsets import Appended
 from logstore.log.producers.producer_recovery import RecoveredProducers
@@ -103,9 +103,10 @@ class ProducerJournal:
 
     def note(self, header: BatchHeader, data: Buffer, offset: int) -> None:
         """A producer's batch is in the log at ``offset``."""
-        if not header.is_control:
+        attributes = header.attributes
+        if not attributes & CONTROL_BIT:
             self.states.note(header, offset, self._now_ms())
-            if header.is_transactional and self.first_unstable is None:
+            if attributes & TRANSACTIONAL_BIT and self.first_unstable is None:
                 self.first_unstable = offset
             return
         marker = marker_of(data, header)

@@ -21,7 +21,7 @@ from logstore.errors import (
     ProducerFencedError,
     TransactionStateError,
 )
-from logstore.format.batch import BatchHeader
+from logstore.format.batch import TRANSACTIONAL_BIT, BatchHeader
 from logstore.log.producers.transaction_index import AbortedTransaction
 
 REMEMBERED_BATCHES = 5
@@ -148,8 +148,16 @@ class ProducerStates:
 
     def repeated_one(self, header: BatchHeader, where: str) -> RememberedBatch | None:
         """The same for one batch of a producer: the stored one if it is a repetition. Errors as ``repeated``."""
-        _check_numbers(header, where)
         entry = self._entries.get(header.producer_id)
+        if (
+            entry is not None
+            and entry.epoch == header.producer_epoch
+            and entry.transaction_start < 0
+            and entry.batches
+            and header.base_sequence == (entry.batches[-1].last_sequence + 1) & SEQUENCE_MASK
+        ):
+            return None  # the next one, as nearly always
+        _check_numbers(header, where)
         if entry is None:
             return None
         _check_epoch(entry, header.producer_epoch, where)
@@ -206,16 +214,17 @@ class ProducerStates:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         entry.seen_ms = header.max_timestamp if seen_ms < 0 else seen_ms
+        delta = header.last_offset_delta
         entry.batches.append(
             RememberedBatch(
                 header.base_sequence,
-                _last_sequence(header),
+                (header.base_sequence + delta) & SEQUENCE_MASK,
                 base_offset,
-                base_offset + header.last_offset_delta,
+                base_offset + delta,
                 header.max_timestamp,
             )
         )
-        if header.is_transactional and entry.transaction_start < 0:
+        if header.attributes & TRANSACTIONAL_BIT and entry.transaction_start < 0:
             entry.transaction_start = base_offset
             self._open[producer_id] = base_offset
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -23,13 +23,14 @@ from logstore.log.log_offsets import Appended
 from logstore.log.producers.producer_journal import ProducerJournal
 from logstore.log.replica_log import ReplicaLog
 from logstore.seams.memory_fs import MemoryFileSystem
-from replication.raft.types import VoteState
-from replication.replicas import repair
+from replication.replicas import repair, replica_round
 from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.member_file import MemberFile
 from replication.replicas.pending import PendingAppends, ReplicatedAppend
 from replication.replicas.replica import Replica
-from replication.replicas.vote_store import VoteStore
+from replication.replicas.vote_round import Outcome
+from replication.replicas.vote_store import COPIES, VoteStore
+from replication.replicas.vote_writer import VoteWriter
 from tests.replication.sim.schedule import SeedFailedError
 from tests.replication.sim.storage_schedule import run_seed
 
@@ -40,15 +41,18 @@ SEEDS: Final = 600
 def durable_before_the_sync() -> Any:
     """What was written counts as durable at once."""
 
-    def sync(replica: Replica) -> None:
-        with replica.lock:
-            if not replica._closed and replica.failure is None:
-                end = replica.log.flushed_offset = replica.log.log_end_offset
-                replica._step(
-                    lambda: replica.core.log_durable(end, replica.core.state.trail.term_before(end))
-                )
+    def sync_together(fs: Any, logs: Sequence[ReplicaLog]) -> list[None]:
+        del fs
+        for log in logs:
+            log.flushed_offset = log.log_end_offset
+        return [None] * len(logs)
 
-    return mock.patch.object(Replica, "sync", sync)
+    return mock.patch.object(replica_round, "sync_together", sync_together)
+
+
+def files_are_not_synced_together() -> Any:
+    """What the file system is asked to make durable of many files at once is so of none, and it says it is."""
+    return mock.patch.object(MemoryFileSystem, "sync_files", return_value=None)
 
 
 def no_directory_is_synced() -> Any:
@@ -88,21 +92,29 @@ def members_are_those_of_the_beginning() -> Any:
 
 def vote_is_not_synced() -> Any:
     def write(store: VoteStore) -> None:
-        from replication.replicas.vote_store import COPY_BYTES, encode
+        for copy in COPIES:
+            store.put(copy)
 
-        for at in (0, COPY_BYTES):
-            store._file.pwritev([encode(store._sequence, store.state)], at)
+    def store_together(fs: Any, writers: Sequence[VoteWriter]) -> list[Outcome]:
+        with mock.patch.object(fs, "sync_files", return_value=None):
+            return store_votes(fs, writers)
 
-    return mock.patch.object(VoteStore, "_write", write)
+    store_votes = replica_round.store_together
+    return _both(
+        mock.patch.object(VoteStore, "_write", write),
+        mock.patch.object(replica_round, "store_together", store_together),
+    )
 
 
 def vote_in_one_copy() -> Any:
-    """The vote is forgotten where its one copy is torn."""
+    """A replica is asked about what it promised, and its file has what it began with."""
+    original = VoteStore.put
 
-    def store(votes: VoteStore, state: VoteState) -> None:
-        votes.state = max(state, votes.state)
+    def put(votes: VoteStore, copy: int) -> None:
+        if votes._sequence == 0:
+            original(votes, copy)
 
-    return mock.patch.object(VoteStore, "store", store)
+    return mock.patch.object(VoteStore, "put", put)
 
 
 def all_that_is_recovered_is_committed() -> Any:
@@ -223,6 +235,7 @@ PLANTS: Final[dict[str, Plant]] = {
     plant.__name__: plant
     for plant in (
         durable_before_the_sync,
+        files_are_not_synced_together,
         no_directory_is_synced,
         what_is_damaged_is_cut,
         a_repaired_replica_votes_at_once,

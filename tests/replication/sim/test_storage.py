@@ -40,6 +40,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 # Found within some ten seeds; the others need faults that meet: ``storage_plants.py`` is a command for all of them.
 QUICK = (
     "durable_before_the_sync",
+    "files_are_not_synced_together",
     "no_directory_is_synced",
     "vote_is_not_synced",
     "all_that_is_recovered_is_committed",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
-from logstore.seams.fs import OpenMode
+from logstore.seams.fs import File, OpenMode
 from logstore.seams.memory_fs import MemoryFile, MemoryFileSystem
 from tests.sim.cluster.scheduler import Scheduler
 
@@ -36,6 +37,20 @@ class SimulatedDisk:
             self._scheduler.let_pass(self._dice.random() * self.root_s)
         self.fs.sync_dir(path)
 
+    def sync_files(self, files: Sequence[File]) -> None:
+        """As a file's sync, of all: some reach the disk before the rest of the time passes, and some after."""
+        late = []
+        for file in files:
+            if not isinstance(file, SimulatedFile):
+                raise TypeError("a file of another disk")
+            if self._dice.random() < 0.5:
+                late.append(file)
+            else:
+                file.put_on_disk()
+        self.wait()
+        for file in late:
+            file.put_on_disk()
+
     def wait(self) -> None:
         self._scheduler.let_pass(self._dice.random() * self.longest_sync_s)
 
@@ -50,6 +65,7 @@ class SimulatedFile:
         self.pread, self.pwritev, self.write_soon = file.pread, file.pwritev, file.write_soon
         self.truncate, self.size, self.identity = file.truncate, file.size, file.identity
         self.map, self.close = file.map, file.close
+        self.put_on_disk = file.sync  # at once
 
     def sync(self) -> None:
         """Half of the time the disk has the data at once and says so late, half of the time the other way round."""

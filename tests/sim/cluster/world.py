@@ -93,6 +93,7 @@ class Machine:
             tick_s=0.05,
             raft=RaftSettings(election_ticks=10, silent_on_empty=True),
             lag_s=2.0,
+            together_from=2,
             join_timeout_s=600.0,
             controller=ControllerSettings(look_s=1.0, settle_s=2.0),
         )
