@@ -17,6 +17,7 @@ from typing import Final
 from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
 from logstore.seams.step_thread import StepThread
+from replication.deliveries import Deliveries
 from replication.disk_watch import DiskWatch
 from replication.raft.messages import NodeBeat
 from replication.raft.types import NO_NODE, NodeId
@@ -34,6 +35,8 @@ _SYNC_THREADS: Final = 8
 _SYNCED_AT_ONCE: Final = 512
 _BEAT_TICKS: Final = 5
 _LOOK_TICKS: Final = 20
+_PATIENCE: Final = 5
+"""For so many times ``silent_s`` a node that this one is behind with does not count as silent."""
 
 
 class ReplicationNode:
@@ -75,6 +78,7 @@ class ReplicationNode:
             Replica, None
         ] = {}  # in the order in which they came: a run is a function of its seed
         self._resting = Resting(silent_s)
+        self._deliveries = Deliveries(int(_PATIENCE * silent_s / tick_s))
         self._incarnation = randomness.getrandbits(62)
         self._ticks = 0
         self._members: list[NodeId] = []
@@ -191,14 +195,21 @@ class ReplicationNode:
         """See ``Deliver``."""
         now_s = self._heard_s[sender] = self._clock.monotonic_s()
         self._resting.hear(sender, now_s)
-        for message in messages:
-            if isinstance(message.message, NodeBeat):
-                self._resting.beat(sender, message.message.incarnation)
-                (self._refusing.add if message.message.disk_refuses else self._refusing.discard)(sender)
-                continue
-            replica = self._replicas.get(message.group)
-            if replica is not None and message.message.sender == sender:
-                replica.receive(message)
+        self._deliveries.begin(sender, now_s)
+        try:
+            for message in messages:
+                self._deliver_one(sender, message)
+        finally:
+            self._deliveries.end(sender, self._clock.monotonic_s())
+
+    def _deliver_one(self, sender: NodeId, message: GroupMessage) -> None:
+        if isinstance(message.message, NodeBeat):
+            self._resting.beat(sender, message.message.incarnation)
+            (self._refusing.add if message.message.disk_refuses else self._refusing.discard)(sender)
+            return
+        replica = self._replicas.get(message.group)
+        if replica is not None and message.message.sender == sender:
+            replica.receive(message)
 
     def _tick_step(self) -> float:
         now_s = self._clock.monotonic_s()
@@ -212,8 +223,13 @@ class ReplicationNode:
     def tick(self) -> None:
         with self._lock:
             awake = list(self._awake)
+        now_s = self._clock.monotonic_s()
+        behind = self._deliveries.look(now_s)
+        for node in behind:
+            self._heard_s[node] = now_s
+            self._resting.hear(node, now_s)
         for replica in awake:
-            replica.tick()
+            replica.tick(behind)
         if self._ticks % _LOOK_TICKS == 0:
             self._resting.look_at_all()
             self._look_at_members()

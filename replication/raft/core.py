@@ -15,7 +15,7 @@ term the leader epoch of its batch. Properties that a simulator checks after eve
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from replication.errors import LeaderNotReadyError, NotLeaderError
@@ -69,9 +69,12 @@ class RaftCore:
 
     # --- time and messages ---
 
-    def tick(self) -> list[Effect]:
+    def tick(self, behind: Set[NodeId] = frozenset()) -> list[Effect]:
+        """``behind``: nodes of which messages wait to be delivered here, so that they are not silent."""
         state = self.state
         state.now += 1
+        if behind:
+            election.wait_for(state, behind)
         if state.role is Role.LEADER:
             leading.on_leader_tick(state)
         elif state.now >= state.deadline_tick and state.vote == state.stored_vote:

@@ -6,6 +6,7 @@ Ongaro's dissertation (3.10, 6.4, 9.6).
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from replication.errors import NotLeaderError
@@ -44,6 +45,16 @@ def hears_leader(state: RaftState) -> bool:
     if state.role is Role.LEADER:
         return True
     return state.leader_id != NO_NODE and state.now - state.heard_tick < state.settings.election_ticks
+
+
+def wait_for(state: RaftState, behind: Set[NodeId]) -> None:
+    """A tick that does not count for what waits for words of those nodes: they are there, and not heard yet."""
+    if state.role is Role.LEADER:
+        for node in behind & state.peers.keys():
+            state.peers[node].active = True
+    elif state.leader_id in behind or (state.leader_id == NO_NODE and behind & state.membership.voters):
+        state.heard_tick += 1
+        state.deadline_tick += 1
 
 
 def leader_is_gone(state: RaftState) -> None:

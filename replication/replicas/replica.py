@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Final
 
@@ -178,7 +178,8 @@ class Replica:
         """Whether its own log is, so that others have to fill it anew."""
         return isinstance(self.failure, DamagedStoreError | CorruptBatchError)
 
-    def tick(self) -> None:
+    def tick(self, behind: Set[NodeId] = frozenset()) -> None:
+        """``behind``: as for ``RaftCore.tick``."""
         with self.lock:
             if self._closed:
                 return
@@ -194,7 +195,7 @@ class Replica:
             self.in_sync.note(self.core.state, now_s)
             self._pending.give_up_late(now_s)
             self.core.state.reluctant = self._host.disk_refuses(self.node_id)
-            self._step(self.core.tick)
+            self._step(lambda: self.core.tick(behind))
             self._rest_if_idle()
 
     def look(self) -> None:
