@@ -37,15 +37,20 @@ def checked(*batches: bytes) -> list[CheckedBatch]:
     return split_checked(b"".join(batches), "t-0")
 
 
+def make_folder(fs: MemoryFileSystem, folder: str = FOLDER) -> None:
+    fs.mkdir(folder)
+    fs.sync_dir("/")
+
+
 class Desk:
-    """A folder, and the log opened in it; ``events`` are the calls that the log made outwards."""
+    """A folder, and the log opened in it; ``events`` are the calls that the log made outwards. The folder of a file
+    system that is given has to be there."""
 
     def __init__(self, fs: MemoryFileSystem | None = None, *, folder: str = FOLDER, **settings: Any) -> None:
         self.fs = MemoryFileSystem() if fs is None else fs
         self.folder = folder
-        if folder[1:] not in self.fs.listdir("/"):
-            self.fs.mkdir(folder)
-            self.fs.sync_dir("/")
+        if fs is None:
+            make_folder(self.fs, folder)
         self.config = TopicConfig(**settings)
         self.clock = ManualClock(NOW_MS)
         self.pool = FilePool(self.fs)

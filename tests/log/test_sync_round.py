@@ -13,7 +13,7 @@ from logstore.log.sync_round import sync_together
 from logstore.seams.faults import FaultKind
 from logstore.seams.memory_crash import KeepNothing
 from logstore.seams.memory_fs import MemoryFileSystem
-from tests.log.logs import Desk, append, records
+from tests.log.logs import Desk, append, make_folder, records
 
 COUNT = 4
 FOLDERS = [f"/t-{number}" for number in range(COUNT)]
@@ -24,6 +24,8 @@ def opened(fs: MemoryFileSystem) -> list[ReplicaLog]:
 
 
 def written(fs: MemoryFileSystem) -> list[ReplicaLog]:
+    for folder in FOLDERS:
+        make_folder(fs, folder)
     logs = opened(fs)
     for number, log in enumerate(logs):
         append(log, b"%d" % number)

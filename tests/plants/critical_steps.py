@@ -9,8 +9,8 @@ from logstore.groups.offsets import OffsetStore
 from logstore.log.owned_log import OwnedLog
 from logstore.log.synced_log import SyncedLog
 from logstore.ownership.locks import MemoryLocks
-from logstore.partition import log_opening
-from logstore.partition.local_partition import LocalAppend, LocalPartition
+from logstore.partition import local_partition, log_opening
+from logstore.partition.local_append import LocalAppend
 from logstore.seams.fs import exists
 from tests.plants.hunts import interleaved
 from tests.plants.plant import Patch, plant
@@ -72,14 +72,10 @@ def _(patch: Patch) -> None:
     9,
 )
 def _(patch: Patch) -> None:
-    append_marker = LocalPartition.append_marker
+    def planted(context: Any, topic: Any, log: Any, appended: Any, time_ms: int, *_: bool) -> LocalAppend:
+        return LocalAppend(context, topic, log, appended, time_ms, False, True)
 
-    def planted(self: LocalPartition, *arguments: Any, **settings: Any) -> LocalAppend:
-        pending = append_marker(self, *arguments, **settings)
-        pending._must_sync = False
-        return pending
-
-    patch.setattr(LocalPartition, "append_marker", planted)
+    patch.setattr(local_partition, "LocalAppend", planted)
 
 
 @plant(

@@ -22,11 +22,13 @@ from tests.house import ROOT
 from tests.spark.writing.sink_worlds import OUT, QUERY, DirectoryWorld, rows, values
 
 _COMMIT = """
+import signal
 import sys
 from pathlib import Path
 from spark_connector.held_store import held_store
 from tests.spark.writing.sink_worlds import DirectoryWorld, rows
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as Spark's workers have it, whatever this process was given
 world = DirectoryWorld(Path(sys.argv[1]), held_store)
 assert world.once(0, [world.write(rows("a"))])
 if sys.argv[2] == "within":
