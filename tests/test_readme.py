@@ -80,12 +80,14 @@ def run_python(snippet: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(blocks("python"))))
 def test_a_snippet_stands_alone_and_runs_again(number: int, tmp_path: Path) -> None:
     for _ in range(2):
         run_python(blocks("python")[number], tmp_path)
 
 
+@pytest.mark.slow
 def test_python_tour(tmp_path: Path) -> None:
     """All snippets one after the other, each by itself, twice; nothing is left behind."""
     snippets = blocks("python")
@@ -114,6 +116,7 @@ def test_shell_tour(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_three_commands_start_a_cluster_and_a_fourth_shows_that_nothing_is_lost(tmp_path: Path) -> None:
     (script,) = [block for block in blocks("sh") if "--peers" in block]
     for port in sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", script))):

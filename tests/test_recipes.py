@@ -30,6 +30,7 @@ def bank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", titles())
 def test_a_guide_runs_as_it_stands_and_again(title: str, tmp_path: Path) -> None:
     program = tmp_path / "recipe.py"

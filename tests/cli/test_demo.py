@@ -46,6 +46,7 @@ def test_a_newcomers_run(shell: Shell, tmp_path: Path) -> None:
     assert [row["lag"] for row in store.json("group", "list")] == [0]
 
 
+@pytest.mark.slow
 def test_what_it_says_to_try_next_works(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from logstore.client.partitioner import murmur3_partition
 from tests.cli.conftest import Shell
 
@@ -51,6 +53,7 @@ def test_the_same_input_again_adds_nothing(shell: Shell, tmp_path: Path) -> None
     assert stored(shell, 3) == expected([*rows, ("N1", "one more")], 3)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_stores_each_row_once(shell: Shell, tmp_path: Path) -> None:
     partitions, kills = 3, 4
     shell.run("topic", "create", "t", "-p", str(partitions))

@@ -126,6 +126,7 @@ def decided_and_cut_short(world: World, store: LogStore) -> None:
     store.abandon()
 
 
+@pytest.mark.slow
 def test_a_crash_in_the_finishing_is_finished_by_the_next() -> None:
     world = World()
     store = world.made()

@@ -49,6 +49,7 @@ def _switches(root: str) -> int:
     return sum(mine != other for mine, other in pairwise(owners))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "kills"), [(5, 3), pytest.param(6, 60, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 )

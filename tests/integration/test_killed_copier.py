@@ -9,6 +9,7 @@ import pytest
 from tests.integration.killed_copier import difference, run_copy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "records", "kills"), [(3, 20_000, 4), pytest.param(4, 100_000, 100, marks=pytest.mark.long)]
 )

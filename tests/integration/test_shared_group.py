@@ -83,6 +83,7 @@ def share_is(sizes: list[int], *members: Member) -> bool:
     return sorted(has) == list(range(PARTITIONS)) and sorted(len(member.has) for member in members) == sizes
 
 
+@pytest.mark.slow
 def test_a_killed_and_a_stopped_member(store: LogStore, workers: list[Worker]) -> None:
     feed = Feed(store)
     try:

@@ -74,6 +74,7 @@ def test_a_housekeeper_resolves_what_a_killed_process_left(root: Path, workers: 
         assert found == [b"behind"]
 
 
+@pytest.mark.slow
 def test_an_id_opened_anew_fences_the_process_that_had_it(root: Path, workers: list[Worker]) -> None:
     worker = job(workers, root, "t")
     with logstore.open(root) as store:

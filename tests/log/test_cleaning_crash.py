@@ -101,6 +101,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new(largest: int) -> None:
     assert ends == seen
 
 
+@pytest.mark.slow
 def test_a_crash_in_the_recovery_of_a_swap() -> None:
     seen, calls = sides(1 << 30)
     tried = 0

@@ -71,6 +71,7 @@ def test_a_replica_whose_sync_failed_comes_back_without_a_restart(leads: bool) -
         until(lambda: _agree(three))
 
 
+@pytest.mark.slow
 def test_the_log_of_the_metadata_comes_back_too() -> None:
     with on_small_disks() as (three, disks):
         controller = three.controller

@@ -119,6 +119,7 @@ def test_brokers_that_were_just_started_are_waited_for() -> None:
     assert store.looks == 3
 
 
+@pytest.mark.slow
 def test_no_leader_is_killed_where_no_majority_would_be_left(tmp_path: Path) -> None:
     with Served(tmp_path / "store") as served:
         told = BrokerShell(served.address).run("cluster", "drill", "--kill-leader", "--seconds", "1", code=1)

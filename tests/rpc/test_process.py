@@ -152,6 +152,7 @@ def test_a_port_in_use_and_bad_settings_are_named(tmp_path: Path) -> None:
     assert "can be reached from other machines" in refused.stderr
 
 
+@pytest.mark.slow
 def test_killed_amid_produces_nothing_acknowledged_is_lost_or_there_twice(broker: BrokerUnderTest) -> None:
     acknowledged: list[int] = []
     failed: list[BaseException] = []

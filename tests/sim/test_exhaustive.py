@@ -11,6 +11,7 @@ from tests.sim.workload import ALPHABET, Append
 CHUNKS, SHARE = 4, 32  # of the workloads of three calls, one of so many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_up_to_three_calls(chunk: int) -> None:
     short = len(list(workloads(2)))

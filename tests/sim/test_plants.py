@@ -20,6 +20,7 @@ SLOW = {
 """Hunts of a hundred runs and more: the report, which is CI's own step, has all."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in PLANTS]
 )

@@ -239,6 +239,7 @@ def test_a_batch_that_fails_is_not_to_be_seen_and_comes_later(spark: SparkSessio
     assert len(values(target)) == 4
 
 
+@pytest.mark.slow
 def test_the_tour_of_the_readme(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,6 +60,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_suite_of_a_users_own(tmp_path: Path) -> None:
     (tmp_path / "test_own.py").write_text(SUITE)
     done = run(tmp_path)
@@ -85,6 +86,7 @@ def test_a_suite_that_does_not_use_it_loads_no_engine(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["logstore/testing/README.md"])
 def test_the_pages_example_runs_as_pasted(tmp_path: Path, page: str) -> None:
     text = (ROOT / page).read_text("utf-8")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.replication.cluster_nodes import until
 from tests.rpc.client.replicated import ReplicatedBrokers, replicated_brokers
 from tests.rpc.client.test_replicated import Disturber
@@ -48,6 +50,7 @@ def copied(brokers: ReplicatedBrokers) -> list[int]:
         return sorted(int(record.value or b"-1") for record in consumer)
 
 
+@pytest.mark.slow
 def test_each_record_is_copied_once(tmp_path: Path) -> None:
     over = threading.Event()
     sent = 0

@@ -28,6 +28,7 @@ def verifiers(password: str) -> dict[str, Verifier]:
     return {one: make_verifier(password, one, 4096) for one in MECHANISMS}
 
 
+@pytest.mark.slow
 def test_users_and_rules_are_the_clusters(tmp_path: Path) -> None:
     """The first of them comes from a directory that was a single broker's."""
     with logstore.open(tmp_path / "node-1") as store:

@@ -87,6 +87,7 @@ def run(world: BrokerWorld, point: str, told: list[Any]) -> int:
 # --- tasks ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [{"lease_timeout_s": 5.0}], indirect=True)
 def test_a_task_that_is_killed_holds_readers_up_until_its_broker_has_missed_it(world: BrokerWorld) -> None:
     told = world.write(rows("a"))
