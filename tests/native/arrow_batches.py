@@ -106,7 +106,7 @@ limits = st.builds(
 
 @st.composite
 def damaged_rows(draw: Any) -> ArrowRows:
-    """Rows with one buffer of one column cut, or one of its offsets far outside of its data. One that is wrong and sound
+    """Rows with one buffer of one column cut, or one of its offsets far outside of its data. A wrong one that is sound
     would be no damage: Python's twin takes such a row from the array, which has other offsets."""
     rows = ArrowRows(draw(batches()))
     name = draw(st.sampled_from([name for name in COLUMNS if getattr(rows, name) is not None]))
