@@ -13,6 +13,7 @@ used.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 import time
@@ -25,6 +26,8 @@ _WAIT_BEFORE: Final = 1
 _WRITE: Final = 2
 _WAIT_AFTER: Final = 4
 _SINCE: Final = (5, 8)
+_UNAVAILABLE: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+"""What a sandbox answers that does not know these calls or forbids them; no disk does."""
 
 
 class _Calls(NamedTuple):
@@ -68,20 +71,31 @@ class FileSyncs:
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._monotonic_s = monotonic_s
         self._choice = SyncChoice()
+        self._refused = False
 
     def sync(self, files: Sequence[tuple[int, str]]) -> None:
         """Content and size of all of these files (descriptor, path) become durable, on whatever file systems they are.
         ``OSError``: of none of them it is known to be."""
-        if not files:
-            return
-        began_s = self._monotonic_s()
-        if _CALLS is not None and self._choice.together(len(files)):
-            _sync_together(_CALLS, files)
-            self._choice.took_together(len(files), self._monotonic_s() - began_s)
-        else:
+        if files and not (self._choice.together(len(files)) and self._together(files)):
+            began_s = self._monotonic_s()
             for fd, _ in files:
                 sync_descriptor(fd)
             self._choice.took_apart(len(files), self._monotonic_s() - began_s)
+
+    def _together(self, files: Sequence[tuple[int, str]]) -> bool:
+        """False: the calls are not to be had here, and are not asked for again."""
+        if _CALLS is None or self._refused:
+            return False
+        began_s = self._monotonic_s()
+        try:
+            _sync_together(_CALLS, files)
+        except OSError as error:
+            if error.errno not in _UNAVAILABLE:
+                raise
+            self._refused = True
+            return False
+        self._choice.took_together(len(files), self._monotonic_s() - began_s)
+        return True
 
 
 def sync_descriptor(fd: int) -> None:

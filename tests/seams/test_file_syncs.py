@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from pathlib import Path
@@ -44,6 +45,51 @@ def test_an_error_of_a_call_names_the_file(tmp_path: Path) -> None:
     finally:
         os.close(end)
         os.close(other)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM])
+@pytest.mark.parametrize("missing", ["sync_file_range", "syncfs"])
+def test_a_sandbox_without_the_calls_is_no_failed_disk(
+    tmp_path: Path, number: int, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def call(name: str) -> int:
+        asked.append(name)
+        ctypes.set_errno(number)
+        return -1 if name == missing else 0
+
+    calls = file_syncs._Calls(lambda *_: call("sync_file_range"), lambda *_: call("syncfs"))
+    monkeypatch.setattr(file_syncs, "_CALLS", calls)
+    synced: list[int] = []
+    monkeypatch.setattr(file_syncs, "sync_descriptor", synced.append)
+    syncs, files = FileSyncs(), [(os.open(tmp_path, os.O_RDONLY), f"/{name}") for name in "ab"]
+    try:
+        syncs.sync(files)
+        assert synced == [fd for fd, _ in files]
+        asked.clear()
+        syncs.sync(files)
+        assert (len(synced), asked) == (4, []), "it is not asked again"
+    finally:
+        for fd, _ in files:
+            os.close(fd)
+
+
+def test_a_call_that_fails_is_not_made_good_by_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync may say that all is well of what the first one lost."""
+
+    def call(*_: int) -> int:
+        ctypes.set_errno(errno.EIO)
+        return -1
+
+    monkeypatch.setattr(file_syncs, "_CALLS", file_syncs._Calls(call, call))
+    synced: list[int] = []
+    monkeypatch.setattr(file_syncs, "sync_descriptor", synced.append)
+    with pytest.raises(OSError) as caught:
+        FileSyncs().sync([(7, "/a"), (8, "/b")])
+    assert (caught.value.errno, caught.value.filename, synced) == (errno.EIO, "/a", [])
 
 
 @pytest.mark.parametrize(
