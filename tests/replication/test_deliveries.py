@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from replication.deliveries import Deliveries
+from replication.raft.types import Role
+from replication.transport import GroupMessage
+from tests.replication.nodes import TICK_S, Nodes
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -65,3 +70,34 @@ def test_two_looks_at_one_time_say_nothing() -> None:
     deliveries.begin(2, 0.0)
     deliveries.look(1.0)
     assert deliveries.look(1.0) == NOBODY
+
+
+@pytest.mark.parametrize("rested", [False, True])
+def test_a_follower_whose_deliveries_wait_for_its_disk_keeps_its_leader(
+    rested: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ticks go on while the thread that delivers is held up: the leader's next words wait behind that."""
+    nodes = Nodes()
+    nodes.committed(b"a")
+    if rested:
+        nodes.run(lambda: all(node.replica.resting for node in nodes.living))
+    leader = nodes.leader()
+    follower = next(node for node in nodes.living if node is not leader)
+    receive, term = follower.replica.receive, follower.replica.term
+    roles: set[tuple[Role, int]] = set()
+
+    def held_up(message: GroupMessage) -> None:
+        for _ in range(60):
+            nodes.now_s += TICK_S
+            follower.node.tick()
+            state = follower.replica.core.state
+            roles.add((state.role, state.leader_id))
+        receive(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(follower.replica, "receive", held_up)
+        append = nodes.append(leader, b"b")
+        nodes.network.step()
+    assert roles == {(Role.FOLLOWER, leader.node_id)}
+    nodes.run(lambda: append.done)
+    assert (append.error, follower.replica.term) == (None, term)
