@@ -19,9 +19,8 @@ from replication.raft.types import NO_NODE, EntryKind, NodeId, Role, VoteState
 
 RELUCTANCE = 5
 """For so many election times without a leader a reluctant replica leaves the others to stand."""
-
-
 _MOST_DOUBLINGS: Final = 3
+"""Of the time by which the replicas of a group go apart; see ``wait_anew``."""
 
 
 def wait_anew(state: RaftState) -> None:
