@@ -231,7 +231,8 @@ class SimulatedPartition:
         if to not in self.nodes or (sender, to) in self._cut or self.dice.random() < self.loss:
             self.counts["messages lost"] += 1
             return
-        copies = 2 if self.dice.random() < 0.02 and self.loss else 1
+        doubles = 0.2 if self.storm else 0.02 if self.loss else 0.0
+        copies = 2 if self.dice.random() < doubles else 1
         for _ in range(copies):
             late = 0.3 if self.storm else 0.05
             delay = (

@@ -61,7 +61,7 @@ def _storm(partition: SimulatedPartition, dice: random.Random) -> None:
         if not one.alive and dice.random() < 0.5:
             one.start()
             partition.counts["restarts"] += 1
-    if dice.random() < 0.3:
+    if dice.random() < (0.6 if leader is None else 0.2):
         partition.stand(2)
     if dice.random() < 0.5:
         partition.attempt("proposals", "propose")
