@@ -104,6 +104,10 @@ class Router:
         with self._accumulator.lock:
             return route.choose(key)
 
+    def goes_by_key(self, route: TopicRoute) -> bool:
+        """Whether a record's key alone says its partition, or that it is where null keys go."""
+        return self._partitioner is None and not route.round_robin
+
     def limit(self, route: TopicRoute) -> tuple[int, str]:
         """The largest batch that a single record may make, and the setting that says so."""
         if self._settings.buffer_bytes < route.max_message_bytes:
