@@ -3,8 +3,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic
 
-from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch, Releasable
 from logstore.client.producer.accumulator import Accumulator
+from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch, Releasable
 from logstore.client.producer.route import TopicRoute
 from logstore.errors import LogStoreError
 from logstore.format.row_buffer import RowBuffer

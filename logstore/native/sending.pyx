@@ -479,7 +479,7 @@ def queue_rows(
                     queue = <OpenQueue?>route.queues[place]
                 else:
                     queue = route.sticky
-                    if queue.open is None or queue.open.size + total > queue.open.room:
+                    if queue.open is not None and queue.open.size + total > queue.open.room:
                         queue = <OpenQueue?>accumulator.sticky_queue_for_chunk(route, total, False)
                 batch = queue.open
                 if batch is None or batch.size + total > batch.room:

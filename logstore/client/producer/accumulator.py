@@ -155,12 +155,18 @@ class Accumulator:
         batch.room = -1 if batch.timestamped else min(batch.cap, batch.reserved)
 
     def extend(
-        self, queue: PartitionQueue, rows: list[Any], size: int, timestamped: bool, now_s: float
+        self,
+        queue: PartitionQueue,
+        rows: list[Any],
+        size: int,
+        timestamped: bool,
+        now_s: float,
+        spare: int = 0,
     ) -> tuple[PendingBatch, int]:
         """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
         open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
         ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
-        batch = self.batch_for(queue, size, timestamped, now_s)
+        batch = self.batch_for(queue, size, timestamped, now_s, spare)
         start = len(batch.rows)
         batch.rows.extend(rows)
         batch.size += size

@@ -259,9 +259,6 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
         pieces = self._queue_quickly(route, rows, partition)
         if pieces is not None:
             return DeliveryGroup(pieces)
-        quick = self._router.plan_of_plain(route, rows, partition)
-        if quick is not None:
-            return DeliveryGroup(self._queue_plan(route, quick, False, (0, len(rows))))  # type: ignore[arg-type]  # a list
         where = f"topic {topic!r}"
         checked = check_rows(where, rows)
         if route.compacts:
