@@ -119,6 +119,13 @@ def skipped_tests(text: str) -> Iterator[str]:
             yield f"{node.lineno}: {node.attr}: a test runs or is not there"
 
 
+def loose_threads(text: str) -> Iterator[str]:
+    """A thread that outlives its test, as that failed, has other tests of the process fail: see ``tests/beside.py``."""
+    for node in ast.walk(_tree(text)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "Thread"):
+            yield f"{node.lineno}: a thread of its own: have Beside start it, and end it with the block"
+
+
 def sleeps(text: str) -> Iterator[str]:
     """Naked ``time.sleep`` in a test of more than a polling step waits for luck."""
     for node in ast.walk(_tree(text)):
