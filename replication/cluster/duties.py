@@ -2,7 +2,8 @@
 
 A partition moves in steps, each of which may be repeated: what it lacks of its target comes in as learners; a learner
 that has caught up becomes a voter; once all of the target vote, the others go, one at a time, the leader last and after
-it gave its place up; then the target is what it has. So it never has fewer voters than it had, or shall have.
+it gave its place up; then the target is what it has. So it never has fewer voters than it had, or shall have. A move
+that was given up goes back in the same steps: what it had brought in keeps its replica until the group has it no more.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def misled(image: ClusterImage, status: ClusterStatus, alive: Collection[NodeId]
     for place, replicas in image.places():
         group = GroupId(*place)
         now = status.partitions.get(group)
-        if now is None or place in image.targets or now.leader == replicas[0]:
+        if now is None or _moves(image, place) or now.leader == replicas[0]:
             continue
         preferred = replicas[0]
         broker = image.brokers.get(preferred)
@@ -89,15 +90,21 @@ def misled(image: ClusterImage, status: ClusterStatus, alive: Collection[NodeId]
 # --- moves ---
 
 
+def _moves(image: ClusterImage, place: Place) -> bool:
+    """Whether it moves to its target, or back from one that was given up."""
+    return place in image.targets or place in image.leaving
+
+
 def moves(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
     """The next step of each partition that moves; ``most``: that may fill learners at one time."""
     duties: list[Duty] = []
+    aims = {place: image.replicas_of(*place) for place in image.leaving} | dict(image.targets)
     filling = sum(
         any(one.learner for one in now.replicas)
         for group, now in status.partitions.items()
-        if (group.topic_id, group.partition) in image.targets
+        if (group.topic_id, group.partition) in aims
     )
-    for place, target in sorted(image.targets.items()):
+    for place, target in sorted(aims.items()):
         if place in image.vacated:
             continue
         now = status.partitions.get(GroupId(*place))
@@ -125,6 +132,8 @@ def _adds_learners(now: PartitionStatus, duty: ChangeMembers) -> bool:
 def _next_step(place: Place, target: Replicas, now: PartitionStatus) -> Duty | None:
     voters, learners = _members(now)
     wanted = frozenset(target)
+    if learners - wanted:  # of a move that was given up: they are not to be filled any more
+        return ChangeMembers(now.group, now.leader, Membership(voters, learners & wanted))
     missing = wanted - voters - learners
     if missing:
         return ChangeMembers(now.group, now.leader, Membership(voters, learners | missing))
@@ -138,22 +147,15 @@ def _next_step(place: Place, target: Replicas, now: PartitionStatus) -> Duty | N
         return ChangeMembers(now.group, now.leader, members)
     if not wanted <= voters:
         return None  # learners are being filled
-    return _leave(place, target, now, voters, learners - wanted)
+    return _leave(place, target, now, voters)
 
 
-def _leave(
-    place: Place,
-    target: Replicas,
-    now: PartitionStatus,
-    voters: frozenset[NodeId],
-    strangers: frozenset[NodeId],
-) -> Duty | None:
+def _leave(place: Place, target: Replicas, now: PartitionStatus, voters: frozenset[NodeId]) -> Duty | None:
     """All of the target vote: the others go."""
     rest = voters - frozenset(target)
-    going = sorted(rest - {now.leader}) or sorted(strangers)
+    going = sorted(rest - {now.leader})
     if going:
-        members = Membership(voters - {going[0]}, strangers - {going[0]})
-        return ChangeMembers(now.group, now.leader, members)
+        return ChangeMembers(now.group, now.leader, Membership(voters - {going[0]}))
     if now.leader in rest:
         in_sync = {one.node_id for one in now.replicas if one.in_sync}
         heirs = [node for node in target if node in in_sync]
@@ -207,7 +209,7 @@ def refilled(image: ClusterImage, status: ClusterStatus) -> list[ChangeMembers]:
     found = []
     for place, replicas in image.places():
         now = status.partitions.get(GroupId(*place))
-        if now is None or not now.settled or place in image.targets or place in image.vacated:
+        if now is None or not now.settled or _moves(image, place) or place in image.vacated:
             continue
         voters, learners = _members(now)
         ready = [one.node_id for one in now.replicas if one.learner and 0 <= one.lag <= PROMOTE_LAG]

@@ -26,6 +26,8 @@ def replicate(state: RaftState) -> None:
 
 def send_entries(state: RaftState, peer: NodeId, progress: Progress) -> None:
     settings, trail = state.settings, state.trail
+    if progress.mode is Mode.PROBE and progress.is_silent(state.now, settings.election_ticks):
+        return  # heartbeats find it when it comes back: what is sent until then is lost, and others lack it
     budget = state.recovery if progress.recovers else None
     while progress.next < trail.end and progress.can_send(settings.max_inflight):
         if budget is not None and not budget.has_room():
@@ -120,7 +122,7 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
     progress = state.peers.get(reply.sender)
     if state.role is not Role.LEADER or reply.term != state.term or progress is None:
         return
-    progress.active = True
+    progress.note_heard(state.now)
     progress.answers += 1
     progress.round = max(progress.round, reply.round)
     if reply.accepted:
@@ -144,7 +146,7 @@ def on_snapshot_reply(state: RaftState, reply: SnapshotReply) -> None:
     progress = state.peers.get(reply.sender)
     if state.role is not Role.LEADER or reply.term != state.term or progress is None:
         return
-    progress.active = True
+    progress.note_heard(state.now)
     if progress.mode is Mode.SNAPSHOT and reply.received != progress.sent_piece:
         progress.note_piece(reply.received, state.now)
         send_piece(state, reply.sender, progress)

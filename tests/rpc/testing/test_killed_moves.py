@@ -117,16 +117,14 @@ def await_filling(client: RemoteStore, node: int) -> None:
     )
 
 
-def voters(cluster: ClusterForTests) -> list[list[int]]:
-    """Of each partition; none where no broker can say."""
+def members(cluster: ClusterForTests) -> list[list[int]]:
+    """Of each partition, with those that are being filled; none where no broker can say."""
     try:
         found = cluster.describe()
     except LogStoreError:
         return []
     return [
-        sorted(one.node_id for one in status.replicas if not one.learner)
-        for topic, status in found.partitions
-        if topic == IN
+        sorted(one.node_id for one in status.replicas) for topic, status in found.partitions if topic == IN
     ]
 
 
@@ -154,13 +152,13 @@ def await_end(cluster: ClusterForTests, client: RemoteStore, expected: list[list
     """As long as the moves come further, however slow the machine. Any broker is asked, one that does not know of the
     moves yet as well: what there is then counts, too."""
     further, deadline_s = Further(), 0.0
-    while (moving := moves(client)) or voters(cluster) != expected:
-        now, now_s = voters(cluster), time.monotonic()
+    while (moving := moves(client)) or members(cluster) != expected:
+        now, now_s = members(cluster), time.monotonic()
         if further.note(moving, now):
             deadline_s = now_s + PATIENCE_S
         told = [(one.partition, one.target, dict(one.lags)) for one in moving]
         assert now_s < deadline_s, (
-            f"no step within {PATIENCE_S} s towards {expected}: voters {now}, moves {told}, {cluster.describe()}"
+            f"no step within {PATIENCE_S} s towards {expected}: members {now}, moves {told}, {cluster.describe()}"
         )
 
 
