@@ -192,8 +192,7 @@ class Controller:
         due += self._settled(duties.misled(image, status, candidates.alive))
         for duty in due:
             self._carry_out(duty)
-        busy = image.targets or image.leaving or image.vacated
-        return bool(busy) or any(isinstance(duty, ChangeMembers) for duty in due)
+        return bool(image.targets or image.vacated) or any(isinstance(duty, ChangeMembers) for duty in due)
 
     def _status(self, image: ClusterImage) -> ClusterStatus:
         brokers = {*image.brokers, *self._candidates().expected}

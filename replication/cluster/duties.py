@@ -76,7 +76,7 @@ def misled(image: ClusterImage, status: ClusterStatus, alive: Collection[NodeId]
     for place, replicas in image.places():
         group = GroupId(*place)
         now = status.partitions.get(group)
-        if now is None or _moves(image, place) or now.leader == replicas[0]:
+        if now is None or place in image.targets or now.leader == replicas[0]:
             continue
         preferred = replicas[0]
         broker = image.brokers.get(preferred)
@@ -90,26 +90,20 @@ def misled(image: ClusterImage, status: ClusterStatus, alive: Collection[NodeId]
 # --- moves ---
 
 
-def _moves(image: ClusterImage, place: Place) -> bool:
-    """Whether it moves to its target, or back from one that was given up."""
-    return place in image.targets or place in image.leaving
-
-
 def moves(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
     """The next step of each partition that moves; ``most``: that may fill learners at one time."""
     duties: list[Duty] = []
-    aims = {place: image.replicas_of(*place) for place in image.leaving} | dict(image.targets)
     filling = sum(
-        any(one.learner for one in now.replicas)
+        _fills(now)
         for group, now in status.partitions.items()
-        if (group.topic_id, group.partition) in aims
+        if (group.topic_id, group.partition) in image.targets
     )
-    for place, target in sorted(aims.items()):
+    for place, target in sorted(image.targets.items()):
         if place in image.vacated:
             continue
         now = status.partitions.get(GroupId(*place))
         duty = None if now is None else _next_step(place, target, now)
-        if isinstance(duty, ChangeMembers) and now is not None and _adds_learners(now, duty):
+        if isinstance(duty, ChangeMembers) and now is not None and _begins_to_fill(now, duty):
             if filling >= most:
                 continue
             filling += 1
@@ -125,8 +119,12 @@ def _members(now: PartitionStatus) -> Membership:
     )
 
 
-def _adds_learners(now: PartitionStatus, duty: ChangeMembers) -> bool:
-    return bool(duty.members.learners - _members(now).learners)
+def _fills(now: PartitionStatus) -> bool:
+    return any(one.learner for one in now.replicas)
+
+
+def _begins_to_fill(now: PartitionStatus, duty: ChangeMembers) -> bool:
+    return not _fills(now) and bool(duty.members.learners - _members(now).learners)
 
 
 def _next_step(place: Place, target: Replicas, now: PartitionStatus) -> Duty | None:
@@ -209,7 +207,7 @@ def refilled(image: ClusterImage, status: ClusterStatus) -> list[ChangeMembers]:
     found = []
     for place, replicas in image.places():
         now = status.partitions.get(GroupId(*place))
-        if now is None or not now.settled or _moves(image, place) or place in image.vacated:
+        if now is None or not now.settled or place in image.targets or place in image.vacated:
             continue
         voters, learners = _members(now)
         ready = [one.node_id for one in now.replicas if one.learner and 0 <= one.lag <= PROMOTE_LAG]

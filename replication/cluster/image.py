@@ -207,7 +207,7 @@ class ClusterImage:
         return replace(self, replicas=MappingProxyType({**self.replicas, topic_id: tuple(of)}))
 
     def with_target(self, place: Place, target: Replicas | None) -> ClusterImage:
-        """None: it stays as it is. What the target before it had brought in is to leave. UnknownPartitionError."""
+        """None: it has what it is to have. What another target has brought in is to leave. UnknownPartitionError."""
         self._check(place)
         wanted = {*self.replicas_of(*place), *(target or ())}
         leaving = frozenset(self.holders_of(*place)) - wanted

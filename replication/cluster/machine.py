@@ -368,8 +368,8 @@ class ClusterMachine:
     # --- replicas that move ---
 
     def decide_reassign(self, wanted: Mapping[tuple[str, int], Replicas | None]) -> Decision[int]:
-        """Let partitions, (topic, partition), move to other replicas; None: it stays on those that it has now, and
-        gives up what it has got of others. The revision. UnknownTopicError, UnknownPartitionError, UnknownBrokerError,
+        """Let partitions, (topic, partition), move to other replicas; None: no further, so that one which moves goes
+        back to those that it had. The revision. UnknownTopicError, UnknownPartitionError, UnknownBrokerError,
         InvalidReplicasError."""
         image = self.image
         after = image
@@ -384,7 +384,9 @@ class ClusterMachine:
                 )
             if replicas is not None:
                 self._check_replicas(replicas, f"{topic}-{partition}")
-            after = after.with_target(place, None if replicas in (None, now) else replicas)
+            target = now if replicas is None else replicas
+            if target != now or place in image.targets:
+                after = after.with_target(place, target)
         return self._decided(after, image.revision + 1)
 
     def _check_replicas(self, replicas: Replicas, where: str) -> None:

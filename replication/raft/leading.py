@@ -88,8 +88,17 @@ def on_leader_tick(state: RaftState) -> None:
             send_entries(state, peer, progress)
         elif progress.recovers:
             send_entries(state, peer, progress)  # what the budget held back
-        if state.now - progress.sent_tick >= settings.heartbeat_ticks:
+        if state.now - progress.sent_tick >= _pause(state, progress):
             heartbeat(state, peer, progress)
+
+
+def _pause(state: RaftState, progress: Progress) -> int:
+    """Between two words to a peer. One that has not answered the last yet is behind with what it was sent, or gone: of
+    many groups each further word would only have all of them wait longer, until leaders who are there seem silent."""
+    settings = state.settings
+    if progress.heard_tick >= progress.sent_tick:
+        return settings.heartbeat_ticks
+    return max(settings.heartbeat_ticks, settings.election_ticks // 2)
 
 
 # --- resting ---

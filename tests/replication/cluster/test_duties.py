@@ -149,6 +149,7 @@ def test_what_a_move_that_is_given_up_brought_in_leaves_and_has_its_replica_unti
         carry_out(machine, machine.decide_reassign({("t", 0): None}))
     wanted = machine.image.targets.get(place, machine.image.replicas_of(*place))
     go_on(80)
+    assert machine.image.targets == {}
     assert groups.members[group] == Membership(frozenset(wanted))
     assert machine.image.holders_of(*place) == wanted
     assert groups.leaders[group] in wanted
