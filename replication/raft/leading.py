@@ -13,6 +13,8 @@ from replication.raft.types import NO_NODE, NodeId, Role
 
 _SNAPSHOT_PATIENCE = 4
 """Election times until a snapshot that nothing was heard of is sent again."""
+_FIRST_ANSWERS = 4
+"""Election times until a majority must have answered a new leader."""
 
 
 # --- sending ---
@@ -69,7 +71,7 @@ def heartbeat(state: RaftState, peer: NodeId, progress: Progress) -> None:
 
 def on_leader_tick(state: RaftState) -> None:
     settings = state.settings
-    if state.now - state.quorum_tick >= settings.election_ticks:
+    if state.now - state.quorum_tick >= _quorum_patience(state):
         state.quorum_tick = state.now
         heard = [peer for peer, progress in state.peers.items() if progress.active]
         if not has_majority(state.membership, {*heard, state.node_id}):
@@ -90,6 +92,14 @@ def on_leader_tick(state: RaftState) -> None:
             send_entries(state, peer, progress)  # what the budget held back
         if state.now - progress.sent_tick >= _pause(state, progress):
             heartbeat(state, peer, progress)
+
+
+def _quorum_patience(state: RaftState) -> int:
+    """Until a leader that hears of no majority gives up. Where answers to its first words take longer than an election
+    its followers would hear it by then, and elect the next one in vain, for ever."""
+    answered = [peer for peer, progress in state.peers.items() if progress.answers]
+    is_known = has_majority(state.membership, {*answered, state.node_id})
+    return state.settings.election_ticks * (1 if is_known else _FIRST_ANSWERS)
 
 
 def _pause(state: RaftState, progress: Progress) -> int:

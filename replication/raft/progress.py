@@ -43,7 +43,7 @@ class Progress:
         self.next = next_position
         self.mode = Mode.PROBE
         self.inflight: deque[int] = deque()
-        self.active = True  # heard of since the leader last looked
+        self.active = False  # heard of since the leader last looked
         self.round = self.answers = 0
         self.recovers = self.piece_due = False
         self.sent_piece = 0
