@@ -1,4 +1,4 @@
-"""What the whole suite shares: the option ``--rewrite`` (see scripts.py), and compiled modules for the processes it starts."""
+"""What the whole suite shares: the option ``--rewrite`` (scripts.py), compiled modules for processes that it starts."""
 
 from __future__ import annotations
 
