@@ -10,6 +10,9 @@ import pytest
 from tests import house
 from tests.house import PACKAGES, ROOT
 
+# One worker parses the tree for all rules.
+pytestmark = pytest.mark.xdist_group("tidiness")
+
 PRODUCT = house.python_files(*PACKAGES)
 BENCH = house.python_files("bench")
 TESTS = house.python_files("tests")
