@@ -134,7 +134,7 @@ def skipped_tests(text: str) -> Iterator[str]:
 
 def loose_threads(text: str) -> Iterator[str]:
     """A thread that outlives its test, as that failed, has other tests of the process fail: see ``tests/beside.py``."""
-    for node in ast.walk(_tree(text)):
+    for node in _nodes(text, ast.Call):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "Thread"):
             yield f"{node.lineno}: a thread of its own: have Beside start it, and end it with the block"
 
