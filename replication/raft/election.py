@@ -50,7 +50,7 @@ def wait_for(state: RaftState, behind: Set[NodeId]) -> None:
     """A tick that does not count for what waits for words of those nodes: they are there, and not heard yet."""
     if state.role is Role.LEADER:
         for node in behind & state.peers.keys():
-            state.peers[node].active = True
+            state.peers[node].note_heard(state.now)
     elif state.leader_id in behind or (state.leader_id == NO_NODE and behind & state.membership.voters):
         state.heard_tick += 1
         state.deadline_tick += 1
