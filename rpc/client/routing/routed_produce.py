@@ -17,7 +17,7 @@ from logstore.api.pipelines import PendingProduce
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.errors import LogStoreError
 from logstore.types import Acks, TopicPartition
-from replication.errors import NotLeaderError
+from replication.errors import NotConfirmedError, NotLeaderError
 from rpc.client.channel.connection import Connection, StartedCall
 from rpc.client.routing.brokers import NOBODY, Brokers
 from rpc.client.routing.leaders import ANYBODY, ROUTING, Leaders
@@ -146,14 +146,16 @@ def refused(items: Sequence[ProduceItem], error: LogStoreError) -> list[ProduceR
 def note_results(
     leaders: Leaders, node: int, items: Sequence[ProduceItem], results: list[ProduceResult]
 ) -> list[ProduceResult]:
-    """Have errors change who is taken for the leader. A leader that is deposed amid an append does not know what
-    becomes of it: its refusal is doubtful. ContractMismatchError is left to the sender, which counts."""
+    """Have errors change who is taken for the leader. A leader that is deposed amid an append, or hears of no majority
+    in time, does not know what becomes of it: its refusal is doubtful. ContractMismatchError is left to the sender,
+    which counts."""
     if len(results) != len(items):
         return results
     for index, (item, result) in enumerate(zip(items, results, strict=True)):
         if result.error is not None:
             leaders.note(_place_of(item), node, result.error)
-            if isinstance(result.error, NotLeaderError) and node not in (NOBODY, ANYBODY):
+            deposed = isinstance(result.error, NotLeaderError) and node not in (NOBODY, ANYBODY)
+            if deposed or isinstance(result.error, NotConfirmedError):
                 results[index] = result._replace(doubtful=True)
     return results
 
