@@ -53,8 +53,8 @@ class FakeLeaders:
     def refresh(self) -> None:
         self.refreshed += 1
 
-    def moved(self, places: Iterable[TopicPartition], node: int) -> bool:
-        return any(self.of(*place) not in (node, NOBODY) for place in places)
+    def is_deposed(self, node: int, places: Iterable[TopicPartition]) -> bool:
+        return all(self.of(*place) not in (node, NOBODY) for place in places)
 
 
 class FakePipeline:
