@@ -73,6 +73,15 @@ def render(done: report.Report) -> None:
     write(README, report.with_results(read(README), done))
 
 
+def keep_bytecode(folder: str) -> None:
+    """The processes of both sides find compiled modules, as an installed package has them, also where the environment
+    keeps none beside the sources."""
+    if sys.dont_write_bytecode:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = os.path.join(folder, "bytecode")
+        sys.dont_write_bytecode = False
+
+
 def main(arguments: list[str]) -> None:
     """Results are written by a full run of all questions, or under a name of their own: rows of different runs do not
     share a table."""
@@ -83,6 +92,7 @@ def main(arguments: list[str]) -> None:
         return
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="logstore-bench-", dir=chosen.dir) as folder:
+        keep_bytecode(folder)
         facts = machine.describe(folder) | {"pace_before": machine.pace()}
         rows = ask(chosen.questions or list(QUESTIONS), Bench(folder=folder, quick=chosen.quick))
         facts["pace_after"] = machine.pace()

@@ -37,4 +37,7 @@ class NodeSettings:
     snapshot_bytes: int = LEAST_BYTES
     """Of the metadata's log before a snapshot is taken."""
     controller: ControllerSettings = field(default_factory=ControllerSettings)
-    raft: RaftSettings = field(default_factory=lambda: RaftSettings(election_ticks=20, silent_on_empty=True))
+    raft: RaftSettings = field(
+        default_factory=lambda: RaftSettings(election_ticks=20, heartbeat_ticks=5, silent_on_empty=True)
+    )
+    """A heartbeat is a message and its answer, of each group that is awake: of a thousand, at ten a second, a core."""

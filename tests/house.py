@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("logstore", "replication", "rpc", "spark_connector")
@@ -32,6 +35,20 @@ def _tree(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@lru_cache(maxsize=2_000)
+def _by_kind(text: str) -> dict[type[ast.AST], list[ast.AST]]:
+    """The nodes of a file by their type: a walk over a whole tree costs more than all that a rule asks of it."""
+    kinds: dict[type[ast.AST], list[ast.AST]] = {}
+    for node in ast.walk(_tree(text)):
+        kinds.setdefault(type(node), []).append(node)
+    return kinds
+
+
+def _nodes(text: str, kind: type[Node]) -> list[Node]:
+    """Every node of one type in a file, outer ones first."""
+    return _by_kind(text).get(kind, [])  # type: ignore[return-value]  # the key is the type of each
+
+
 def python_files(*folders: str) -> list[Path]:
     """Every Python file under these folders of the tree, generated code left out."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
@@ -49,18 +66,16 @@ def too_long(text: str, limit: int) -> Iterator[str]:
 
 
 def long_functions(text: str) -> Iterator[str]:
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            size = (node.end_lineno or node.lineno) - node.lineno + 1
-            if size > FUNCTION_LINES:
-                yield f"{node.lineno}: {node.name} is {size} lines, {FUNCTION_LINES} at most"
+    for node in [*_nodes(text, ast.FunctionDef), *_nodes(text, ast.AsyncFunctionDef)]:
+        size = (node.end_lineno or node.lineno) - node.lineno + 1
+        if size > FUNCTION_LINES:
+            yield f"{node.lineno}: {node.name} is {size} lines, {FUNCTION_LINES} at most"
 
 
 def bare_asserts(text: str) -> Iterator[str]:
     """``assert`` disappears under -O: product code uses ``invariant`` or a named error."""
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.Assert):
-            yield f"{node.lineno}: assert in product code: use invariant() or a named error"
+    for node in _nodes(text, ast.Assert):
+        yield f"{node.lineno}: assert in product code: use invariant() or a named error"
 
 
 def _caught(kind: ast.expr | None) -> set[str]:
@@ -81,9 +96,7 @@ def _speaks(handler: ast.ExceptHandler) -> bool:
 def quiet_excepts(text: str) -> Iterator[str]:
     """No bare except; a broad one raises or uses the error; a handler that does nothing says why."""
     lines = text.split("\n")
-    for node in ast.walk(_tree(text)):
-        if not isinstance(node, ast.ExceptHandler):
-            continue
+    for node in _nodes(text, ast.ExceptHandler):
         if node.type is None:
             yield f"{node.lineno}: bare except"
         elif _caught(node.type) & BROAD and not _speaks(node):
@@ -95,8 +108,8 @@ def quiet_excepts(text: str) -> Iterator[str]:
 
 
 def prints(text: str) -> Iterator[str]:
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+    for node in _nodes(text, ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{node.lineno}: print outside the command, the examples and the benches"
 
 
@@ -114,17 +127,23 @@ def no_docstring(text: str) -> Iterator[str]:
 
 def skipped_tests(text: str) -> Iterator[str]:
     """A test that does not run shows nothing."""
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.Attribute) and node.attr in {"skip", "skipif", "xfail", "importorskip"}:
+    for node in _nodes(text, ast.Attribute):
+        if node.attr in {"skip", "skipif", "xfail", "importorskip"}:
             yield f"{node.lineno}: {node.attr}: a test runs or is not there"
+
+
+def loose_threads(text: str) -> Iterator[str]:
+    """A thread that outlives its test, as that failed, has other tests of the process fail: see ``tests/beside.py``."""
+    for node in _nodes(text, ast.Call):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "Thread"):
+            yield f"{node.lineno}: a thread of its own: have Beside start it, and end it with the block"
 
 
 def sleeps(text: str) -> Iterator[str]:
     """Naked ``time.sleep`` in a test of more than a polling step waits for luck."""
-    for node in ast.walk(_tree(text)):
+    for node in _nodes(text, ast.Call):
         if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
+            isinstance(node.func, ast.Attribute)
             and node.func.attr == "sleep"
             and node.args
             and isinstance(node.args[0], ast.Constant)

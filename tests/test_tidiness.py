@@ -10,6 +10,9 @@ import pytest
 from tests import house
 from tests.house import PACKAGES, ROOT
 
+# One worker parses the tree for all rules.
+pytestmark = pytest.mark.xdist_group("tidiness")
+
 PRODUCT = house.python_files(*PACKAGES)
 BENCH = house.python_files("bench")
 TESTS = house.python_files("tests")
@@ -39,6 +42,12 @@ def error_table_length(text: str) -> Iterator[str]:
 SPEAK = {ROOT / "logstore/cli", ROOT / "spark_connector/examples/scene.py"}
 SILENT = [path for path in PRODUCT if SPEAK.isdisjoint([path, *path.parents])]
 
+# Tests of brokers, whose clients go on for long where a broker is gone.
+BROKERS = house.python_files("tests/rpc", "tests/history")
+# The event loop of all brokers of a process; a process of its own; connections of a listener; a thread that is over.
+LOOSE = ("rpc/served.py", "history/workers.py", "rpc/testing/test_proxy.py", "rpc/test_connection_ends.py")
+BESIDE = [path for path in BROKERS if path not in {ROOT / "tests" / name for name in LOOSE}]
+
 RULES: list[tuple[str, Rule, list[Path], str]] = [
     (
         "product length",
@@ -60,6 +69,7 @@ RULES: list[tuple[str, Rule, list[Path], str]] = [
         "@pytest.mark.skip\ndef test(): ...\n",
     ),
     ("no sleeping test", house.sleeps, TESTS, "import time\n\ntime.sleep(1)\n"),
+    ("threads end", house.loose_threads, BESIDE, "import threading\n\nthreading.Thread(target=f).start()\n"),
     ("loud excepts", house.quiet_excepts, PRODUCT + BENCH, "try:\n    f()\nexcept:\n    raise\n"),
 ]
 

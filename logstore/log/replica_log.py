@@ -158,6 +158,7 @@ class ReplicaLog(OwnedLog):
 
     def _truncate(self, offset: int) -> None:
         """``offset`` is a batch's first."""
+        self._cuts += 1
         self._reads.forget()
         self._held.let_go()
         cut = [one.base_offset for one in self.segments.segments if one.next_offset > offset]
@@ -253,6 +254,7 @@ class ReplicaLog(OwnedLog):
 
     def _install(self, snapshot: LogSnapshot) -> None:
         start = snapshot.start_offset
+        self._cuts += 1
         snapshot_install.decide(self._pool.fs, self.directory, snapshot)
         self._reads.forget()
         self._held.let_go()

@@ -18,28 +18,40 @@ from logstore.seams.fs import FileSystem
 def sync_together(fs: FileSystem, logs: Sequence[SyncedLog]) -> list[LogStoreError | None]:
     """``SyncedLog.sync`` of each, all of whose files are on ``fs``; None, or its error, in the order of ``logs``. None
     comes twice."""
+    with ExitStack() as locks:
+        for log in logs:
+            locks.enter_context(log.syncing())
+        return sync_held(fs, logs)
+
+
+def sync_held(fs: FileSystem, logs: Sequence[SyncedLog]) -> list[LogStoreError | None]:
+    """``sync_together`` of logs whose sync locks are held."""
     errors: list[LogStoreError | None] = [None] * len(logs)
     begun: list[tuple[int, BegunSync]] = []
-    alone: list[int] = []
-    with ExitStack() as locks:
-        for number, log in enumerate(logs):
-            locks.enter_context(log.syncing())
-            try:
-                one = log.begin_sync()
-            except LogStoreError as error:
-                errors[number] = error
-                continue
-            if one is not None and one.file is None:
-                alone.append(number)
-            elif one is not None:
-                begun.append((number, one))
-        _sync_files(fs, logs, begun, errors)
-    for number in alone:
+    for number, log in enumerate(logs):
         try:
-            logs[number].sync()
+            one = log.begin_sync()
         except LogStoreError as error:
             errors[number] = error
+            continue
+        if one is None:
+            continue
+        if one.file is None:
+            errors[number] = _sync_alone(log, one)
+        else:
+            begun.append((number, one))
+    _sync_files(fs, logs, begun, errors)
     return errors
+
+
+def _sync_alone(log: SyncedLog, one: BegunSync) -> LogStoreError | None:
+    """A log that does not keep its file open."""
+    try:
+        one.segment.sync()
+    except OSError as error:
+        return log.failed_sync(one, error)
+    log.end_sync(one)
+    return None
 
 
 def _sync_files(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import (
@@ -26,17 +25,21 @@ from logstore.log.append_path import AppendPath
 from logstore.log.commit_policy import ChoosePolicy, CommitPolicy, by_visibility
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import Waiter
-from logstore.log.producers.producer_journal import ProducerJournal
+from logstore.log.producers.producer_journal import Pending, ProducerJournal
 from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.log.recovery.recovery import Loaded
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.held_file import HeldFile
 from logstore.log.segments.read_path import ReadPath
-from logstore.log.segments.segment import Chunk, Segment
+from logstore.log.segments.segment import Chunk, LentIndex, Segment
 from logstore.log.segments.segment_list import Back, SegmentList
 from logstore.log.segments.tail_cache import TailCache
 from logstore.seams.clock import Clock
 from logstore.seams.fs import File
+
+_FEW_BYTES: Final = 1 << 20
+_FEW_SHARE: Final = 64  # of a segment's
+"""Of producers' batches since their last snapshot, for which a checkpoint leaves no other one."""
 
 
 class BegunSync(NamedTuple):
@@ -45,6 +48,16 @@ class BegunSync(NamedTuple):
     target: int
     segment: Segment
     file: File | None
+
+
+class BegunCheckpoint(NamedTuple):
+    """A checkpoint under way, all before ``target`` being durable. ``indexes``: its segment's files to be synced;
+    ``cuts``: of the log when it began."""
+
+    target: int
+    segment: Segment
+    indexes: tuple[LentIndex, ...]
+    cuts: int
 
 
 class SyncedLog(AppendPath):
@@ -86,6 +99,7 @@ class SyncedLog(AppendPath):
         self._sync_lock = threading.Lock()
         self._waiters: dict[Waiter, None] = {}
         self._installing = loaded.installing
+        self._cuts = 0  # how often records went: what was begun before that counts no more
         self._held = HeldFile(pool)
         self.segments: SegmentList = loaded.segments
         self.epochs = loaded.epochs
@@ -147,21 +161,24 @@ class SyncedLog(AppendPath):
         """Make everything appended so far durable, then visible. ``OutcomeUnknownError`` if the disk refuses
         (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
         with self._sync_lock:
-            begun = self.begin_sync()
-            if begun is None:
-                return
-            try:
-                if begun.file is None:
-                    begun.segment.sync()
-                else:
-                    begun.file.sync()
-            except OSError as error:
-                raise self.failed_sync(begun, error) from error
-            self.end_sync(begun)
+            self._sync_now()
+
+    def _sync_now(self) -> None:
+        begun = self.begin_sync()
+        if begun is None:
+            return
+        try:
+            if begun.file is None:
+                begun.segment.sync()
+            else:
+                begun.file.sync()
+        except OSError as error:
+            raise self.failed_sync(begun, error) from error
+        self.end_sync(begun)
 
     # Its parts, for one sync of many logs (``sync_round.py``).
 
-    def syncing(self) -> AbstractContextManager[object]:
+    def syncing(self) -> threading.Lock:
         """Held from ``begin_sync`` until the sync has ended."""
         return self._sync_lock
 
@@ -194,21 +211,84 @@ class SyncedLog(AppendPath):
 
     def checkpoint(self) -> int:
         """Sync log and index rows, leave a producer snapshot and move the recovery point; returns it (not yet
-        in the state file)."""
+        in the state file). Nothing is cut meanwhile: the snapshot would be of records that are gone."""
+        with self._sync_lock:
+            with self._lock:
+                pending = self.producers.take(self.log_end_offset)
+            self._sync_now()
+            with self._lock:
+                segment, target = self.segments.active, self.flushed_offset
+                if segment is not None and target > self.recovery_point:
+                    self._write_indexes(segment)
+                self.recovery_point = max(self.recovery_point, target)
+            self._store_producers(pending)
+            return self.recovery_point
+
+    def _write_indexes(self, segment: Segment) -> None:
+        try:
+            self._store_indexes(segment)
+        except OSError as error:
+            raise from_os_error(error, "write the indexes of", self.directory) from error
+
+    # Its parts, for one checkpoint of many logs (``checkpoint_round.py``). No lock is held between them, so that the
+    # log may be cut meanwhile: then nothing is said of what was begun.
+
+    def begin_checkpoint(self) -> BegunCheckpoint | None:
+        """Of what is synced: its index rows are in their files. None: nothing is to be made durable. Errors as
+        ``checkpoint``."""
         with self._lock:
-            pending = self.producers.take(self.log_end_offset)
-        self.sync()
-        with self._lock:
+            if self._failure is not None:
+                self._check_usable()
             segment, target = self.segments.active, self.flushed_offset
-            if segment is not None and target > self.recovery_point:
-                try:
-                    self._store_indexes(segment)
-                except OSError as error:
-                    raise from_os_error(error, "write the indexes of", self.directory) from error
-            self.recovery_point = max(self.recovery_point, target)
-        # Last: whoever finds the snapshot believes the transaction index before it.
+            if segment is None or target <= self.recovery_point:
+                return None
+            if segment.owes_aborted:
+                self._write_indexes(
+                    segment
+                )  # with what transactions need beside the rows: not many have that
+                return BegunCheckpoint(target, segment, (), self._cuts)
+            try:
+                segment.store_indexes()
+                return BegunCheckpoint(target, segment, segment.begin_index_sync(), self._cuts)
+            except OSError as error:
+                raise from_os_error(error, "write the indexes of", self.directory) from error
+
+    def end_checkpoint(self, begun: BegunCheckpoint) -> None:
+        """The indexes are durable."""
+        with self._lock:
+            whole = begun.cuts == self._cuts
+            begun.segment.end_index_sync(begun.indexes, synced=whole)
+            if whole:
+                self.recovery_point = max(self.recovery_point, begun.target)
+
+    def failed_checkpoint(self, begun: BegunCheckpoint, error: OSError) -> LogStoreError:
+        """What ``checkpoint`` raises."""
+        with self._lock:
+            begun.segment.end_index_sync(begun.indexes, synced=False)
+            return self._failed_indexes(begun.segment, error)
+
+    def checkpoint_producers(self) -> None:
+        """Leave a snapshot of producers that did much since their last one, and sync what it tells of. Errors as
+        ``checkpoint``."""
+        few = min(self.config.segment_bytes // _FEW_SHARE, _FEW_BYTES)
+        with self._lock:
+            if self.producers.is_told(self.log_end_offset, few) and self.dirty:
+                return
+        with self._sync_lock:
+            with self._lock:
+                pending = self.producers.take(self.log_end_offset, few_bytes=few)
+            if pending is None:
+                return
+            self._sync_now()
+            with self._lock:
+                active = self.segments.active
+                if active is not None and active.owes_aborted:
+                    self._write_indexes(active)
+            self._store_producers(pending)
+
+    def _store_producers(self, pending: Pending | None) -> None:
+        """Last: whoever finds the snapshot believes the transaction index before it."""
         self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
-        return self.recovery_point
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget ids without an append for ``producer.id.expiration.ms``; how many. ``now_ms``: wall time, which the
@@ -294,10 +374,13 @@ class SyncedLog(AppendPath):
         try:
             segment.sync_indexes()
         except OSError as error:
-            failure = from_os_error(error, "sync the indexes of", segment.path())
-            self._poison(failure)
-            raise PartitionPoisonedError(f"{self.where} accepts nothing more: {failure.message}") from error
+            raise self._failed_indexes(segment, error) from error
         segment.count_aborted()
+
+    def _failed_indexes(self, segment: Segment, error: OSError) -> LogStoreError:
+        failure = from_os_error(error, "sync the indexes of", segment.path())
+        self._poison(failure)
+        return PartitionPoisonedError(f"{self.where} accepts nothing more: {failure.message}")
 
     def _sync_segment(self, segment: Segment) -> None:
         try:

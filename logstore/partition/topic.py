@@ -18,6 +18,7 @@ from logstore.directory.catalogue import TopicEntry
 from logstore.directory.partition_folder import folder_is_mine
 from logstore.directory.topic_state import PartitionState, TopicState
 from logstore.errors import LockLostError, LogStoreError, TopicLockedError, UnknownTopicError
+from logstore.log.checkpoint_round import checkpoint_together
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.ownership.lock import TURNS
@@ -236,7 +237,7 @@ class Topic(TopicUsers, Unshared):
         """Every partition gets its chance; a failure that nobody was told of yet is raised at the end."""
         failed: LogStoreError | None = None
         try:
-            self._checkpoint([log for log in self._logs.values() if not log.poisoned])
+            self._checkpoint_each([log for log in self._logs.values() if not log.poisoned])
         except LogStoreError as error:
             failed = error
         if any(log.dirty and not log.poisoned for log in self._logs.values()):
@@ -248,7 +249,7 @@ class Topic(TopicUsers, Unshared):
         if failed is not None:
             raise failed
 
-    def _checkpoint(self, logs: list[OwnedLog]) -> None:
+    def _checkpoint_each(self, logs: list[OwnedLog]) -> None:
         """Many logs side by side, as their syncs share journal commits. Each gets its chance, then the first failure
         is raised."""
         fan_out(OwnedLog.checkpoint, logs, self._context.recovery_threads if len(logs) >= MANY else 1)
@@ -349,9 +350,8 @@ class Topic(TopicUsers, Unshared):
                 return
             self.last_checkpoint_s = self._context.clock.monotonic_s()
             logs = tuple(self._logs.values())
-            self._checkpoint(
-                [log for log in logs if not log.poisoned and log.log_end_offset > log.recovery_point]
-            )
+            due = [log for log in logs if not log.poisoned and log.log_end_offset > log.recovery_point]
+            failures = checkpoint_together(self._context.fs, due)
             saved = self._saved.partitions if self._saved is not None else {}
             moved = any(
                 partition not in saved or saved[partition].recovery_point != log.recovery_point
@@ -359,6 +359,9 @@ class Topic(TopicUsers, Unshared):
             )
             if moved:
                 self.save_state(clean=False)
+            for failure in failures:
+                if failure is not None:
+                    raise failure
         finally:
             self._owning.release()
 

@@ -2,7 +2,8 @@
 
 A partition moves in steps, each of which may be repeated: what it lacks of its target comes in as learners; a learner
 that has caught up becomes a voter; once all of the target vote, the others go, one at a time, the leader last and after
-it gave its place up; then the target is what it has. So it never has fewer voters than it had, or shall have.
+it gave its place up; then the target is what it has. So it never has fewer voters than it had, or shall have. A move
+that was given up goes back in the same steps: what it had brought in keeps its replica until the group has it no more.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def moves(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
     """The next step of each partition that moves; ``most``: that may fill learners at one time."""
     duties: list[Duty] = []
     filling = sum(
-        any(one.learner for one in now.replicas)
+        _fills(now)
         for group, now in status.partitions.items()
         if (group.topic_id, group.partition) in image.targets
     )
@@ -102,7 +103,7 @@ def moves(image: ClusterImage, status: ClusterStatus, most: int) -> list[Duty]:
             continue
         now = status.partitions.get(GroupId(*place))
         duty = None if now is None else _next_step(place, target, now)
-        if isinstance(duty, ChangeMembers) and now is not None and _adds_learners(now, duty):
+        if isinstance(duty, ChangeMembers) and now is not None and _begins_to_fill(now, duty):
             if filling >= most:
                 continue
             filling += 1
@@ -118,13 +119,19 @@ def _members(now: PartitionStatus) -> Membership:
     )
 
 
-def _adds_learners(now: PartitionStatus, duty: ChangeMembers) -> bool:
-    return bool(duty.members.learners - _members(now).learners)
+def _fills(now: PartitionStatus) -> bool:
+    return any(one.learner for one in now.replicas)
+
+
+def _begins_to_fill(now: PartitionStatus, duty: ChangeMembers) -> bool:
+    return not _fills(now) and bool(duty.members.learners - _members(now).learners)
 
 
 def _next_step(place: Place, target: Replicas, now: PartitionStatus) -> Duty | None:
     voters, learners = _members(now)
     wanted = frozenset(target)
+    if learners - wanted:  # of a move that was given up: they are not to be filled any more
+        return ChangeMembers(now.group, now.leader, Membership(voters, learners & wanted))
     missing = wanted - voters - learners
     if missing:
         return ChangeMembers(now.group, now.leader, Membership(voters, learners | missing))
@@ -138,22 +145,15 @@ def _next_step(place: Place, target: Replicas, now: PartitionStatus) -> Duty | N
         return ChangeMembers(now.group, now.leader, members)
     if not wanted <= voters:
         return None  # learners are being filled
-    return _leave(place, target, now, voters, learners - wanted)
+    return _leave(place, target, now, voters)
 
 
-def _leave(
-    place: Place,
-    target: Replicas,
-    now: PartitionStatus,
-    voters: frozenset[NodeId],
-    strangers: frozenset[NodeId],
-) -> Duty | None:
+def _leave(place: Place, target: Replicas, now: PartitionStatus, voters: frozenset[NodeId]) -> Duty | None:
     """All of the target vote: the others go."""
     rest = voters - frozenset(target)
-    going = sorted(rest - {now.leader}) or sorted(strangers)
+    going = sorted(rest - {now.leader})
     if going:
-        members = Membership(voters - {going[0]}, strangers - {going[0]})
-        return ChangeMembers(now.group, now.leader, members)
+        return ChangeMembers(now.group, now.leader, Membership(voters - {going[0]}))
     if now.leader in rest:
         in_sync = {one.node_id for one in now.replicas if one.in_sync}
         heirs = [node for node in target if node in in_sync]

@@ -65,6 +65,7 @@ def _none() -> Mapping[_K, _V]:
 class ClusterImage:
     """``catalogue``: its revision goes up with every change of anything here. ``replicas``: topic id -> replicas of
     each partition, preferred leader first; ``targets``: what a partition is to have instead, while it moves;
+    ``leaving``: nodes of targets that were given up, which its group may have as members until it is seen not to;
     ``vacated``: nodes whose replica of a partition, or of the metadata, was in a directory that was exchanged, until
     its group has counted them out as voters once; ``peers``: where nodes listen for each other, those that were
     added and have not registered yet among them; ``access``: users and rules, as JSON's values."""
@@ -74,6 +75,7 @@ class ClusterImage:
     brokers: Mapping[NodeId, BrokerRegistration] = field(default_factory=_none)
     replicas: Mapping[TopicId, Sequence[Replicas]] = field(default_factory=_none)
     targets: Mapping[Place, Replicas] = field(default_factory=_none)
+    leaving: Mapping[Place, frozenset[NodeId]] = field(default_factory=_none)
     vacated: Mapping[Place, frozenset[NodeId]] = field(default_factory=_none)
     peers: Mapping[NodeId, PeerAddress] = field(default_factory=_none)
     access: Mapping[AccessKey, Any] = field(default_factory=_none)
@@ -95,9 +97,11 @@ class ClusterImage:
         return of[partition] if 0 <= partition < len(of) else ()
 
     def holders_of(self, topic_id: TopicId, partition: int) -> Replicas:
-        """Its replicas, and those that it is to get."""
-        now = self.replicas_of(topic_id, partition)
-        return tuple(dict.fromkeys((*now, *self.targets.get((topic_id, partition), ()))))
+        """Its replicas, those that it is to get, and those that its group is still to give up."""
+        place = (topic_id, partition)
+        now = self.replicas_of(*place)
+        leaving = sorted(self.leaving.get(place, ()))
+        return tuple(dict.fromkeys((*now, *self.targets.get(place, ()), *leaving)))
 
     def places(self) -> Iterator[tuple[Place, Replicas]]:
         for topic_id, partitions in self.replicas.items():
@@ -185,6 +189,7 @@ class ClusterImage:
             self,
             replicas=_without(self.replicas, topic_id),
             targets=_without_topic(self.targets, topic_id),
+            leaving=_without_topic(self.leaving, topic_id),
             vacated=_without_topic(self.vacated, topic_id),
         )
 
@@ -202,10 +207,20 @@ class ClusterImage:
         return replace(self, replicas=MappingProxyType({**self.replicas, topic_id: tuple(of)}))
 
     def with_target(self, place: Place, target: Replicas | None) -> ClusterImage:
-        """None: it stays as it is. UnknownPartitionError."""
+        """None: it has what it is to have. What another target has brought in is to leave. UnknownPartitionError."""
         self._check(place)
+        wanted = {*self.replicas_of(*place), *(target or ())}
+        leaving = frozenset(self.holders_of(*place)) - wanted
         rest = _without(self.targets, place)
-        return replace(self, targets=rest if target is None else MappingProxyType({**rest, place: target}))
+        after = replace(self, targets=rest if target is None else MappingProxyType({**rest, place: target}))
+        return after.with_leaving(place, leaving)
+
+    def with_leaving(self, place: Place, nodes: frozenset[NodeId]) -> ClusterImage:
+        """Empty: its group has none but those that it is to have."""
+        if self.leaving.get(place, frozenset()) == nodes:
+            return self
+        rest = _without(self.leaving, place)
+        return replace(self, leaving=MappingProxyType({**rest, place: nodes}) if nodes else rest)
 
     def _check(self, place: Place) -> None:
         if not self.replicas_of(*place):

@@ -87,6 +87,7 @@ class ClusterMachine:
         self._topics: dict[str, TopicEntry] = {}
         self._replicas: dict[TopicId, list[Replicas]] = {}
         self._targets: dict[Place, Replicas] = {}
+        self._leaving: dict[Place, frozenset[NodeId]] = {}
         self._vacated: dict[Place, frozenset[NodeId]] = {}
         self._brokers: dict[NodeId, BrokerRegistration] = {}
         self._peers: dict[NodeId, PeerAddress] = {}
@@ -116,6 +117,7 @@ class ClusterMachine:
                     {topic_id: tuple(partitions) for topic_id, partitions in self._replicas.items()}
                 ),
                 targets=_frozen(self._targets),
+                leaving=_frozen(self._leaving),
                 vacated=_frozen(self._vacated),
                 peers=_frozen(self._peers),
                 access=self._access_now(),
@@ -366,8 +368,9 @@ class ClusterMachine:
     # --- replicas that move ---
 
     def decide_reassign(self, wanted: Mapping[tuple[str, int], Replicas | None]) -> Decision[int]:
-        """Let partitions, (topic, partition), move to other replicas; None: it stays on those that it has now. The
-        revision. UnknownTopicError, UnknownPartitionError, UnknownBrokerError, InvalidReplicasError."""
+        """Let partitions, (topic, partition), move to other replicas; None: no further, so that one which moves goes
+        back to those that it had. The revision. UnknownTopicError, UnknownPartitionError, UnknownBrokerError,
+        InvalidReplicasError."""
         image = self.image
         after = image
         for (topic, partition), replicas in wanted.items():
@@ -381,7 +384,9 @@ class ClusterMachine:
                 )
             if replicas is not None:
                 self._check_replicas(replicas, f"{topic}-{partition}")
-            after = after.with_target(place, None if replicas in (None, now) else replicas)
+            target = now if replicas is None else replicas
+            if target != now or place in image.targets:
+                after = after.with_target(place, target)
         return self._decided(after, image.revision + 1)
 
     def _check_replicas(self, replicas: Replicas, where: str) -> None:
@@ -401,7 +406,7 @@ class ClusterMachine:
             return Decision((), image.revision)
         after = image.with_replicas(place, replicas)
         if done:
-            after = after.with_target(place, None)
+            after = after.with_target(place, None).with_leaving(place, frozenset())
         after = after.with_vacated(place, after.vacated.get(place, frozenset()) & {*after.holders_of(*place)})
         return self._decided(after, image.revision + 1)
 
@@ -426,6 +431,8 @@ class ClusterMachine:
                 self._put_chunk(key_fields[0], key_fields[1], content)
             case "target":
                 _put(self._targets, (key_fields[0], key_fields[1]), content)
+            case "leaving":
+                _put(self._leaving, (key_fields[0], key_fields[1]), content)
             case "vacated":
                 _put(self._vacated, (key_fields[0], key_fields[1]), content)
             case "broker":

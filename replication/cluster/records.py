@@ -134,7 +134,7 @@ def _read_target(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     return read_replicas(fields.get("replicas"), where)
 
 
-def _read_vacated(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
+def _read_nodes(_: tuple[Any, ...], fields: dict[str, Any], where: str) -> Any:
     return frozenset(read_replicas(fields.get("nodes"), where))
 
 
@@ -173,6 +173,7 @@ _KEYS: Final[Mapping[str, Mapping[str, type]]] = {
     "topic": {"name": str},
     "replicas": {"topic_id": str, "first": int},
     "target": {"topic_id": str, "partition": int},
+    "leaving": {"topic_id": str, "partition": int},
     "vacated": {"topic_id": str, "partition": int},
     "broker": {"node_id": int},
     "peer": {"node_id": int},
@@ -185,7 +186,8 @@ _READ: Final = {
     "topic": _read_topic,
     "replicas": _read_chunk,
     "target": _read_target,
-    "vacated": _read_vacated,
+    "leaving": _read_nodes,
+    "vacated": _read_nodes,
     "broker": _read_broker,
     "peer": _read_peer,
     "access": _read_access,
@@ -210,9 +212,13 @@ def records_between(before: ClusterImage, after: ClusterImage) -> tuple[Change, 
     for (topic_id, partition), target in _changed(before.targets, after.targets):
         key = _key("target", topic_id=topic_id, partition=partition)
         records.append((key, None if target is None else _value(replicas=list(target))))
-    for (topic_id, partition), nodes in _changed(before.vacated, after.vacated):
-        key = _key("vacated", topic_id=topic_id, partition=partition)
-        records.append((key, None if nodes is None else _value(nodes=sorted(nodes))))
+    for kind, old_nodes, new_nodes in (
+        ("leaving", before.leaving, after.leaving),
+        ("vacated", before.vacated, after.vacated),
+    ):
+        for (topic_id, partition), nodes in _changed(old_nodes, new_nodes):
+            key = _key(kind, topic_id=topic_id, partition=partition)
+            records.append((key, None if nodes is None else _value(nodes=sorted(nodes))))
     for node_id, broker in _changed(before.brokers, after.brokers):
         records.append((_key("broker", node_id=node_id), None if broker is None else _broker_value(broker)))
     for node_id, address in _changed(before.peers, after.peers):

@@ -13,6 +13,8 @@ from replication.raft.types import NO_NODE, NodeId, Role
 
 _SNAPSHOT_PATIENCE = 4
 """Election times until a snapshot that nothing was heard of is sent again."""
+_FIRST_ANSWERS = 4
+"""Election times until a majority must have answered a new leader."""
 
 
 # --- sending ---
@@ -26,6 +28,8 @@ def replicate(state: RaftState) -> None:
 
 def send_entries(state: RaftState, peer: NodeId, progress: Progress) -> None:
     settings, trail = state.settings, state.trail
+    if progress.mode is Mode.PROBE and progress.is_silent(state.now, settings.election_ticks):
+        return  # heartbeats find it when it comes back: what is sent until then is lost, and others lack it
     budget = state.recovery if progress.recovers else None
     while progress.next < trail.end and progress.can_send(settings.max_inflight):
         if budget is not None and not budget.has_room():
@@ -67,7 +71,7 @@ def heartbeat(state: RaftState, peer: NodeId, progress: Progress) -> None:
 
 def on_leader_tick(state: RaftState) -> None:
     settings = state.settings
-    if state.now - state.quorum_tick >= settings.election_ticks:
+    if state.now - state.quorum_tick >= _quorum_patience(state):
         state.quorum_tick = state.now
         heard = [peer for peer, progress in state.peers.items() if progress.active]
         if not has_majority(state.membership, {*heard, state.node_id}):
@@ -86,8 +90,25 @@ def on_leader_tick(state: RaftState) -> None:
             send_entries(state, peer, progress)
         elif progress.recovers:
             send_entries(state, peer, progress)  # what the budget held back
-        if state.now - progress.sent_tick >= settings.heartbeat_ticks:
+        if state.now - progress.sent_tick >= _pause(state, progress):
             heartbeat(state, peer, progress)
+
+
+def _quorum_patience(state: RaftState) -> int:
+    """Until a leader that hears of no majority gives up. Where answers to its first words take longer than an election
+    its followers would hear it by then, and elect the next one in vain, for ever."""
+    answered = [peer for peer, progress in state.peers.items() if progress.answers]
+    is_known = has_majority(state.membership, {*answered, state.node_id})
+    return state.settings.election_ticks * (1 if is_known else _FIRST_ANSWERS)
+
+
+def _pause(state: RaftState, progress: Progress) -> int:
+    """Between two words to a peer. One that has not answered the last yet is behind with what it was sent, or gone: of
+    many groups each further word would only have all of them wait longer, until leaders who are there seem silent."""
+    settings = state.settings
+    if progress.heard_tick >= progress.sent_tick:
+        return settings.heartbeat_ticks
+    return max(settings.heartbeat_ticks, settings.election_ticks // 2)
 
 
 # --- resting ---
@@ -120,7 +141,7 @@ def on_append_reply(state: RaftState, reply: AppendReply) -> None:
     progress = state.peers.get(reply.sender)
     if state.role is not Role.LEADER or reply.term != state.term or progress is None:
         return
-    progress.active = True
+    progress.note_heard(state.now)
     progress.answers += 1
     progress.round = max(progress.round, reply.round)
     if reply.accepted:
@@ -144,7 +165,7 @@ def on_snapshot_reply(state: RaftState, reply: SnapshotReply) -> None:
     progress = state.peers.get(reply.sender)
     if state.role is not Role.LEADER or reply.term != state.term or progress is None:
         return
-    progress.active = True
+    progress.note_heard(state.now)
     if progress.mode is Mode.SNAPSHOT and reply.received != progress.sent_piece:
         progress.note_piece(reply.received, state.now)
         send_piece(state, reply.sender, progress)

@@ -20,12 +20,13 @@ class Progress:
     of messages with entries that are not answered; ``answers``: how many came. Ticks are the leader's: of the last word
     to the peer, and of the last time that the peer came further. ``sent_piece``: byte of the snapshot from which the
     piece goes that was sent last, or that is ``piece_due``. ``recovers``: what the peer lacks comes out of the budget
-    for recovery, as the driver says."""
+    for recovery, as the driver says. ``heard_tick``: of the last answer."""
 
     __slots__ = (
         "active",
         "answers",
         "further_tick",
+        "heard_tick",
         "inflight",
         "match",
         "mode",
@@ -42,11 +43,18 @@ class Progress:
         self.next = next_position
         self.mode = Mode.PROBE
         self.inflight: deque[int] = deque()
-        self.active = True  # heard of since the leader last looked
+        self.active = False  # heard of since the leader last looked
         self.round = self.answers = 0
         self.recovers = self.piece_due = False
         self.sent_piece = 0
-        self.sent_tick = self.further_tick = tick
+        self.sent_tick = self.further_tick = self.heard_tick = tick
+
+    def note_heard(self, tick: int) -> None:
+        self.active, self.heard_tick = True, tick
+
+    def is_silent(self, tick: int, patience_ticks: int) -> bool:
+        """Whether it takes nothing, as far as can be told: it has answered nothing for so long."""
+        return tick - self.heard_tick >= patience_ticks
 
     def can_send(self, most: int) -> bool:
         if self.mode is Mode.SNAPSHOT:

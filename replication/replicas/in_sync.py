@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replication.raft.quorum import has_majority
 from replication.raft.state import RaftState
-from replication.raft.types import NodeId, Role
+from replication.raft.types import Membership, NodeId, Role
 
 
 class InSync:
@@ -18,6 +18,9 @@ class InSync:
         self._heard_s: dict[NodeId, float] = {}
         self._caught_up_s: dict[NodeId, float] = {}
         self._now_s = 0.0
+        # What is known of the followers holds for these members until then, unless one of them is heard of.
+        self._members: Membership | None = None
+        self._until_s = 0.0
 
     def reset(self, state: RaftState, now_s: float) -> None:
         """Another role: a new leader believes its voters for a moment."""
@@ -26,6 +29,7 @@ class InSync:
         self._heard_s.clear()
         self._now_s = now_s
         self._caught_up_s = dict.fromkeys(state.peers, now_s)
+        self._members = None
 
     def note(self, state: RaftState, now_s: float) -> None:
         """At every tick."""
@@ -33,9 +37,11 @@ class InSync:
         if state.role is not Role.LEADER:
             return
         end = state.trail.end
+        heard = self._members is not state.membership or now_s > self._until_s
         for node, progress in state.peers.items():
             if self._answers.get(node) == progress.answers:
                 continue  # nothing was heard of it
+            heard = True
             self._answers[node] = progress.answers
             self._heard_s[node] = now_s
             if progress.match >= end:
@@ -46,7 +52,8 @@ class InSync:
             if progress.match >= mark_end:
                 self._caught_up_s[node] = mark_s
                 self._marks[node] = (end, now_s)
-        self._note_recovering(state)
+        if heard:
+            self._note_recovering(state)
 
     def _note_recovering(self, state: RaftState) -> None:
         """Peers that are not in sync are filled out of the budget for recovery, unless a commit waits for them."""
@@ -55,12 +62,16 @@ class InSync:
         for node, progress in state.peers.items():
             needed = waits and node in state.membership.voters
             progress.recovers = node not in in_sync and not needed
+        self._members = state.membership
+        marks = [self._caught_up_s[node] for node in in_sync if node != state.node_id]
+        self._until_s = min(marks, default=self._now_s) + self._lag_s
 
     def listen_anew(self, state: RaftState, now_s: float) -> None:
         """The leader has rested: its followers had kept up until now, but what they said before does not tell which of
         them are still there."""
         self._caught_up_s.update(dict.fromkeys(self.nodes(state), now_s))
         self._now_s = now_s
+        self._members = None
         self._heard_s.clear()
         self._answers = {node: progress.answers for node, progress in state.peers.items()}
 

@@ -45,6 +45,8 @@ from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.log_front import LogFront
 from replication.replicas.member_file import MemberFile
 from replication.replicas.pending import (
+    LONGEST_KNOWN_S,
+    LONGEST_S,
     Awaited,
     PendingAppends,
     PendingReads,
@@ -189,14 +191,16 @@ class Replica:
                 return
             if (start := self._front()) is None:
                 return
-            if start > self.core.state.trail.start:
-                self.core.log_start_raised(start)
+            core, state = self.core, self.core.state
+            if start > state.trail.start:
+                core.log_start_raised(start)
             self._comeback.look(now_s)
-            self.in_sync.note(self.core.state, now_s)
+            self.in_sync.note(state, now_s)
             self._pending.give_up_late(now_s)
-            self.core.state.reluctant = self._host.disk_refuses(self.node_id)
-            self._step(lambda: self.core.tick(behind))
-            self._rest_if_idle()
+            state.reluctant = self._host.disk_refuses(self.node_id)
+            self._step(lambda: core.tick(behind))
+            if state.role is Role.LEADER:
+                self._rest_if_idle()
 
     def look(self) -> None:
         """Now and then, while it rests: what its log has done by itself."""
@@ -214,8 +218,9 @@ class Replica:
             return None
 
     def _rest_if_idle(self) -> None:
-        heard = self.in_sync.hears_all(self.core.state, _HEARD_S)
-        idle = heard and self.core.may_rest() and not self._pending
+        idle = (
+            not self._pending and self.core.may_rest() and self.in_sync.hears_all(self.core.state, _HEARD_S)
+        )
         self._idle_ticks = self._idle_ticks + 1 if idle else 0
         if self._idle_ticks >= _REST_TICKS and self.failure is None:
             self._step(self.core.rest)
@@ -291,7 +296,8 @@ class Replica:
     def _step(self, step: Callable[[], list[Effect]]) -> None:
         """The lock is held. One thing that happened, and all that follows from it."""
         try:
-            self._carry_out(step())
+            if due := step():
+                self._carry_out(due)
             if self._abstention.abstains and not self.core.state.abstains:
                 self._abstention.end()
                 logger.warning("%s: this node's replica has caught up, and votes again", self.where)
@@ -347,6 +353,7 @@ class Replica:
     def _role_changed(self) -> None:
         if not self.is_leader:
             self._pending.end(self.leader_id)
+        self._idle_ticks = 0
         self.in_sync.reset(self.core.state, self._host.now_s())
         self.log.wake_waiters()  # readers that wait here look again, and are told who leads
         self._host.role_changed(self)
@@ -401,9 +408,12 @@ class Replica:
         with self.lock:
             self.check_leads()
             known = all(batch.header.producer_id >= 0 for batch in batches)
-            return self._appended(
+            pending = self._appended(
                 lambda: self.log.append(batches, expected_offset, self.term), acks, append_time_ms, known
             )
+            if known:
+                pending.until_s = self._host.now_s() + LONGEST_KNOWN_S
+            return pending
 
     def append_marker(self, marker: Marker, *, once: bool, open_since: int) -> ReplicatedAppend:
         """As leader, ``acks="all"``. Errors as ``OwnedLog.append_marker``."""
@@ -443,8 +453,8 @@ class Replica:
     ) -> ReplicatedAppend:
         """An append that is decided when all before its end is committed. With the lock held."""
         done = acks != "all" or appended.next_offset <= self.log.high_watermark
-        since_s = self._host.now_s()
-        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, since_s=since_s)
+        until_s = self._host.now_s() + LONGEST_S
+        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, until_s=until_s)
         if not done:
             self._pending.add(pending)
         return pending

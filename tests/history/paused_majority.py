@@ -27,6 +27,7 @@ from logstore.errors import LogStoreError
 from rpc.client.store import RemoteStore
 from rpc.testing.broker import BrokerForTests
 from rpc.testing.cluster import ClusterForTests
+from tests.beside import Beside
 
 TOPIC: Final = "t"
 PAUSE_S: Final = 4.0
@@ -60,7 +61,7 @@ class Found(NamedTuple):
 
 
 class Rounds:
-    """Sends a numbered record to each partition, round after round, until ``end``."""
+    """Sends a numbered record to each partition, round after round, in a block and until its end."""
 
     def __init__(self, client: RemoteStore, partitions: int) -> None:
         self._producer = client.producer(acks="all", linger_ms=5, delivery_timeout_ms=60_000)
@@ -70,8 +71,7 @@ class Rounds:
         self._round = 0
         self.acknowledged: list[tuple[int, int, float]] = []  # partition, round, when
         self.in_doubt = 0
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
+        self._beside = Beside(self._run, stop=self._stop.set)
 
     def _run(self) -> None:
         while not self._stop.wait(_ROUND_S):
@@ -121,10 +121,15 @@ class Rounds:
             time.sleep(0.01)
         return found
 
-    def end(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._producer.close()
+    def __enter__(self) -> Rounds:
+        self._beside.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            self._beside.__exit__(*error)
+        finally:
+            self._producer.close()
 
 
 def paused(cluster: ClusterForTests, rounds: Rounds, dice: random.Random, pause_s: float) -> Service:
@@ -163,14 +168,12 @@ def run(folder: Path, partitions: int, pauses: int, *, seed: int = 0, pause_s: f
         client = cluster.connect()
         client.create_topic(TOPIC, partitions)
         cluster.await_healthy()
-        rounds, dice = Rounds(cluster.connect(), partitions), random.Random(seed)
+        dice = random.Random(seed)
         services = []
-        try:
+        with Rounds(cluster.connect(), partitions) as rounds:
             for _ in range(pauses):
                 rounds.await_all(rounds.next_round())
                 services.append(paused(cluster, rounds, dice, pause_s))
-        finally:
-            rounds.end()
         found = {
             number: [int(record.value or b"") for record in client.partition(TOPIC, number).records(0)]
             for number in range(partitions)

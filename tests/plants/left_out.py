@@ -209,7 +209,7 @@ def failed_closes() -> Sequence[Run]:
 
 @plant("close shows before it syncs", "a sync that fails was shown as done", failed_closes, 1)
 def _(patch: Patch) -> None:
-    sync = SyncedLog.sync
+    sync = SyncedLog._sync_now
 
     def planted(self: SyncedLog) -> None:
         with self._lock:
@@ -219,4 +219,4 @@ def _(patch: Patch) -> None:
                 self.flushed_offset = before
         sync(self)
 
-    patch.setattr(SyncedLog, "sync", planted)
+    patch.setattr(SyncedLog, "_sync_now", planted)

@@ -15,6 +15,7 @@ from rpc.client.store import RemoteStore
 from rpc.errors import BrokerUnavailableError
 from rpc.pb import cluster_pb2
 from rpc.testing.proxy import Proxy
+from tests.beside import Beside
 from tests.rpc.served import Served
 
 
@@ -36,14 +37,10 @@ def test_a_close_ends_the_tries_of_other_threads() -> None:
             except LogStoreError as error:
                 ended.append(error)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
-        deadline = time.monotonic() + 30
-        while not connection._calls and time.monotonic() < deadline:
-            asking.join(0.01)
-        connection.close()
-        asking.join(30)
-    assert not asking.is_alive()
+        with Beside(ask, stop=connection.close):
+            deadline = time.monotonic() + 30
+            while not connection._calls and time.monotonic() < deadline:
+                time.sleep(0.01)
     assert len(ended) == 1
 
 

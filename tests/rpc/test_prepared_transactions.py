@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from logstore.errors import LogStoreError
 from logstore.types import TopicPartition
 from rpc.client.store import RemoteStore
 from rpc.testing.broker import BrokerForTests
+from tests.beside import Beside
 from tests.rpc.served import Served
 
 PLACE = TopicPartition("t", 0)
@@ -102,12 +102,10 @@ def test_a_broker_that_is_killed_in_the_decision_finishes_it(tmp_path: Path) -> 
                     failures.append(error)
 
             broker.slow_disk(0.3)
-            deciding = threading.Thread(target=decide)
-            deciding.start()
-            until(lambda: decision(watching) in ("PREPARE_COMMIT", "COMPLETE_COMMIT"))
-            broker.kill()
-            broker.restart()
-            deciding.join(60)
+            with Beside(decide):
+                until(lambda: decision(watching) in ("PREPARE_COMMIT", "COMPLETE_COMMIT"))
+                broker.kill()
+                broker.restart()
             until(lambda: decision(watching) == "COMPLETE_COMMIT")
             assert values(watching) == [b"%02d" % number for number in range(20)]
             assert state_of(watching, "loser")[0] == "COMPLETE_ABORT"

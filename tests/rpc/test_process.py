@@ -20,6 +20,7 @@ import logstore
 from logstore.directory import topic_state
 from logstore.errors import TopicLockedError
 from logstore.seams.fs import OsFileSystem
+from tests.beside import Beside
 from tests.rpc.broker_process import PATIENCE_S, REPOSITORY, BrokerUnderTest, command, environment
 
 
@@ -155,37 +156,29 @@ def test_a_port_in_use_and_bad_settings_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_amid_produces_nothing_acknowledged_is_lost_or_there_twice(broker: BrokerUnderTest) -> None:
     acknowledged: list[int] = []
-    failed: list[BaseException] = []
     enough = threading.Event()
 
     def send() -> None:
         number = 0
-        try:
-            with (
-                broker.connect() as client,
-                client.producer(linger_ms=1, delivery_timeout_ms=120_000) as producer,
-            ):
-                while not enough.is_set():
-                    deliveries = [(n, producer.send("t", b"%d" % n)) for n in range(number, number + 50)]
-                    number += 50
-                    for n, delivery in deliveries:
-                        delivery.result(timeout_s=120)
-                        acknowledged.append(n)
-        except BaseException as error:  # noqa: BLE001  # raised in the test
-            failed.append(error)
+        with (
+            broker.connect() as client,
+            client.producer(linger_ms=1, delivery_timeout_ms=120_000) as producer,
+        ):
+            while not enough.is_set():
+                deliveries = [(n, producer.send("t", b"%d" % n)) for n in range(number, number + 50)]
+                number += 50
+                for n, delivery in deliveries:
+                    delivery.result(timeout_s=120)
+                    acknowledged.append(n)
 
-    sender = threading.Thread(target=send)
-    sender.start()
-    for _ in range(3):
-        before, until_s = len(acknowledged), time.monotonic() + PATIENCE_S
-        while len(acknowledged) < before + 200 and not failed:
-            assert time.monotonic() < until_s
-            time.sleep(0.001)
-        broker.kill()
-        broker.restart()
-    enough.set()
-    sender.join(PATIENCE_S)
-    assert failed == []
+    with Beside(send, stop=enough.set) as sender:
+        for _ in range(3):
+            before, until_s = len(acknowledged), time.monotonic() + PATIENCE_S
+            while len(acknowledged) < before + 200 and not sender.has_failed:
+                assert time.monotonic() < until_s
+                time.sleep(0.001)
+            broker.kill()
+            broker.restart()
     assert broker.end()[0] == 0
     with logstore.open(broker.data, mode="r") as store:
         found = [int(record.value or b"") for record in store.partition("t", 0).records(0)]

@@ -29,7 +29,7 @@ from logstore.log.producers.producer_state import ProducerEntry, ProducerStates
 from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.segments.segment import Segment
-from logstore.log.synced_log import SyncedLog
+from logstore.log.synced_log import BegunCheckpoint, SyncedLog
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.seams import fs as fs_module
 from logstore.seams.fs import FileSystem
@@ -277,14 +277,23 @@ def _(patch: Patch) -> None:
     "boundaries",
 )
 def _(patch: Patch) -> None:
-    def checkpoint(self: SyncedLog) -> int:
+    def begin_checkpoint(self: SyncedLog) -> BegunCheckpoint | None:
         pending = self.producers.take(self.log_end_offset)
         self.sync()
         self.producers.store(pending, {segment.base_offset for segment in self.segments.segments})
         return honest(self)
 
-    honest = SyncedLog.checkpoint
-    patch.setattr(SyncedLog, "checkpoint", checkpoint)
+    honest = SyncedLog.begin_checkpoint
+    patch.setattr(SyncedLog, "begin_checkpoint", begin_checkpoint)
+
+
+@plant(
+    "checkpoint without indexes",
+    "a checkpoint moves the recovery point past index rows that are not synced",
+    "mixed schedules",
+)
+def _(patch: Patch) -> None:
+    patch.setattr(Segment, "begin_index_sync", lambda self: ())
 
 
 @plant("snapshot of the past", "a snapshot says a later offset than its state is of", "mixed schedules")
@@ -292,8 +301,8 @@ def _(patch: Patch) -> None:
     take = ProducerJournal.take
     last: dict[str, bytes] = {}
 
-    def planted(self: ProducerJournal, offset: int) -> Pending | None:
-        pending = take(self, offset)
+    def planted(self: ProducerJournal, offset: int, **given: int) -> Pending | None:
+        pending = take(self, offset, **given)
         if pending is None or pending.content is None:
             return pending
         stale = last.get(self._directory, pending.content)
@@ -309,14 +318,14 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     take = ProducerJournal.take
 
-    def planted(self: ProducerJournal, offset: int) -> Pending | None:
+    def planted(self: ProducerJournal, offset: int, **given: int) -> Pending | None:
         honest = self.states
         self.states = ProducerStates(
             ProducerEntry(entry.producer_id, entry.epoch, entry.batches, entry.coordinator_epoch)
             for entry in honest
         )
         try:
-            return take(self, offset)
+            return take(self, offset, **given)
         finally:
             self.states = honest
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from logstore.errors import TransactionStateError, from_os_error
 from logstore.format.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
@@ -23,6 +23,8 @@ from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.segment import Segment, file_name
 from logstore.seams.fs import replace_file
 from logstore.types import Buffer
+
+_MANY_BYTES: Final = 1 << 62
 
 
 class Pending(NamedTuple):
@@ -47,6 +49,8 @@ class ProducerJournal:
         self._where = where
         self._now_ms = now_ms
         self._expired = False  # since the last snapshot, which says more than there is
+        # Bytes of producers' batches that no snapshot tells of; how many before this process began is not known.
+        self._untold_bytes = _MANY_BYTES if len(loaded.states) else 0
         self.states = loaded.states
         self.no_producers_at = loaded.no_producers_at
         self._snapshots = set(loaded.snapshots)
@@ -58,6 +62,7 @@ class ProducerJournal:
     def replace(self, loaded: RecoveredProducers, high_watermark: int) -> None:
         """The log was cut, or filled anew: take what is true of it now."""
         self.states = loaded.states
+        self._untold_bytes = _MANY_BYTES
         self.no_producers_at = loaded.no_producers_at
         self._snapshots = set(loaded.snapshots)
         self.first_unstable = self.states.first_unstable(high_watermark)
@@ -103,6 +108,7 @@ class ProducerJournal:
 
     def note(self, header: BatchHeader, data: Buffer, offset: int) -> None:
         """A producer's batch is in the log at ``offset``."""
+        self._untold_bytes += header.size
         attributes = header.attributes
         if not attributes & CONTROL_BIT:
             self.states.note(header, offset, self._now_ms())
@@ -129,14 +135,22 @@ class ProducerJournal:
         self._expired = self._expired or gone > 0
         return gone
 
-    def take(self, offset: int) -> Pending | None:
-        """The state now, at the log's end ``offset``, for ``store``; None: it is on disk. Under the log's lock."""
+    def take(self, offset: int, *, few_bytes: int = 0) -> Pending | None:
+        """The state now, at the log's end ``offset``, for ``store``; None: it is on disk, or there are fewer than
+        ``few_bytes`` of batches behind the newest snapshot, which are as well read again when the log is opened after a
+        crash. Under the log's lock."""
         if not len(self.states):
+            self._expired = False
             return Pending(offset, None)
-        if offset in self._snapshots and not self._expired:
+        if self.is_told(offset, few_bytes):
             return None
-        self._expired = False
+        self._expired, self._untold_bytes = False, 0
         return Pending(offset, encode_snapshot(self.states))
+
+    def is_told(self, offset: int, few_bytes: int) -> bool:
+        """Whether ``take`` gives None, or nothing that needs a snapshot."""
+        told = offset in self._snapshots or self._untold_bytes < few_bytes or not len(self.states)
+        return told and not self._expired
 
     def store(self, pending: Pending | None, bases: Iterable[int]) -> None:
         """Make it durable; the log is synced that far. Snapshots that are neither the newest nor at the base

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from logstore.errors import CorruptBatchError
@@ -35,7 +36,7 @@ from logstore.log.segments.mapped_table import MappedTable
 from logstore.log.segments.offset_index import IndexRule, OffsetIndex
 from logstore.log.segments.segment_tail import SegmentTail
 from logstore.log.segments.time_index import TimeIndex
-from logstore.seams.fs import FileIdentity, FileSystem, exists, read_whole, replace_file, write_all
+from logstore.seams.fs import File, FileIdentity, FileSystem, exists, read_whole, replace_file, write_all
 from logstore.types import Buffer
 
 LOG_SUFFIX = ".log"
@@ -55,6 +56,14 @@ class Chunk(NamedTuple):
     data: Buffer
     next_offset: int
     end_position: int
+
+
+class LentIndex(NamedTuple):
+    """An index file under a sync that began when it had so many ``rows``."""
+
+    suffix: str
+    file: File
+    rows: int
 
 
 class Segment(SegmentTail):
@@ -432,6 +441,37 @@ class Segment(SegmentTail):
                 with self._pool.pinned(self.path(suffix), True) as file:
                     write_all(file, [rows], position)
                     table.mark_stored()
+
+    def _stored_rows(self, suffix: str) -> int:
+        index = self._offsets if suffix == offset_index.SUFFIX else self._times
+        table = None if index is None else index.table
+        return table.count - table.unstored_rows if isinstance(table, GrowingTable) else -1
+
+    @property
+    def owes_aborted(self) -> bool:
+        """Whether rows of the transaction index are to be made durable, or counted."""
+        return self._aborted_unsynced or self._aborted_uncounted
+
+    # ``sync_indexes`` in parts, for one sync of many segments' indexes: under the log's lock, but the sync itself.
+
+    def begin_index_sync(self) -> tuple[LentIndex, ...]:
+        """The files that may not be durable as they are, open until ``end_index_sync``. OSError."""
+        lent: list[LentIndex] = []
+        try:
+            for suffix in sorted(self.unsynced_indexes):
+                file = self._pool.pin(self.path(suffix), True)
+                lent.append(LentIndex(suffix, file, self._stored_rows(suffix)))
+        except BaseException:
+            self.end_index_sync(lent, synced=False)
+            raise
+        return tuple(lent)
+
+    def end_index_sync(self, lent: Sequence[LentIndex], *, synced: bool) -> None:
+        """Files that have got rows meanwhile are still to be synced."""
+        for one in lent:
+            self._pool.unpin(one.file, True)
+            if synced and self._stored_rows(one.suffix) == one.rows:
+                self.unsynced_indexes.discard(one.suffix)
 
     def sync_indexes(self) -> None:
         """Make the index rows that were written durable. Files with nothing new are let be: the syncs of two empty

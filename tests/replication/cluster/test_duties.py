@@ -113,6 +113,48 @@ def test_a_move_ends_with_its_target_and_never_has_fewer_voters(
     assert groups.leaders[group] in after
 
 
+@settings(max_examples=120, deadline=None)
+@given(
+    before=st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True),
+    aims=st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True), min_size=1, max_size=3),
+    cancelled=st.booleans(),
+    seed=st.integers(0, 100),
+)
+def test_what_a_move_that_is_given_up_brought_in_leaves_and_has_its_replica_until_then(
+    before: list[int], aims: list[list[int]], cancelled: bool, seed: int
+) -> None:
+    """It stayed a member, filled at the cost of all others or not answering for good, and its node removed the files of
+    what could be a voter."""
+    dice = random.Random(seed)
+    machine = machine_of(6, 1, len(before))
+    place = (TOPIC_ID, 0)
+    carry_out(machine, machine.decide_moved(place, tuple(before), done=True))
+    groups, group = Groups(machine.image), GroupId(*place)
+
+    def go_on(most: int) -> None:
+        for _ in range(most):
+            for duty in duties.moves(machine.image, groups.status(), 1):
+                if isinstance(duty, Moved):
+                    carry_out(machine, machine.decide_moved(duty.place, duty.replicas, done=True))
+                elif dice.random() < 0.8:
+                    groups.carry_out(duty)
+            members = groups.members[group]
+            assert members.voters | members.learners <= {*machine.image.holders_of(*place)}
+            groups.catch_up()
+
+    for aim in aims:
+        carry_out(machine, machine.decide_reassign({("t", 0): tuple(aim)}))
+        go_on(dice.randrange(12))
+    if cancelled:
+        carry_out(machine, machine.decide_reassign({("t", 0): None}))
+    wanted = machine.image.targets.get(place, machine.image.replicas_of(*place))
+    go_on(80)
+    assert machine.image.targets == {}
+    assert groups.members[group] == Membership(frozenset(wanted))
+    assert machine.image.holders_of(*place) == wanted
+    assert groups.leaders[group] in wanted
+
+
 def test_progress_says_what_is_lacking() -> None:
     machine = machine_of(4, 1, 2)
     now = machine.image.replicas_of(TOPIC_ID, 0)

@@ -174,7 +174,9 @@ def _check_whole(image: ClusterImage) -> None:
     for topic_id, partitions in image.replicas.items():
         assert len(partitions) == topics[topic_id].partitions
         assert all(partitions)
-    assert all(image.replicas_of(*place) for place in image.targets)
+    assert all(image.replicas_of(*place) for place in (*image.targets, *image.leaving))
+    for place, nodes in image.leaving.items():
+        assert not nodes & {*image.replicas_of(*place), *image.targets.get(place, ())}
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,6 +12,7 @@ RARE = {
     "old_terms_committed_by_counting",
     "two_votes_in_a_term",
     "longer_logs_win_whatever_their_term",
+    "snapshot_over_what_is_committed",
     "stale_terms_are_heard",
 }
 

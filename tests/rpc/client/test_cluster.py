@@ -15,6 +15,7 @@ from logstore.errors import LogStoreError, ProducerFencedError
 from logstore.format.batch import decode_batches
 from logstore.types import TopicPartition
 from rpc.client.store import RemoteStore
+from tests.beside import Beside
 from tests.rpc.cluster import NOBODY, Cluster
 
 PARTITIONS = 4
@@ -62,13 +63,10 @@ def moving(
             cluster.table.move("t", partition, chance.choice(sorted(cluster.brokers)))
             told()
 
-    mover = threading.Thread(target=move)
-    mover.start()
     try:
-        yield
+        with Beside(move, stop=over.set):
+            yield
     finally:
-        over.set()
-        mover.join()
         for partition in range(PARTITIONS):
             cluster.table.move("t", partition, chance.choice(sorted(cluster.brokers)))
 

@@ -6,11 +6,13 @@ import random
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logstore.errors import StaleGenerationError, UnknownMemberError
 from logstore.types import TopicPartition
+from tests.beside import Beside
 from tests.replication.cluster_nodes import until
 from tests.rpc.client.replicated import ReplicatedBrokers, replicated_brokers
 
@@ -44,36 +46,29 @@ def test_records_go_to_the_leaders_and_come_from_them(tmp_path: Path) -> None:
 
 
 class Disturber:
-    """Stops a node and starts it again, one after the other, in a thread of its own."""
+    """Stops a node and starts it again, one after the other, beside the block."""
 
     def __init__(self, brokers: ReplicatedBrokers, seed: int) -> None:
         self.stopped = 0
         self._brokers = brokers
         self._chance = random.Random(seed)
         self._over = threading.Event()
-        self._failures: list[BaseException] = []
-        self._thread = threading.Thread(target=self._run)
+        self._beside = Beside(self._run, stop=self._over.set)
 
     def _run(self) -> None:
-        try:
-            while not self._over.wait(0.3):
-                number = self._chance.randint(1, 3)
-                self._brokers.stop(number)
-                self._over.wait(self._chance.random())
-                self._brokers.start(number)
-                self.stopped += 1
-        except BaseException as error:  # noqa: BLE001 - raised in the test's thread
-            self._failures.append(error)
+        while not self._over.wait(0.3):
+            number = self._chance.randint(1, 3)
+            self._brokers.stop(number)
+            self._over.wait(self._chance.random())
+            self._brokers.start(number)
+            self.stopped += 1
 
     def __enter__(self) -> Disturber:
-        self._thread.start()
+        self._beside.start()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        if self._failures:
-            raise self._failures[0]
+    def __exit__(self, *error: Any) -> None:
+        self._beside.__exit__(*error)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.beside import Beside
 from tests.replication.cluster_nodes import until
 from tests.rpc.client.replicated import ReplicatedBrokers, replicated_brokers
 from tests.rpc.client.test_replicated import Disturber
@@ -22,27 +23,22 @@ class Copier:
         self._name = name
         self._over = over
         self.copied = 0
-        self.failure: BaseException | None = None
-        self.thread = threading.Thread(target=self._run, name=name)
 
-    def _run(self) -> None:
-        try:
-            with (
-                self._brokers.connect() as client,
-                client.consumer("in", group="copy", session_timeout_ms=6_000) as consumer,
-                client.producer(transactional_id=self._name) as producer,
-            ):
-                while not self._over.is_set():
-                    records = consumer.poll(timeout_s=0.2)
-                    if not records:
-                        continue
-                    with producer.transaction() as transaction:
-                        for record in records:
-                            transaction.send("out", record.value, partition=record.partition)
-                        transaction.send_offsets(consumer)
-                    self.copied += len(records)
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            self.failure = error
+    def run(self) -> None:
+        with (
+            self._brokers.connect() as client,
+            client.consumer("in", group="copy", session_timeout_ms=6_000) as consumer,
+            client.producer(transactional_id=self._name) as producer,
+        ):
+            while not self._over.is_set():
+                records = consumer.poll(timeout_s=0.2)
+                if not records:
+                    continue
+                with producer.transaction() as transaction:
+                    for record in records:
+                        transaction.send("out", record.value, partition=record.partition)
+                    transaction.send_offsets(consumer)
+                self.copied += len(records)
 
 
 def copied(brokers: ReplicatedBrokers) -> list[int]:
@@ -58,20 +54,13 @@ def test_each_record_is_copied_once(tmp_path: Path) -> None:
         for name in ("in", "out"):
             client.create_topic(name, PARTITIONS)
         copiers = [Copier(brokers, f"copier-{number}", over) for number in range(2)]
-        for one in copiers:
-            one.thread.start()
-        try:
+        with Beside(*[one.run for one in copiers], stop=over.set) as beside:
             with client.producer() as producer, Disturber(brokers, 1) as disturber:
                 while disturber.stopped < 4:
                     for _ in range(20):
                         producer.send("in", b"%d" % sent, partition=sent % PARTITIONS)
                         sent += 1
                     producer.flush(90)
-            until(lambda: len(copied(brokers)) >= sent or any(one.failure for one in copiers), 60)
-        finally:
-            over.set()
-            for one in copiers:
-                one.thread.join(60)
-        assert [one.failure for one in copiers] == [None, None]
+            until(lambda: len(copied(brokers)) >= sent or beside.has_failed, 60)
         assert copied(brokers) == list(range(sent))
         assert sum(one.copied for one in copiers) == sent

@@ -25,6 +25,7 @@ from rpc.framing import join
 from rpc.pb import peers_pb2 as pb
 from rpc.peers.handshake import Hello, refusal_of
 from rpc.peers.link import DELIVER
+from tests.beside import Beside
 from tests.rpc.peers.world import PATIENCE_S, PeerWorld, note, until
 from tests.rpc.security.authority import Authority
 
@@ -217,21 +218,14 @@ def test_calls_are_bounded_in_time_and_number_and_do_not_hold_up_messages(world_
     world.start(2, handlers={"wait": wait})
     world.connected()
     answers: list[bytes] = []
-    callers = [
-        threading.Thread(target=lambda: answers.append(network.call(2, "wait", b"x", PATIENCE_S)))
-        for _ in range(2)
-    ]
-    for caller in callers:
-        caller.start()
-    for _ in callers:
-        assert begun.acquire(timeout=PATIENCE_S)
-    with pytest.raises(BrokerBusyError, match="node 2 answers 2 calls"):
-        network.call(2, "wait", b"", 5.0)
-    network.send(2, note(1, 7))
-    until(lambda: world.received[2].numbers(1) == [7], "messages pass beside calls that wait")
-    go_on.set()
-    for caller in callers:
-        caller.join()
+    callers = [lambda: answers.append(network.call(2, "wait", b"x", PATIENCE_S))] * 2
+    with Beside(*callers, stop=go_on.set):
+        for _ in callers:
+            assert begun.acquire(timeout=PATIENCE_S)
+        with pytest.raises(BrokerBusyError, match="node 2 answers 2 calls"):
+            network.call(2, "wait", b"", 5.0)
+        network.send(2, note(1, 7))
+        until(lambda: world.received[2].numbers(1) == [7], "messages pass beside calls that wait")
     assert answers == [b"x", b"x"]
     go_on.clear()
     with pytest.raises(PeerUnavailableError, match="did not answer wait: DEADLINE_EXCEEDED"):
@@ -252,12 +246,9 @@ def test_a_call_under_way_fails_by_name_when_its_network_closes(world_of: Worlds
     network = world.start(1)
     world.start(2, handlers={"wait": wait})
     world.connected()
-    closer = threading.Thread(target=lambda: (begun.wait(PATIENCE_S), network.close()))
-    closer.start()
-    with pytest.raises(PeerUnavailableError):
+    closer = Beside(lambda: (begun.wait(PATIENCE_S), network.close()), stop=go_on.set)
+    with closer, pytest.raises(PeerUnavailableError):
         network.call(2, "wait", b"", PATIENCE_S)
-    go_on.set()
-    closer.join()
 
 
 # --- who is refused ---

@@ -16,6 +16,7 @@ from rpc.errors import AccessDeniedError, AuthenticationError, SecurityDisabledE
 from rpc.handlers.caller import CLUSTER, Resource
 from rpc.security.scram import make_verifier
 from rpc.security.users import make_token
+from tests.beside import Beside
 from tests.rpc.security.authority import Authority, Pair
 from tests.rpc.security.secured import Secured, rule
 from tests.rpc.served import Served
@@ -431,8 +432,6 @@ def test_what_a_removed_user_holds_is_over(served: Secured) -> None:
 def test_a_fetch_that_waits_gives_nothing_once_the_right_is_taken_away(
     served: Secured, alice: RemoteStore
 ) -> None:
-    import threading
-
     from logstore.api.records import FetchRequest
 
     served.allow(READ_T)
@@ -453,13 +452,11 @@ def test_a_fetch_that_waits_gives_nothing_once_the_right_is_taken_away(
         except AccessDeniedError as error:
             found.append(error)
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    until(lambda: waits_for_records(served))
-    served.forbid(READ_T)
-    with served.client("admin") as admin:
-        produce(admin)
-    waiting.join(20)
+    with Beside(wait):
+        until(lambda: waits_for_records(served))
+        served.forbid(READ_T)
+        with served.client("admin") as admin:
+            produce(admin)
     assert isinstance(found[0], AccessDeniedError)
 
 

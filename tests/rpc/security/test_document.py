@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rpc.errors import DamagedSecurityError, SecretFileError, SecurityBusyError
 from rpc.handlers.caller import Operation, Resource
 from rpc.security.access import AccessFiles
 from rpc.security.users import make_token
+from tests.beside import Beside
 from tests.rpc.security.secured import Secured, rule
 
 READ = rule("a", "read", Resource.TOPIC, "t")
@@ -174,14 +176,12 @@ def test_a_change_that_waits_holds_up_no_call(files: AccessFiles, tmp_path: Path
             files.alter_rules([WRITE], ())
             leave.set()
 
-        changing = threading.Thread(target=change)
-        changing.start()
-        entered.wait(10)
-        for _ in range(100):
-            files.rules.look()
-            assert files.rules.current().rules == {READ}
-        assert not leave.is_set()
-    changing.join(10)
+        with Beside(change, stop=other.close):
+            entered.wait(10)
+            for _ in range(100):
+                files.rules.look()
+                assert files.rules.current().rules == {READ}
+            assert not leave.is_set()
     assert files.rules.current().rules == {READ, WRITE}
 
 
@@ -189,11 +189,7 @@ def test_changes_of_many_at_once_are_all_there(files: AccessFiles, tmp_path: Pat
     def add(number: int) -> None:
         AccessFiles(str(tmp_path)).alter_rules([rule(f"u{number}", "read", Resource.TOPIC, "t")], ())
 
-    threads = [threading.Thread(target=add, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    Beside(*[partial(add, number) for number in range(8)]).run()
     assert len(files.list_rules()) == 9
 
 

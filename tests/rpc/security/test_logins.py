@@ -28,6 +28,7 @@ from rpc.security.access import AccessFiles
 from rpc.security.audit import AuditLog
 from rpc.security.scram import ScramClient, make_verifier
 from rpc.security.sessions import Sessions
+from tests.beside import Beside
 from tests.rpc.security.authority import Authority, Pair
 from tests.rpc.security.secured import Secured, refused_as, rule
 from tests.rpc.served import Served
@@ -244,14 +245,11 @@ def test_a_log_in_that_hangs_keeps_others_no_longer_than_their_time() -> None:
         except BrokerTimeoutError as error:
             ended.append(error)
 
-    first = threading.Thread(target=log_in)
-    first.start()
-    begun.wait(10)
-    with pytest.raises(BrokerTimeoutError, match="by another thread"):
-        credentials.metadata(hangs, 0.05)
-    assert not ended
-    leave.set()
-    first.join(10)
+    with Beside(log_in, stop=leave.set):
+        begun.wait(10)
+        with pytest.raises(BrokerTimeoutError, match="by another thread"):
+            credentials.metadata(hangs, 0.05)
+        assert not ended
     assert len(ended) == 1
 
 

@@ -24,6 +24,7 @@ from rpc.handlers.caller import AllowAll, Caller, Operation, Resource
 from rpc.security.security import Security, open_security
 from rpc.security.tls import ServerTls
 from rpc.settings import BrokerSettings
+from tests.beside import Beside
 from tests.rpc.security.authority import Authority, Pair
 from tests.rpc.served import Served
 
@@ -253,7 +254,6 @@ def test_bytes_that_are_no_tls_harm_nobody(served: Served, authority: Authority)
 def test_a_connection_that_breaks_may_be_tried_again(how: str) -> None:
     """Unlike one where the sides do not trust one another."""
     import socket
-    import threading
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -268,13 +268,10 @@ def test_a_connection_that_breaks_may_be_tried_again(how: str) -> None:
                     accepted.sendall(b"\x16\x03\x03\x00\x7a\x02")
                 accepted.close()
 
-        cutting = threading.Thread(target=cut)
-        cutting.start()
-        with pytest.raises(BrokerUnavailableError) as broken:
-            connect(f"localhost:{listener.getsockname()[1]}", tls=True, **QUICK)
-        assert broken.value.unreached
-        listener.shutdown(socket.SHUT_RDWR)
-    cutting.join(10)
+        with Beside(cut, stop=lambda: listener.shutdown(socket.SHUT_RDWR)):
+            with pytest.raises(BrokerUnavailableError) as broken:
+                connect(f"localhost:{listener.getsockname()[1]}", tls=True, **QUICK)
+            assert broken.value.unreached
 
 
 def test_health_is_served_over_tls_alone(served: Served, authority: Authority) -> None:

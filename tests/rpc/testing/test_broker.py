@@ -14,6 +14,7 @@ from logstore.errors import DeliveryTimeoutError, DiskFullError, LogStoreError
 from rpc.client.store import RemoteStore
 from rpc.errors import BrokerTimeoutError, BrokerUnavailableError
 from rpc.testing.broker import BrokerForTests
+from tests.beside import Beside
 
 PATIENCE_S = 30.0
 
@@ -32,17 +33,15 @@ def values(client: RemoteStore, topic: str = "t") -> list[int]:
 
 
 class Sending:
-    """A thread that sends numbers, each once it knows of the one before; ``acknowledged`` are those that were."""
+    """Sends numbers until ``end``, each once it knows of the one before; ``acknowledged`` are those that were."""
 
     def __init__(self, client: RemoteStore) -> None:
         self.acknowledged: list[int] = []
         self.errors: list[LogStoreError] = []
         self._client = client
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         number = 0
         with self._client.producer(linger_ms=0) as producer:
             while not self._stop.is_set():
@@ -56,13 +55,11 @@ class Sending:
     def until(self, count: int) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while len(self.acknowledged) < count and time.monotonic() < deadline_s:
-            self._thread.join(0.01)
+            self._stop.wait(0.01)
         assert len(self.acknowledged) >= count, self.errors
 
     def end(self) -> None:
         self._stop.set()
-        self._thread.join(PATIENCE_S)
-        assert not self._thread.is_alive()
 
 
 @pytest.mark.parametrize("fault", ["kill", "drop", "freeze", "pause", "slow"])
@@ -70,26 +67,26 @@ def test_a_sender_goes_on_behind_a_fault_without_loss_or_double(broker: BrokerFo
     client = broker.connect()
     client.create_topic("t")
     sending = Sending(client)
-    for round_ in range(1, 4):
-        sending.until(20 * round_)
-        if fault == "kill":
-            broker.kill()
-            broker.restart()
-        elif fault == "drop":
-            assert broker.drop_connections() >= 1
-        elif fault == "freeze":
-            broker.freeze_connections()
-            broker.drop_connections()
-            broker.thaw_connections()
-        elif fault == "pause":
-            broker.pause()
-            before = len(sending.acknowledged)
-            broker.resume()
-            sending.until(before + 1)
-        else:
-            broker.slow_disk(0.01)
-    sending.until(90)
-    sending.end()
+    with Beside(sending.run, stop=sending.end):
+        for round_ in range(1, 4):
+            sending.until(20 * round_)
+            if fault == "kill":
+                broker.kill()
+                broker.restart()
+            elif fault == "drop":
+                assert broker.drop_connections() >= 1
+            elif fault == "freeze":
+                broker.freeze_connections()
+                broker.drop_connections()
+                broker.thaw_connections()
+            elif fault == "pause":
+                broker.pause()
+                before = len(sending.acknowledged)
+                broker.resume()
+                sending.until(before + 1)
+            else:
+                broker.slow_disk(0.01)
+        sending.until(90)
     assert sending.errors == []
     found = values(client)
     assert found == sorted(set(found)), "each once, in order"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from rpc.drill import Drill, DrillReport, DrillSettings
 from rpc.testing.broker import BrokerForTests
 from rpc.testing.cluster import ClusterForTests
+from tests.beside import Beside
 from tests.rpc.peers.world import until
 from tests.rpc.test_commands import BrokerShell
 
@@ -34,20 +35,16 @@ def replicas_of(shell: BrokerShell, topic: str) -> list[list[int]]:
     return [[one["node_id"] for one in row["replicas"] if not one["learner"]] for row in rows]
 
 
-class Writing:
-    """A drill beside what the test does."""
-
-    def __init__(self, cluster: ClusterForTests, seconds: float) -> None:
-        self._client = cluster.connect()
-        self._drill = Drill(self._client, DrillSettings(topic="t", rate=200, seconds=seconds))
-        self._reports: list[DrillReport] = []
-        self._thread = threading.Thread(target=lambda: self._reports.append(self._drill.run()))
-        self._thread.start()
-
-    def report(self) -> DrillReport:
-        self._thread.join()
-        (report,) = self._reports
-        return report
+@contextmanager
+def writing(cluster: ClusterForTests, seconds: float) -> Iterator[None]:
+    """A drill beside what the test does in the block: nothing it wrote is lost, or in doubt."""
+    drill = Drill(cluster.connect(), DrillSettings(topic="t", rate=200, seconds=seconds))
+    reports: list[DrillReport] = []
+    with Beside(lambda: reports.append(drill.run())):
+        yield
+    (report,) = reports
+    assert report.is_good, report
+    assert report.in_doubt == 0, report
 
 
 def test_partitions_move_while_records_are_written(cluster: ClusterForTests) -> None:
@@ -55,13 +52,10 @@ def test_partitions_move_while_records_are_written(cluster: ClusterForTests) -> 
     shell.run("topic", "create", "t", "--partitions", "3", "--replication-factor", "2")
     cluster.await_healthy()
     assert all(len(nodes) == 2 for nodes in replicas_of(shell, "t"))
-    writing = Writing(cluster, 6)
-    shell.run("cluster", "move", "t", "--to", "3,1", "--wait")
-    until(lambda: replicas_of(shell, "t") == [[1, 3]] * 3, "all partitions are on 1 and 3")
-    assert told(shell, "cluster", "moves") == []
-    report = writing.report()
-    assert report.is_good, report
-    assert report.in_doubt == 0, report
+    with writing(cluster, 6):
+        shell.run("cluster", "move", "t", "--to", "3,1", "--wait")
+        until(lambda: replicas_of(shell, "t") == [[1, 3]] * 3, "all partitions are on 1 and 3")
+        assert told(shell, "cluster", "moves") == []
 
 
 @pytest.mark.slow
@@ -69,12 +63,10 @@ def test_a_broker_is_drained_stopped_and_removed(cluster: ClusterForTests) -> No
     shell = BrokerShell(cluster.address)
     shell.run("topic", "create", "t", "--partitions", "6", "--replication-factor", "2")
     cluster.await_healthy()
-    writing = Writing(cluster, 8)
-    shell.run("cluster", "drain", "2", "--wait")
-    assert all(2 not in nodes for nodes in replicas_of(shell, "t"))
-    assert "has" in shell.run("cluster", "remove", "1", code=1).stderr
-    report = writing.report()
-    assert report.is_good, report
+    with writing(cluster, 8):
+        shell.run("cluster", "drain", "2", "--wait")
+        assert all(2 not in nodes for nodes in replicas_of(shell, "t"))
+        assert "has" in shell.run("cluster", "remove", "1", code=1).stderr
     assert cluster.brokers[2].stop() == 0
     until(lambda: shell.run("cluster", "remove", "2", code=None).exit_code == 0, "the broker is removed")
     (info,) = told(shell, "cluster", "info")
@@ -107,12 +99,9 @@ def test_a_broker_is_added_while_the_others_run(cluster: ClusterForTests) -> Non
     shell = BrokerShell(cluster.address)
     shell.run("topic", "create", "t", "--partitions", "2")
     cluster.await_healthy()
-    writing = Writing(cluster, 10)
-    added = cluster.add_broker()
-    shell.run("cluster", "move", "t", "--to", f"{added},1,2", "--wait")
-    assert replicas_of(shell, "t") == [[1, 2, added]] * 2
-    report = writing.report()
-    assert report.is_good, report
-    assert report.in_doubt == 0, report
+    with writing(cluster, 10):
+        added = cluster.add_broker()
+        shell.run("cluster", "move", "t", "--to", f"{added},1,2", "--wait")
+        assert replicas_of(shell, "t") == [[1, 2, added]] * 2
     (info,) = told(shell, "cluster", "info")
     assert [one["node_id"] for one in info["brokers"]] == [1, 2, 3, added]

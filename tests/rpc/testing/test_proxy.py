@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rpc.testing.proxy import Proxy
+from tests.beside import Beside
 
 
 @pytest.fixture
@@ -32,12 +33,12 @@ def echo() -> Iterator[int]:
                 return  # closed
             threading.Thread(target=answer, args=(one,), daemon=True).start()
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    yield listener.getsockname()[1]
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join(30)
+    def close() -> None:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+    with Beside(serve, stop=close):
+        yield listener.getsockname()[1]
 
 
 def echoes(port: int) -> bool:
@@ -55,18 +56,13 @@ def test_connections_are_cut_while_others_are_made(echo: int) -> None:
         while not stop.is_set():
             proxy.drop()
 
-    cutter = threading.Thread(target=cut)
-    cutter.start()
-    try:
+    with Beside(cut, stop=stop.set):
         for _ in range(300):
             with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as one:
                 try:
                     one.sendall(b"x")
                 except OSError:
                     continue  # cut already
-    finally:
-        stop.set()
-        cutter.join(30)
     assert echoes(proxy.port)
     proxy.close()
 

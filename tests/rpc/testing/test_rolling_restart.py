@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from logstore import Consumer, Record
-from logstore.errors import LogStoreError
 from rpc.client.store import RemoteStore
 from rpc.drill import Drill, DrillSettings
 from rpc.testing.broker import BrokerForTests
 from rpc.testing.cluster import ClusterForTests
+from tests.beside import Beside
 
 SETTINGS = DrillSettings(topic="t", rate=200, seconds=25, act_at=0.1)
 
@@ -27,27 +27,21 @@ def cluster(tmp_path: Path) -> Iterator[ClusterForTests]:
 
 
 class Copier:
-    """Copies a topic in transactions, as a member of a group, until it is told to end. ``error``: what it saw."""
+    """Copies a topic in transactions, as a member of a group, until it is told to end; then what there is still."""
 
     def __init__(self, client: RemoteStore) -> None:
         self._client = client
         self._ends = threading.Event()
-        self.error: LogStoreError | None = None
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
 
-    def _run(self) -> None:
-        try:
-            with (
-                self._client.producer(transactional_id="copier") as producer,
-                self._client.consumer("t", group="copiers") as consumer,
-            ):
-                while records := self._polled(consumer):
-                    with producer.transaction(rewind=consumer) as tx:
-                        tx.send_many("out", [(one.key, one.value) for one in records], partition=0)
-                        tx.send_offsets(consumer)
-        except LogStoreError as error:
-            self.error = error
+    def run(self) -> None:
+        with (
+            self._client.producer(transactional_id="copier") as producer,
+            self._client.consumer("t", group="copiers") as consumer,
+        ):
+            while records := self._polled(consumer):
+                with producer.transaction(rewind=consumer) as tx:
+                    tx.send_many("out", [(one.key, one.value) for one in records], partition=0)
+                    tx.send_offsets(consumer)
 
     def _polled(self, consumer: Consumer[Any, Any]) -> list[Record[Any, Any]]:
         while True:
@@ -56,9 +50,7 @@ class Copier:
                 return found
 
     def end(self) -> None:
-        """Once it has copied what there is."""
         self._ends.set()
-        self._thread.join()
 
 
 def rolled(cluster: ClusterForTests) -> str:
@@ -76,11 +68,10 @@ def test_a_rolling_restart_costs_clients_nothing_but_time(cluster: ClusterForTes
     client.create_topic("out")
     cluster.await_healthy()
     copier = Copier(cluster.connect())
-    report = Drill(cluster.connect(), SETTINGS, lambda: rolled(cluster)).run()
-    copier.end()
+    with Beside(copier.run, stop=copier.end):
+        report = Drill(cluster.connect(), SETTINGS, lambda: rolled(cluster)).run()
     assert report.happened == "restarted all brokers, one after the other"
     assert (report.errors, report.in_doubt, report.is_good) == ({}, 0, True), report
-    assert copier.error is None, copier.error
     with client.consumer("t", until_end=True) as consumer:
         written = sorted(record.value or b"" for record in consumer)
     with client.consumer("out", until_end=True) as consumer:
