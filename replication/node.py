@@ -37,6 +37,8 @@ _ROUNDS: Final = 2
 """Syncs under way at a time where many logs want some."""
 _BEAT_TICKS: Final = 5
 _LOOK_TICKS: Final = 20
+_LATE_TICKS: Final = 2
+"""A tick that comes later than that after the one before: this node did not run meanwhile, or not as it should."""
 _PATIENCE: Final = 5
 """For so many times ``silent_s`` a node that this one is behind with does not count as silent."""
 
@@ -83,6 +85,7 @@ class ReplicationNode:
         self._deliveries = Deliveries(int(_PATIENCE * silent_s / tick_s))
         self._incarnation = randomness.getrandbits(62)
         self._ticks = 0
+        self._ticked_s = float("inf")
         self._members: list[NodeId] = []
         self._to_sync: deque[Replica] = deque()
         self._queued: set[Replica] = set()
@@ -227,6 +230,10 @@ class ReplicationNode:
         with self._lock:
             awake = list(self._awake)
         now_s = self._clock.monotonic_s()
+        late_s = now_s - self._ticked_s - _LATE_TICKS * self._tick_s
+        self._ticked_s = now_s
+        if late_s > 0:
+            self._resting.excuse(late_s, now_s)
         behind = self._deliveries.look(now_s)
         for node in behind:
             self._heard_s[node] = now_s

@@ -48,6 +48,11 @@ class Resting:
         """Any message came from the node."""
         self._heard_s[node] = now_s
 
+    def excuse(self, for_s: float, now_s: float) -> None:
+        """For so long until now this node did not run: what was not heard meanwhile tells nothing of the others."""
+        for node, heard_s in self._heard_s.items():
+            self._heard_s[node] = min(heard_s + for_s, now_s)
+
     def beat(self, node: NodeId, incarnation: int) -> None:
         """The node's own word. What rests on an earlier incarnation wakes up."""
         known = self._incarnations.get(node)

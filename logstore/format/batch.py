@@ -63,6 +63,7 @@ __all__ = [
     "first_offset",
     "iter_headers",
     "pack_batch",
+    "pack_rows",
     "read_header",
     "recompress",
     "records_section",
@@ -369,7 +370,32 @@ def encode_with_header(
     transactional: bool = False,
 ) -> tuple[bytes, BatchHeader]:
     """``encode_batch``, and the header of what it made, for who would have to read it again at once."""
-    records, base_ms, max_ms, count = encode_rows(rows, now_ms)
+    return pack_rows(
+        encode_rows(rows, now_ms),
+        codec,
+        level,
+        base_offset,
+        leader_epoch,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        transactional,
+    )
+
+
+def pack_rows(
+    encoded: tuple[Buffer, int, int, int],
+    codec: str = "none",
+    level: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> tuple[bytes, BatchHeader]:
+    """``encode_with_header`` of rows that are encoded: an ``EncodedRows``."""
+    records, base_ms, max_ms, count = encoded
     attributes = 0
     if codec != "none":
         attributes = codec_id(codec)

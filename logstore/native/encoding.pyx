@@ -7,40 +7,39 @@ is wrong, is left to the Python twin, which takes it or says why not.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_CheckExact, PyList_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
-from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
 
+from logstore.native.record_writing cimport (
+    HEADER_BYTES,
+    LEFT,
+    TRANSACTIONAL_BIT,
+    UNCOUNTED_BYTES,
+    Head,
+    Py_None,
+    item_of,
+    items_of,
+    put_head,
+    put_headers,
+    put_payload,
+    size_of_headers,
+    size_of_payload,
+    tuple_item,
+)
 from logstore.native.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}
 
 cdef extern from "Python.h":
-    PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
-    PyObject* list_item "PyList_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
-    const char* utf8_of "PyUnicode_AsUTF8AndSize" (PyObject* text, Py_ssize_t* size)
     long long int64_of "PyLong_AsLongLongAndOverflow" (PyObject* number, int* overflow)
     bint is_int "PyLong_CheckExact" (PyObject* item) noexcept
-    void PyErr_Clear()
-    PyObject* Py_None
-
-cdef extern from "Python.h":
-    object view_of "PyMemoryView_FromMemory" (char* data, Py_ssize_t size, int flags)
-    int PyBUF_READ
 
 cdef enum:
-    LEFT = -1  # to the Python twin
-    HEADER_BYTES = 61
-    UNCOUNTED_BYTES = 12  # of those: before the field of the batch's length, and itself
     STAMP_BYTES = 16
-    ATTRIBUTES_AT = 21  # from here on the CRC covers the batch
-    TRANSACTIONAL_BIT = 0x10
 
 cdef object _EncodedRows = None
 cdef object _BatchHeader = None
@@ -52,39 +51,6 @@ cdef struct Row:
     PyObject* value
     PyObject* headers  # NULL: none
     int64_t timestamp_ms
-
-
-cdef inline Py_ssize_t items_of(PyObject* items):
-    """How many; ``LEFT`` if it is no tuple or list."""
-    if PyTuple_CheckExact(<object>items):
-        return PyTuple_GET_SIZE(<object>items)
-    if PyList_CheckExact(<object>items):
-        return PyList_GET_SIZE(<object>items)
-    return LEFT
-
-
-cdef inline PyObject* item_of(PyObject* items, Py_ssize_t at):
-    return tuple_item(items, at) if PyTuple_CheckExact(<object>items) else list_item(items, at)
-
-
-cdef inline Py_ssize_t size_of_payload(PyObject* payload):
-    """Its bytes and its length's; ``LEFT`` if it is neither bytes nor None."""
-    if payload == Py_None:
-        return 1
-    if not PyBytes_CheckExact(<object>payload):
-        return LEFT
-    return PyBytes_GET_SIZE(<object>payload) + size_of_raw(<uint64_t>PyBytes_GET_SIZE(<object>payload) << 1)
-
-
-cdef inline uint8_t* put_payload(uint8_t* to, PyObject* payload):
-    cdef Py_ssize_t size
-    if payload == Py_None:
-        to[0] = 1
-        return to + 1
-    size = PyBytes_GET_SIZE(<object>payload)
-    to = put_raw(to, <uint64_t>size << 1)
-    memcpy(to, PyBytes_AS_STRING(<object>payload), size)
-    return to + size
 
 
 cdef inline int read_row(PyObject* row, int64_t now_ms, Row* found):
@@ -115,38 +81,6 @@ cdef inline int read_row(PyObject* row, int64_t now_ms, Row* found):
             if overflow:
                 return LEFT
     return 0
-
-
-cdef Py_ssize_t size_of_headers(PyObject* headers):
-    cdef Py_ssize_t number, more, name_size = 0, count = items_of(headers)
-    cdef Py_ssize_t size = size_of_raw(<uint64_t>count << 1)
-    cdef PyObject* pair
-    for number in range(count):
-        pair = item_of(headers, number)
-        if items_of(pair) != 2 or not PyUnicode_CheckExact(<object>item_of(pair, 0)):
-            return LEFT
-        if utf8_of(item_of(pair, 0), &name_size) == NULL:
-            PyErr_Clear()
-            return LEFT
-        more = size_of_payload(item_of(pair, 1))
-        if more < 0:
-            return LEFT
-        size += name_size + size_of_raw(<uint64_t>name_size << 1) + more
-    return size
-
-
-cdef uint8_t* put_headers(uint8_t* to, PyObject* headers):
-    cdef Py_ssize_t number, name_size = 0, count = items_of(headers)
-    cdef PyObject* pair
-    cdef const char* name
-    to = put_raw(to, <uint64_t>count << 1)
-    for number in range(count):
-        pair = item_of(headers, number)
-        name = utf8_of(item_of(pair, 0), &name_size)  # kept with the string since it was measured
-        to = put_raw(to, <uint64_t>name_size << 1)
-        memcpy(to, name, name_size)
-        to = put_payload(to + name_size, item_of(pair, 1))
-    return to
 
 
 cdef Py_ssize_t measure(
@@ -246,10 +180,7 @@ def encode_with_header(
     """``encode_batch``, and the header of what it made, for who would have to read it again at once."""
     global _BatchHeader, _crc32c
     cdef int64_t base_ms = 0, max_ms = 0
-    cdef Py_ssize_t count, size
-    cdef int attributes = TRANSACTIONAL_BIT if transactional else 0
-    cdef uint8_t* start
-    cdef uint8_t* to
+    cdef Head head
     data = None
     if (
         codec == "none" and fits(now_ms, INT64_MIN, INT64_MAX) and fits(base_offset, INT64_MIN, INT64_MAX)
@@ -266,23 +197,12 @@ def encode_with_header(
         from crc32c import crc32c as _crc32c
 
         from logstore.format.batch import BatchHeader as _BatchHeader
-    count, size = items_of(<PyObject*>rows), PyBytes_GET_SIZE(data)
-    start = <uint8_t*>PyBytes_AS_STRING(data)
-    to = put_big(start + ATTRIBUTES_AT, attributes, 2)
-    to = put_big(put_big(put_big(to, count - 1, 4), base_ms, 8), max_ms, 8)
-    to = put_big(put_big(put_big(to, producer_id, 8), producer_epoch, 2), base_sequence, 4)
-    put_big(to, count, 4)
-    crc = _crc32c(view_of(<char*>start + ATTRIBUTES_AT, size - ATTRIBUTES_AT, PyBUF_READ))
-    to = put_big(put_big(put_big(start, base_offset, 8), size - UNCOUNTED_BYTES, 4), leader_epoch, 4)
-    to[0] = 2
-    put_big(to + 1, <int64_t>crc, 4)
-    return data, tuple.__new__(
-        _BatchHeader,
-        (
-            base_offset, size - UNCOUNTED_BYTES, leader_epoch, 2, crc, attributes, count - 1, base_ms, max_ms,
-            producer_id, producer_epoch, base_sequence, count,
-        ),
-    )
+    head.base_offset, head.leader_epoch = base_offset, leader_epoch
+    head.attributes = TRANSACTIONAL_BIT if transactional else 0
+    head.base_ms, head.max_ms, head.count = base_ms, max_ms, items_of(<PyObject*>rows)
+    head.producer_id, head.producer_epoch, head.base_sequence = producer_id, producer_epoch, base_sequence
+    header = put_head(<uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), &head, _crc32c, _BatchHeader)
+    return data, header
 
 
 def stamped(buffer, base_offset, leader_epoch):

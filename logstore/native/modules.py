@@ -22,6 +22,7 @@ MODULES = (
     "live",
     "local_append",
     "records",
+    "row_buffer",
     "rows",
     "sending",
     "spans",

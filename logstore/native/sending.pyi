@@ -3,14 +3,17 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic
 
+from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch, Releasable
+from logstore.client.producer.route import TopicRoute
 from logstore.errors import LogStoreError
+from logstore.format.row_buffer import RowBuffer
 from logstore.types import Headers, K, RecordMetadata, V
 
 FINGERPRINT: str
 
 class OpenBatch:
-    rows: list[Any]
+    rows: RowBuffer
     size: int
     room: int
     done: bool
@@ -61,6 +64,23 @@ class Delivery:
     def exception(self, timeout_s: float | None = None) -> LogStoreError | None: ...
     def add_callback(self, callback: Callable[[Delivery], object]) -> None: ...
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
+
+class Piece:
+    batch: PendingBatch
+    start: int
+    count: int
+    def __init__(self, batch: PendingBatch, start: int, count: int) -> None: ...
+
+def queue_rows(
+    accumulator: Accumulator,
+    notice: Callable[[PartitionQueue, float], None],
+    route: TopicRoute,
+    rows: Any,
+    place: int | None,
+    cap: int,
+    most_bytes: int,
+    now_s: float,
+) -> list[Piece] | None: ...
 
 class SendPath(Generic[K, V]):
     def send(

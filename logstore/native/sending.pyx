@@ -9,9 +9,10 @@ and read without. Nothing here counts on the interpreter's lock.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from cpython.pythread cimport (
     NOWAIT_LOCK,
@@ -21,12 +22,15 @@ from cpython.pythread cimport (
     PyThread_release_lock,
     PyThread_type_lock,
 )
-from libc.stdint cimport uint8_t
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
+from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport getpid
 
 from collections import deque as _deque
 
 from logstore.native.hashing cimport POSITIVE, murmur3_of
+from logstore.native.record_writing cimport Py_None, list_item, tuple_item
+from logstore.native.row_buffer cimport RowBuffer
 from logstore.native.varints cimport fingerprint
 
 cdef extern from "pythread.h":
@@ -35,13 +39,12 @@ cdef extern from "pythread.h":
         PY_LOCK_ACQUIRED
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int intr_flag) nogil
 
-cdef extern from "Python.h":
-    void PyObject_GC_UnTrack(PyObject* followed)
-
 FINGERPRINT = fingerprint()
 
 cdef enum:
+    HEADER_SIZE = 61
     RECORD_OVERHEAD = 23  # format/rows.py says what it is made of
+    ROOMS_AHEAD = 8  # a new batch has room for so many calls like the one that opens it
 
 
 cdef double LONGEST_S = 1e6  # of a wait that is told to the operating system
@@ -70,7 +73,7 @@ cdef int _import() except -1:
 
 
 cdef class OpenBatch:
-    cdef public list rows
+    cdef public RowBuffer rows
     cdef public Py_ssize_t size
     cdef public Py_ssize_t room
     cdef public bint done
@@ -86,7 +89,7 @@ cdef class OpenBatch:
     cdef public list timestamps
 
     def __init__(self, OpenQueue queue, driver, double deadline_s, Py_ssize_t size):
-        self.rows = []
+        self.rows = RowBuffer.__new__(RowBuffer)
         self.size = size
         self.queue = queue
         self.driver = driver
@@ -347,6 +350,158 @@ cdef inline Delivery _delivery(OpenBatch batch, Py_ssize_t index):
     return made
 
 
+@cython.final
+cdef class Piece:
+    cdef public OpenBatch batch
+    cdef public Py_ssize_t start
+    cdef public Py_ssize_t count
+
+    def __init__(self, OpenBatch batch not None, Py_ssize_t start, Py_ssize_t count):
+        self.batch = batch
+        self.start = start
+        self.count = count
+
+
+cdef struct Linked:
+    # A row: its bytes with the overhead, and the next one of its partition, -1 behind the last.
+    Py_ssize_t size
+    Py_ssize_t next
+
+
+cdef struct Bin:
+    # The rows of one partition; ``total``: the size of the last batch that they make.
+    Py_ssize_t first, last, total
+
+
+cdef Py_ssize_t sorted_in(
+    QuickRoute route, PyObject* rows, Py_ssize_t count, bint keyed, bint given, Py_ssize_t cap, Linked* links,
+    Bin* bins, Py_ssize_t bins_count,
+) except -2:
+    """Put the rows into the bins of their partitions; the bytes of the batches that they make. -1: some row is not
+    plain, or is for the slow path for another reason."""
+    cdef Py_ssize_t number, size, at, needed = 0
+    cdef PyObject* row
+    cdef PyObject* key
+    cdef PyObject* value
+    cdef Bin* found
+    for at in range(bins_count):
+        bins[at].first = -1
+        bins[at].total = HEADER_SIZE
+    for number in range(count):
+        row = list_item(rows, number)
+        if not PyTuple_CheckExact(<object>row) or PyTuple_GET_SIZE(<object>row) != 2:
+            return -1
+        key, value, size = tuple_item(row, 0), tuple_item(row, 1), RECORD_OVERHEAD
+        if value != Py_None:
+            if not PyBytes_CheckExact(<object>value):
+                return -1
+            size += PyBytes_GET_SIZE(<object>value)
+        at = 0
+        if key == Py_None:
+            if keyed or route.compacts:
+                return -1
+        else:
+            if not (keyed or given) or not PyBytes_CheckExact(<object>key):
+                return -1
+            size += PyBytes_GET_SIZE(<object>key)
+            if keyed and route.murmur3:
+                at = <uint32_t>(
+                    murmur3_of(<const uint8_t*>PyBytes_AS_STRING(<object>key), PyBytes_GET_SIZE(<object>key), 0)
+                    & POSITIVE
+                ) % <uint32_t>bins_count
+            elif keyed:
+                at = route.choose(<object>key)
+                if not 0 <= at < bins_count:
+                    return -1
+        if size > cap - HEADER_SIZE:
+            return -1  # it goes alone
+        found = &bins[at]
+        links[number].size, links[number].next = size, -1
+        if found.first < 0:
+            found.first = number
+        else:
+            links[found.last].next = number
+        found.last = number
+        if found.total + size > cap:
+            needed += found.total
+            found.total = HEADER_SIZE
+        found.total += size
+    for at in range(bins_count):
+        if bins[at].first >= 0:
+            needed += bins[at].total
+    return needed
+
+
+def queue_rows(
+    accumulator, notice, QuickRoute route not None, rows, place, Py_ssize_t cap, Py_ssize_t most_bytes, now_s
+):
+    """The quick path of ``send_many``: see client/producer/send_path.py."""
+    cdef Py_ssize_t number, end, total, needed, start, held, at, count, bins_count = 1
+    cdef bint keyed = False
+    cdef Linked* links
+    cdef Bin* bins
+    cdef PyObject* row
+    cdef OpenQueue queue
+    cdef OpenBatch batch
+    cdef Piece piece
+    cdef list taken, pieces = []
+    if type(rows) is not list or not rows or not route.queues:
+        return None
+    taken = rows[:]  # opening a batch may run other code, which may change the list
+    count = PyList_GET_SIZE(taken)
+    if place is None and type(taken[0]) is tuple and len(<tuple>taken[0]) == 2 and (<tuple>taken[0])[0] is not None:
+        keyed = True
+        bins_count = PyList_GET_SIZE(route.queues)
+    links = <Linked*>PyMem_Malloc(count * sizeof(Linked) + bins_count * sizeof(Bin))
+    if links is NULL:
+        raise MemoryError()
+    bins = <Bin*>(links + count)
+    try:
+        needed = sorted_in(
+            route, <PyObject*>taken, count, keyed, place is not None, cap, links, bins, bins_count
+        )
+        if needed < 0 or needed > most_bytes:
+            return None
+        spare = accumulator.spare_bytes(needed, bins_count)
+        if spare is None:
+            return None
+        for at in range(bins_count):
+            number = bins[at].first
+            while number >= 0:
+                end, total, held = number, HEADER_SIZE, 0
+                while end >= 0 and total + links[end].size <= cap:
+                    total += links[end].size
+                    held += 1
+                    end = links[end].next
+                if keyed:
+                    queue = <OpenQueue?>route.queues[at]
+                elif place is not None:
+                    queue = <OpenQueue?>route.queues[place]
+                else:
+                    queue = route.sticky
+                    if queue.open is not None and queue.open.size + total > queue.open.room:
+                        queue = <OpenQueue?>accumulator.sticky_queue_for_chunk(route, total, False)
+                batch = queue.open
+                if batch is None or batch.size + total > batch.room:
+                    batch = <OpenBatch?>accumulator.batch_for(queue, total, False, now_s, spare)
+                start = batch.rows.count
+                if not start and held > 1:
+                    batch.rows.make_room(max(total, min(batch.room, total * ROOMS_AHEAD)) - HEADER_SIZE)
+                while number != end:
+                    row = list_item(<PyObject*>taken, number)
+                    batch.rows.put(tuple_item(row, 0), tuple_item(row, 1), NULL)
+                    number = links[number].next
+                batch.size += total
+                piece = Piece.__new__(Piece)
+                piece.batch, piece.start, piece.count = batch, start, held
+                pieces.append(piece)
+                if not start:  # opened, and perhaps another one closed
+                    notice(queue, now_s)
+        return pieces
+    finally:
+        PyMem_Free(links)
+
+
 cdef class SendPath:
     cdef public dict _quick_routes
     cdef SendLock lock
@@ -380,18 +535,14 @@ cdef class SendPath:
             if key is not None:
                 size += PyBytes_GET_SIZE(key)
             if headers is None or not headers:
-                row = (key, value)
-                # It holds bytes alone, so that it can be in no cycle: the garbage collector would find that out by
-                # itself, after it has looked at it.
-                PyObject_GC_UnTrack(<PyObject*>row)
+                checked = None
             else:
                 _import()
                 checked, more = _measured_headers(headers, topic)
-                row = (key, value, checked)
                 size += more
             self.lock.take()
             try:
-                delivery = self.queued(topic, key, row, size)
+                delivery = self.queued(topic, key, value, checked, size)
                 if delivery is not None:
                     return delivery
             except (KeyError, TypeError):
@@ -400,7 +551,7 @@ cdef class SendPath:
                 self.lock.give()
         return self._send_slowly(topic, value, key, headers, timestamp_ms, partition)
 
-    cdef object queued(self, topic, key, tuple row, Py_ssize_t size):
+    cdef object queued(self, topic, key, value, headers, Py_ssize_t size):
         """The delivery of a row of ``size`` bytes, None if the slow path is due; the lock is held."""
         cdef QuickRoute route = <QuickRoute?>self._quick_routes[topic]
         cdef OpenQueue queue
@@ -418,9 +569,12 @@ cdef class SendPath:
             queue = <OpenQueue?>route.queues[place]
         cdef OpenBatch batch = queue.open
         if batch is not None and batch.size + size <= batch.room:
-            batch.rows.append(row)
+            place = batch.rows.put(
+                <PyObject*>key, <PyObject*>value, NULL if headers is None else <PyObject*>headers
+            )
             batch.size += size
-            return _delivery(batch, PyList_GET_SIZE(batch.rows) - 1)
+            return _delivery(batch, place)
+        row = (key, value) if headers is None else (key, value, headers)
         return self._open_quickly(route, queue, row, size - RECORD_OVERHEAD)
 
     def send_now(self, topic, value=None, *, key=None):
@@ -434,6 +588,6 @@ cdef class SendPath:
             size += PyBytes_GET_SIZE(key)
         self.lock.take()
         try:
-            return self.queued(topic, key, (key, value), size) if topic in self._quick_routes else None
+            return self.queued(topic, key, value, None, size) if topic in self._quick_routes else None
         finally:
             self.lock.give()

@@ -75,7 +75,7 @@ def become_follower(state: RaftState, term: int, leader_id: NodeId) -> None:
         state.accepted_end, state.owed, state.leader_commit = state.commit, None, 0
         state.incoming = None
     state.role, state.leader_id = Role.FOLLOWER, leader_id
-    state.votes.clear()
+    state.pre_votes.clear()
     state.peers.clear()
     state.transfer_to, state.transferring = NO_NODE, False
     if leader_id != NO_NODE:
@@ -98,10 +98,10 @@ def stand(state: RaftState) -> None:
         _ask(state, state.term + 1, pre=True)  # wakes a leader that rests; the answers count for nothing
         return
     state.role, state.leader_id = Role.PRE_CANDIDATE, NO_NODE
-    state.votes = {state.node_id: True}
+    state.pre_votes = {state.node_id: True}
     state.show_role()
     _ask(state, state.term + 1, pre=True)
-    _count(state)
+    _count_pre_votes(state)
 
 
 def holds_off(state: RaftState) -> bool:
@@ -115,8 +115,8 @@ def campaign(state: RaftState, *, transfer: bool = False) -> None:
     wait_anew(state)
     state.role, state.leader_id = Role.CANDIDATE, NO_NODE
     state.transferring = transfer
-    state.votes = {}  # the own vote counts once it is durable
     state.store_vote(VoteState(state.term + 1, state.node_id))
+    state.ballots = {}  # the own vote counts once it is durable
     state.show_role()
     _ask(state, state.term, pre=False)
 
@@ -133,7 +133,8 @@ def _ask(state: RaftState, term: int, *, pre: bool) -> None:
 def become_leader(state: RaftState) -> None:
     """The first entry of the term commits, with it, all that earlier leaders left (section 5.4.2)."""
     state.role, state.leader_id = Role.LEADER, state.node_id
-    state.votes, state.reads, state.round = {}, [], 0
+    state.pre_votes, state.reads, state.round = {}, [], 0
+    state.ballots = None
     state.crowded, state.has_rivals = 0, False
     state.quorum_tick = state.now
     state.peers = {peer: Progress(state.trail.end, state.now) for peer in state.others}
@@ -151,9 +152,9 @@ def on_vote_stored(state: RaftState) -> None:
     at once, each would else be over before its votes were told, and the next one begin, for ever."""
     if state.role is not Role.LEADER and state.vote == state.stored_vote:
         wait_anew(state)
-    if state.role is Role.CANDIDATE and state.stored_vote == VoteState(state.term, state.node_id):
-        state.votes[state.node_id] = True
-        _count(state)
+    if state.ballots is not None and state.stored_vote == VoteState(state.term, state.node_id):
+        state.ballots[state.node_id] = True
+        _count_ballots(state, state.ballots)
 
 
 def on_vote_request(state: RaftState, request: VoteRequest) -> None:
@@ -190,24 +191,34 @@ def _is_up_to_date(state: RaftState, request: VoteRequest) -> bool:
 
 def on_vote_reply(state: RaftState, reply: VoteReply) -> None:
     state.has_rivals = True  # also where it comes late
-    wanted = Role.PRE_CANDIDATE if reply.pre else Role.CANDIDATE
-    term = state.term + 1 if reply.pre else state.term
-    if state.role is not wanted or (reply.granted and reply.term != term):
-        return  # of an election that is over
-    state.votes[reply.sender] = reply.granted
-    _count(state)
+    if reply.pre:
+        if state.role is Role.PRE_CANDIDATE and not (reply.granted and reply.term != state.term + 1):
+            state.pre_votes[reply.sender] = reply.granted
+            _count_pre_votes(state)
+    elif state.ballots is not None and reply.term == state.term:
+        state.ballots[reply.sender] = reply.granted
+        _count_ballots(state, state.ballots)
 
 
-def _count(state: RaftState) -> None:
-    for_it = [node for node, granted in state.votes.items() if granted]
-    against = [node for node, granted in state.votes.items() if not granted]
-    if has_majority(state.membership, for_it):
-        if state.role is Role.PRE_CANDIDATE:
-            campaign(state)
-        else:
-            become_leader(state)
-    elif has_majority(state.membership, against):
+def _count_pre_votes(state: RaftState) -> None:
+    if _has_majority(state, state.pre_votes, granted=True):
+        campaign(state)
+    elif _has_majority(state, state.pre_votes, granted=False):
         become_follower(state, state.term, NO_NODE)
+
+
+def _count_ballots(state: RaftState, ballots: dict[NodeId, bool]) -> None:
+    """Also where it has given up to wait for them, and asks for the next election, or was refused that: it is in the
+    term still, in which nobody else can lead once a majority has voted for it. Where votes take longer than an election
+    time each election would else come to nothing as the next one begins."""
+    if _has_majority(state, ballots, granted=True):
+        become_leader(state)
+    elif state.role is Role.CANDIDATE and _has_majority(state, ballots, granted=False):
+        become_follower(state, state.term, NO_NODE)
+
+
+def _has_majority(state: RaftState, votes: dict[NodeId, bool], *, granted: bool) -> bool:
+    return has_majority(state.membership, [node for node, one in votes.items() if one is granted])
 
 
 def on_timeout_now(state: RaftState, request: TimeoutNow) -> None:

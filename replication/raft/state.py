@@ -84,7 +84,9 @@ class RaftState:
         self.leader_id: NodeId = NO_NODE
         # Ticks: so far; of the last word of a leader; of the next election; of a leader's last look for its majority.
         self.now = self.heard_tick = self.deadline_tick = self.quorum_tick = 0
-        self.votes: dict[NodeId, bool] = {}
+        self.pre_votes: dict[NodeId, bool] = {}
+        # Of the election that it holds in its term, until that is won or the term is over; None: it holds none.
+        self.ballots: dict[NodeId, bool] | None = None
         # Elections in a row that others took part in, and nobody won; whether others take part in the one of now.
         self.crowded = 0
         self.has_rivals = False
@@ -157,6 +159,7 @@ class RaftState:
         if vote == self.vote:
             return
         self._held.clear()  # what it said before is of another term, or of another vote
+        self.ballots = None
         self.vote = vote
         self._effects.append(StoreVote(vote))
 

@@ -12,8 +12,11 @@ from logstore.log.log_offsets import Appended
 from logstore.partition.partition import PendingAppend, Told
 from replication.errors import NotConfirmedError, NotLeaderError
 
-_LONGEST_APPEND_S: Final = 30.0
+LONGEST_S: Final = 30.0
 """How long an append waits for its commit: a majority whose disks hang must not hold it for ever."""
+LONGEST_KNOWN_S: Final = 3.0
+"""One that may be made again: a request to many partitions is answered once all are decided, so that one of them which
+commits nothing, as its leader was just elected, would hold up what all others have acknowledged."""
 
 
 ReadAnswer: TypeAlias = Callable[[int, LogStoreError | None], None]
@@ -41,7 +44,7 @@ class Decides(Protocol):
 
 class ReplicatedAppend:
     """A ``PendingAppend``. ``known``: all of its batches have producer ids, so that the same append again, at the next
-    leader, is found to be a repetition; ``since_s``: of the monotonic clock."""
+    leader, is found to be a repetition; ``until_s``: of the monotonic clock, how long it waits."""
 
     __slots__ = (
         "_by",
@@ -53,18 +56,18 @@ class ReplicatedAppend:
         "error",
         "known",
         "next_offset",
-        "since_s",
+        "until_s",
     )
 
     def __init__(
-        self, by: Decides, appended: Appended, append_time_ms: int, *, done: bool, known: bool, since_s: float
+        self, by: Decides, appended: Appended, append_time_ms: int, *, done: bool, known: bool, until_s: float
     ) -> None:
         self._by = by
         self.base_offset, self.next_offset = appended
         self.append_time_ms = append_time_ms
         self.done = done
         self.known = known
-        self.since_s = since_s
+        self.until_s = until_s
         self.error: LogStoreError | None = None
         self._told: list[Told] | None = None
         self._event: threading.Event | None = None
@@ -102,7 +105,7 @@ class ReplicatedAppend:
 def refused(by: Decides, end: int, error: LogStoreError) -> ReplicatedAppend:
     """An append that fails with this once a majority has confirmed that its leader leads: the log of a leader of
     before lacks what was acknowledged since, and a refusal is final to its producer."""
-    refusal = ReplicatedAppend(by, Appended(end, end), -1, done=False, known=True, since_s=0.0)
+    refusal = ReplicatedAppend(by, Appended(end, end), -1, done=False, known=True, until_s=0.0)
     by.read_index(lambda _, lost: refusal.decide(lost or error))
     return refusal
 
@@ -146,16 +149,16 @@ class PendingAppends:
         )
 
     def give_up_late(self, now_s: float) -> None:
-        while self._waiting and now_s - self._waiting[0].since_s > _LONGEST_APPEND_S:
-            late = self._waiting.pop(0)
-            words = (
-                f"records at offset {late.base_offset} of {self._where} were not committed within "
-                f"{_LONGEST_APPEND_S:g} s: they may be yet"
-            )
+        late = [one for one in self._waiting if now_s > one.until_s]
+        if not late:
+            return
+        self._waiting = [one for one in self._waiting if now_s <= one.until_s]
+        for one in late:
+            words = f"records at offset {one.base_offset} of {self._where} were not committed in time: they may be yet"
             hint = "find out why a majority of the replicas does not answer"
             # A producer with an id may try again: the same records are found to be a repetition.
-            kind = NotConfirmedError if late.known else OutcomeUnknownError
-            late.decide(kind(words, hint=hint))
+            kind = NotConfirmedError if one.known else OutcomeUnknownError
+            one.decide(kind(words, hint=hint))
 
 
 class PendingReads:

@@ -45,6 +45,8 @@ from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.log_front import LogFront
 from replication.replicas.member_file import MemberFile
 from replication.replicas.pending import (
+    LONGEST_KNOWN_S,
+    LONGEST_S,
     Awaited,
     PendingAppends,
     PendingReads,
@@ -406,9 +408,12 @@ class Replica:
         with self.lock:
             self.check_leads()
             known = all(batch.header.producer_id >= 0 for batch in batches)
-            return self._appended(
+            pending = self._appended(
                 lambda: self.log.append(batches, expected_offset, self.term), acks, append_time_ms, known
             )
+            if known:
+                pending.until_s = self._host.now_s() + LONGEST_KNOWN_S
+            return pending
 
     def append_marker(self, marker: Marker, *, once: bool, open_since: int) -> ReplicatedAppend:
         """As leader, ``acks="all"``. Errors as ``OwnedLog.append_marker``."""
@@ -448,8 +453,8 @@ class Replica:
     ) -> ReplicatedAppend:
         """An append that is decided when all before its end is committed. With the lock held."""
         done = acks != "all" or appended.next_offset <= self.log.high_watermark
-        since_s = self._host.now_s()
-        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, since_s=since_s)
+        until_s = self._host.now_s() + LONGEST_S
+        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, until_s=until_s)
         if not done:
             self._pending.add(pending)
         return pending

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from logstore.errors import LogStoreError
-from logstore.format import arrow, record, record_spans
+from logstore.format import arrow, record, record_spans, row_buffer
 from logstore.format.batch import encode_batch, pack_batch, read_header
 from logstore.native import native_status
 from tests.format.batches import row_lists
@@ -33,6 +33,7 @@ from tests.native.sections import sections
 from tests.native.twins import python_twin
 
 _RECORD = python_twin("logstore.format.record")
+_BUFFER = python_twin("logstore.format.row_buffer")
 _ARROW = python_twin("logstore.format.arrow")
 _SPANS = python_twin("logstore.format.record_spans")
 _HEADER = read_header(encode_batch([(None, None)], now_ms=9))
@@ -96,6 +97,14 @@ def compare_rows(rows: Sequence[Any], now_ms: int) -> None:
     """The writer. AssertionError at a difference."""
     found = _outcome(record.encode_rows, rows, now_ms)
     _same("encode_rows", found, _outcome(_RECORD.encode_rows, rows, now_ms), repr(rows).encode())
+    buffered = _outcome(_buffered, row_buffer.RowBuffer(), rows, now_ms)
+    _same("RowBuffer", buffered, _outcome(_buffered, _BUFFER.RowBuffer(), rows, now_ms), repr(rows).encode())
+
+
+def _buffered(buffer: Any, rows: Sequence[Any], now_ms: int) -> Any:
+    for row in rows:
+        buffer.append(row)
+    return list(buffer) == list(rows), buffer.encode(now_ms)
 
 
 def compare_bytes(data: bytes) -> None:

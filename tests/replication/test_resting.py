@@ -89,6 +89,17 @@ def test_a_leader_does_not_rest_again_on_what_it_heard_before() -> None:
     }  # they had kept up until now
 
 
+def test_a_node_that_stood_still_does_not_take_the_others_for_silent() -> None:
+    nodes, leader = at_rest()
+    nodes.now_s += 10.0  # as where its process was stopped: no tick came, and what others said waits
+    for node in nodes.living:
+        node.node.tick()
+    assert resting(nodes)
+    for node in nodes.living:
+        nodes.network.cut(leader.node_id, node.node_id)
+    nodes.run(lambda: any(not node.replica.resting for node in nodes.living), most=60)
+
+
 def test_a_lost_word_of_rest_only_delays_it() -> None:
     nodes = Nodes()
     nodes.committed(b"a")

@@ -34,6 +34,7 @@ from logstore.errors import (
     RetriableError,
 )
 from logstore.format.batch import BatchHeader
+from logstore.format.row_buffer import RowBuffer
 from logstore.invariants import invariant
 from logstore.types import Buffer
 
@@ -154,31 +155,51 @@ class Accumulator:
         batch.room = -1 if batch.timestamped else min(batch.cap, batch.reserved)
 
     def extend(
-        self, queue: PartitionQueue, rows: list[Any], size: int, timestamped: bool, now_s: float
+        self,
+        queue: PartitionQueue,
+        rows: list[Any],
+        size: int,
+        timestamped: bool,
+        now_s: float,
+        spare: int = 0,
     ) -> tuple[PendingBatch, int]:
         """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
         open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
         ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
+        batch = self.batch_for(queue, size, timestamped, now_s, spare)
+        start = len(batch.rows)
+        batch.rows.extend(rows)
+        batch.size += size
+        return batch, start
+
+    def batch_for(
+        self, queue: PartitionQueue, size: int, timestamped: bool, now_s: float, spare: int = 0
+    ) -> PendingBatch:
+        """The open batch that rows go into which make a batch of ``size`` bytes: as ``extend`` says. It holds as much
+        of the buffer as it has with them, and up to ``spare`` more; its ``size`` is still without them."""
         batch = queue.open
         if batch is not None:
-            if batch.timestamped == timestamped and batch.size + size <= batch.cap:
-                start = len(batch.rows)
-                batch.rows += rows
-                batch.size += size
-                if batch.size > batch.reserved:
-                    self._reserve(batch, batch.size - batch.reserved)
-                return batch, start
+            if _takes(batch, size, timestamped):
+                due = batch.size + size
+                if due > batch.reserved:
+                    self._reserve(batch, min(batch.cap, due + spare) - batch.reserved)
+                return batch
             self.close_open(queue, full=True)
         cap = min(self.settings.batch_bytes, queue.route.max_message_bytes)
         deadline_s = now_s + self.settings.delivery_timeout_s
         batch = PendingBatch(queue, self.driver, max(cap, size), now_s, deadline_s)
         self._set_open(queue, batch)
-        batch.rows = rows
-        batch.size = size
+        batch.size = 0  # that of the rows counts the header
         if timestamped:
             batch.mark_timestamped()
-        self._reserve(batch, size)
-        return batch, 0
+        self._reserve(batch, min(batch.cap, size + spare))
+        return batch
+
+    def spare_bytes(self, needed: int, batches: int) -> int | None:
+        """What each of so many new batches may hold of the buffer beyond the ``needed`` bytes of all; None: these have
+        no room."""
+        free = self.settings.buffer_bytes - self.buffered_bytes - needed
+        return None if free < 0 else free // max(RESERVE_SHARE, batches)
 
     def enqueue(
         self, queue: PartitionQueue, ready: Buffer, header: BatchHeader, now_s: float
@@ -449,7 +470,7 @@ class Accumulator:
     def _cut(self, batch: PendingBatch, middle: int) -> list[PendingBatch]:
         """Two batches in its place, the first of ``middle`` rows; the buffer's share stays the same."""
         parts = []
-        for rows in (batch.rows[:middle], batch.rows[middle:]):
+        for rows in (batch.rows.part(0, middle), batch.rows.part(middle, batch.count)):
             part = PendingBatch(batch.queue, batch.driver, batch.cap, batch.created_s, batch.deadline_s)
             part.rows = rows
             part.count = len(rows)
@@ -464,7 +485,7 @@ class Accumulator:
         self._release(batch.reserved - parts[0].reserved - parts[1].reserved)
         batch.reserved = 0
         batch.parts = (parts[0], parts[1])
-        batch.rows = []
+        batch.rows = RowBuffer()
         batch.encoded = batch.header = None
         for index, callback in batch.callbacks or ():
             part, place = batch.locate(index)

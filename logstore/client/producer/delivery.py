@@ -74,6 +74,7 @@ class Delivery:
         return described(self._batch, self._index)
 
 
+@compiled("sending")
 @dataclass(slots=True)
 class Piece:
     """Rows [start, start + count) of a batch."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from logstore.errors import LogStoreError
 from logstore.format.batch import HEADER_SIZE, BatchHeader
+from logstore.format.row_buffer import RowBuffer
 from logstore.format.rows import RECORD_OVERHEAD, TIMESTAMP_OVERHEAD
 from logstore.native import compiled
 from logstore.types import Buffer
@@ -85,7 +86,7 @@ class OpenBatch:
     )
 
     def __init__(self, queue: PartitionQueue, driver: Driver | None, deadline_s: float, size: int) -> None:
-        self.rows: list[Any] = []
+        self.rows = RowBuffer()
         self.size = size
         self.room = 0
         self.done = self.wanted = False
@@ -205,7 +206,7 @@ class PendingBatch(OpenBatch):
         self._finish()
 
     def _finish(self) -> None:
-        self.rows = []
+        self.rows = RowBuffer()
         self.encoded = self.ready = self.header = None
         self.done = True
         self.driver = None

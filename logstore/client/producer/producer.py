@@ -21,7 +21,7 @@ from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import PlannedChunk, Router, closed_error
 from logstore.client.producer.send_lock import send_lock
-from logstore.client.producer.send_path import SendPath
+from logstore.client.producer.send_path import SendPath, queue_rows
 from logstore.client.producer.sender import Sender
 from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import settings_of
@@ -256,9 +256,9 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
         route = self._router.route(topic)
         if self._key_serializer is not None or self._value_serializer is not None:
             rows = [self._serialized_row(topic, row) for row in rows]
-        quick = self._router.plan_of_plain(route, rows, partition)
-        if quick is not None:
-            return DeliveryGroup(self._queue_plan(route, quick, False, (0, len(rows))))  # type: ignore[arg-type]  # a list
+        pieces = self._queue_quickly(route, rows, partition)
+        if pieces is not None:
+            return DeliveryGroup(pieces)
         where = f"topic {topic!r}"
         checked = check_rows(where, rows)
         if route.compacts:
@@ -266,7 +266,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
         sizes = row_sizes(checked, checked.rows)
         check_sizes(where, checked, *self._router.limit(route), sizes)
         parts = self._router.parts(checked, sizes)
-        pieces: list[Piece] = []
+        pieces = []
         queued = 0
         for rows_of_part in parts:
             end = queued + len(rows_of_part)
@@ -275,6 +275,22 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
             pieces += self._queue_plan(route, plan, checked.timestamped, (queued, len(checked.rows)))
             queued = end
         return DeliveryGroup(pieces)
+
+    def _queue_quickly(self, route: TopicRoute, rows: Any, partition: int | None) -> list[Piece] | None:
+        """Queue plain rows that there is room for in one go. None: the slow path's."""
+        if partition is None:
+            if not self._router.goes_by_key(route):
+                return None
+        elif type(partition) is not int or not 0 <= partition < len(route.queues):
+            return None
+        cap = min(self._settings.batch_bytes, route.max_message_bytes)
+        most = self._settings.buffer_bytes // 4
+        with self._lock:
+            self._check_open()
+            now_s = self._clock.monotonic_s()
+            return queue_rows(
+                self._accumulator, self._sender.notice, route, rows, partition, cap, most, now_s
+            )
 
     def _queue_plan(
         self,

@@ -18,15 +18,12 @@ from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.errors import ClientClosedError, InvalidArgumentError
-from logstore.format.batch import HEADER_SIZE
 from logstore.format.rows import (
     RECORD_OVERHEAD,
     TIMESTAMP_OVERHEAD,
     CheckedRows,
     Chunk,
     cut,
-    plain_rows,
-    row_sizes,
 )
 from logstore.seams.clock import Clock
 
@@ -104,6 +101,10 @@ class Router:
         with self._accumulator.lock:
             return route.choose(key)
 
+    def goes_by_key(self, route: TopicRoute) -> bool:
+        """Whether a record's key alone says its partition, or that it is where null keys go."""
+        return self._partitioner is None and not route.round_robin
+
     def limit(self, route: TopicRoute) -> tuple[int, str]:
         """The largest batch that a single record may make, and the setting that says so."""
         if self._settings.buffer_bytes < route.max_message_bytes:
@@ -144,38 +145,6 @@ class Router:
         else:
             dealt = [chunks(bucket.rows, bucket.sizes) for bucket in self._buckets(route, rows, sizes, cap)]
         return [(partition, chunk) for partition, found in enumerate(dealt) for chunk in found]
-
-    def plan_of_plain(
-        self, route: TopicRoute, rows: Iterable[Any], given: int | None
-    ) -> list[PlannedChunk] | None:
-        """``plan`` of plain (key, value) rows that pass every check and are one part, found out in one look at them.
-        None: they are to be looked at one question after the other."""
-        if given is None and (self._partitioner is not None or route.round_robin):
-            return None  # row by row
-        plain = plain_rows(rows)
-        if plain is None or not isinstance(rows, list):
-            return None
-        if given is None and plain.some_keys and plain.null_keys:
-            return None
-        count, total = len(rows), plain.total
-        if (
-            (route.compacts and plain.null_keys)
-            or plain.largest + HEADER_SIZE + RECORD_OVERHEAD > self.limit(route)[0]
-            or total + count * (RECORD_OVERHEAD + TIMESTAMP_OVERHEAD) > self._settings.buffer_bytes // 4
-        ):
-            return None
-        cap, limit = min(self._settings.batch_bytes, route.max_message_bytes), route.max_message_bytes
-        if given is None and plain.some_keys:
-            dealt = chunks_by_key(route.partitioner, rows, plain.sizes, len(route.queues), False, cap, limit)
-            return [(partition, chunk) for partition, found in enumerate(dealt) for chunk in found]
-        partition = None if given is None else self.partition_of(route, None, None, given)
-        size = HEADER_SIZE + total + count * RECORD_OVERHEAD
-        if size <= cap:
-            return [(partition, Chunk(rows.copy(), size))]  # the list given stays the caller's
-        sizes = plain.sizes
-        if sizes is None:
-            sizes = row_sizes(CheckedRows(rows, True, plain.null_keys, plain.some_keys, False), rows)
-        return [(partition, chunk) for chunk in cut(rows, sizes, False, cap, limit)]
 
     def _buckets(
         self, route: TopicRoute, rows: list[Any], sizes: list[int], batch_bytes: int

@@ -1,4 +1,4 @@
-"""``SendPath``: the quick path of ``send``, bytes into an open batch.
+"""``SendPath``: the quick path of ``send``, bytes into an open batch; ``queue_rows``: that of ``send_many``.
 
 Every step counts here; whatever is unusual (a wrong type too) is left to the slow path.
 """
@@ -6,15 +6,73 @@ Every step counts here; whatever is unusual (a wrong type too) is left to the sl
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from logstore.client.partitioner import POSITIVE, murmur3_hash
-from logstore.client.producer.delivery import Delivery
+from logstore.client.partitioner import POSITIVE, chunks_by_key, murmur3_hash
+from logstore.client.producer.accumulator import Accumulator
+from logstore.client.producer.delivery import Delivery, Piece
 from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
-from logstore.format.rows import RECORD_OVERHEAD, measured_headers
+from logstore.format.batch import HEADER_SIZE
+from logstore.format.rows import RECORD_OVERHEAD, CheckedRows, cut, measured_headers, plain_rows, row_sizes
 from logstore.native import compiled
 from logstore.types import Headers, K, V
+
+
+@compiled("sending")
+def queue_rows(
+    accumulator: Accumulator,
+    notice: Callable[[PartitionQueue, float], None],
+    route: TopicRoute,
+    rows: Any,
+    place: int | None,
+    cap: int,
+    most_bytes: int,
+    now_s: float,
+) -> list[Piece] | None:
+    """The quick path of ``send_many``, with the accumulator's lock held: all of a list of plain (key, value) rows into
+    the batches that ``cut`` and ``extend`` put them into, of at most ``cap`` bytes each and ``most_bytes`` in all.
+    ``place``: the partition of all; None: as the topic's partitioner says, which goes by the key. ``notice`` is told of
+    batches that are opened.
+
+    None, with nothing queued: no room, or rows that the slow path must look at.
+    """
+    plain = plain_rows(rows)
+    if (
+        plain is None
+        or (place is None and plain.some_keys and plain.null_keys)
+        or (route.compacts and plain.null_keys)
+        or plain.largest + HEADER_SIZE + RECORD_OVERHEAD > cap
+    ):
+        return None
+    dealt: list[Any]
+    if place is None and plain.some_keys:
+        count, limit = len(route.queues), route.max_message_bytes
+        dealt = chunks_by_key(route.partitioner, rows, plain.sizes, count, False, cap, limit)
+    else:
+        sizes = plain.sizes
+        if sizes is None:
+            sizes = row_sizes(CheckedRows(rows, True, plain.null_keys, plain.some_keys, False), rows)
+        dealt = [cut(rows, sizes, False, cap, cap)]
+    plan = [(number, chunk) for number, found in enumerate(dealt) for chunk in found]
+    needed = sum(chunk.size for _, chunk in plan)
+    spare = None if needed > most_bytes else accumulator.spare_bytes(needed, len(dealt))
+    if spare is None:
+        return None
+    pieces = []
+    for number, chunk in plan:
+        if place is not None:
+            queue = route.queues[place]
+        elif plain.some_keys:
+            queue = route.queues[number]
+        else:
+            queue = accumulator.sticky_queue_for_chunk(route, chunk.size, False)
+        batch, start = accumulator.extend(queue, chunk.rows, chunk.size, False, now_s, spare)
+        pieces.append(Piece(batch, start, len(chunk.rows)))
+        if not start:  # opened, and perhaps another one closed
+            notice(queue, now_s)
+    return pieces
 
 
 @compiled("sending")

@@ -33,7 +33,6 @@ from logstore.format.batch import (
     NO_PRODUCER_ID,
     BatchHeader,
     as_produced,
-    encode_with_header,
 )
 from logstore.seams.clock import Clock
 
@@ -498,9 +497,8 @@ def _encoded(batch: PendingBatch, codec: str) -> tuple[bytes, BatchHeader | None
             transactional=stands_for.transactional,
         ), None
     if identity is None:
-        return encode_with_header(batch.rows, batch.now_ms, codec)
-    return encode_with_header(
-        batch.rows,
+        return batch.rows.encode(batch.now_ms, codec)
+    return batch.rows.encode(
         batch.now_ms,
         codec,
         producer_id=identity.producer_id,

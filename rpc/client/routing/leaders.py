@@ -135,6 +135,8 @@ class Leaders:
         finally:
             self._refreshing.release()
 
-    def moved(self, places: Iterable[TopicPartition], node: int) -> bool:
-        """Whether one of the partitions is led by another node than that, as far as is known."""
-        return any(self.of(*place) not in (node, NOBODY, ANYBODY) for place in places)
+    def is_deposed(self, node: int, places: Iterable[TopicPartition]) -> bool:
+        """Whether the node leads none of the partitions any more, as far as is known, and others lead some: it may
+        hang, or be cut off. One that leads some says itself which it does not, and its answer counts for the others."""
+        leaders = {self.of(*place) for place in places}
+        return node not in leaders and bool(leaders - {NOBODY, ANYBODY})

@@ -266,8 +266,8 @@ class RoutedFetches:
             for request in near:
                 self._near.give_up(_place_of(request), part.node)
             return True
-        moved = self._leaders.moved(map(_place_of, part.requests), part.node)
-        part.moved = part.moved + 1 if moved else 0
+        deposed = self._leaders.is_deposed(part.node, map(_place_of, part.requests))
+        part.moved = part.moved + 1 if deposed else 0
         return part.moved > 1
 
 

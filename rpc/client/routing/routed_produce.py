@@ -17,7 +17,7 @@ from logstore.api.pipelines import PendingProduce
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.errors import LogStoreError
 from logstore.types import Acks, TopicPartition
-from replication.errors import NotLeaderError
+from replication.errors import NotConfirmedError, NotLeaderError
 from rpc.client.channel.connection import Connection, StartedCall
 from rpc.client.routing.brokers import NOBODY, Brokers
 from rpc.client.routing.leaders import ANYBODY, ROUTING, Leaders
@@ -31,6 +31,8 @@ _LOOK_S: Final = 0.5
 """How often it is looked whether another node leads what an answer is waited for."""
 _REDIRECTIONS: Final = 2
 """How often a batch goes on to the leader that a refusal names before its producer hears of it."""
+_REDIRECT_S: Final = 1.0
+"""Not after so long: what others of the request have answered is not held up for it, and the producer tries again."""
 
 
 class _Part(NamedTuple):
@@ -52,13 +54,14 @@ class RoutedProduce:
 
     def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:
         """As ``DataPlane.produce``."""
-        until_s = time.monotonic() + timeout_s
+        began_s = time.monotonic()
+        until_s = began_s + timeout_s
         results = [ProduceResult(-1)] * len(items)
         wanted: Sequence[int] = range(len(items))
         for turn in range(_REDIRECTIONS + 1):
             self._send(items, wanted, results, acks, max(until_s - time.monotonic(), 0.001))
             wanted = redirected(items, wanted, results)
-            if not wanted or turn == _REDIRECTIONS or time.monotonic() >= until_s:
+            if not wanted or turn == _REDIRECTIONS or time.monotonic() >= min(until_s, began_s + _REDIRECT_S):
                 break
         if any(isinstance(result.error, ROUTING) for result in results):
             self._leaders.refresh()
@@ -103,7 +106,7 @@ class RoutedProduce:
 
     def _has_moved(self, part: _Part) -> bool:
         self._leaders.refresh()  # an append takes no such time, unless something is amiss
-        return self._leaders.moved(map(_place_of, part.items), part.node)
+        return self._leaders.is_deposed(part.node, map(_place_of, part.items))
 
     def _land(self, part: _Part) -> list[ProduceResult]:
         try:
@@ -146,14 +149,16 @@ def refused(items: Sequence[ProduceItem], error: LogStoreError) -> list[ProduceR
 def note_results(
     leaders: Leaders, node: int, items: Sequence[ProduceItem], results: list[ProduceResult]
 ) -> list[ProduceResult]:
-    """Have errors change who is taken for the leader. A leader that is deposed amid an append does not know what
-    becomes of it: its refusal is doubtful. ContractMismatchError is left to the sender, which counts."""
+    """Have errors change who is taken for the leader. A leader that is deposed amid an append, or hears of no majority
+    in time, does not know what becomes of it: its refusal is doubtful. ContractMismatchError is left to the sender,
+    which counts."""
     if len(results) != len(items):
         return results
     for index, (item, result) in enumerate(zip(items, results, strict=True)):
         if result.error is not None:
             leaders.note(_place_of(item), node, result.error)
-            if isinstance(result.error, NotLeaderError) and node not in (NOBODY, ANYBODY):
+            deposed = isinstance(result.error, NotLeaderError) and node not in (NOBODY, ANYBODY)
+            if deposed or isinstance(result.error, NotConfirmedError):
                 results[index] = result._replace(doubtful=True)
     return results
 
@@ -314,7 +319,7 @@ class _Moved:
 
     def __call__(self, request: int) -> bool:
         places = [place for place, (node, _) in self._under_way.copy().items() if node == self._node]
-        if not self._leaders.moved(places, self._node):
+        if not self._leaders.is_deposed(self._node, places):
             self._before = None
             return False
         before, self._before = self._before, request

@@ -14,6 +14,7 @@ from logstore.seams.memory_crash import KeepAll
 from replication.errors import NotConfirmedError, NotEnoughReplicasError, NotLeaderError
 from replication.raft.messages import AppendRequest
 from replication.raft.types import Membership
+from replication.replicas.pending import LONGEST_KNOWN_S, LONGEST_S
 from replication.transport import GroupMessage
 from tests.replication.nodes import NOW_MS, Nodes, values_of
 
@@ -309,7 +310,11 @@ def test_an_append_that_nobody_confirms_ends(known: bool) -> None:
             node.node.sync_waiting = lambda: False  # type: ignore[method-assign]
     ids = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0} if known else {}
     data = encode_batch([(None, b"b")], now_ms=NOW_MS, **ids)
+    began_s = nodes.now_s
     append = leader.partition.append([own_batch(data)])
     nodes.run(lambda: append.done, most=1000)
     assert isinstance(append.error, NotConfirmedError if known else OutcomeUnknownError)
     assert leader.replica.is_leader
+    # Other partitions of the same request do not wait longer than that for one that may be asked for again.
+    longest_s = LONGEST_KNOWN_S if known else LONGEST_S
+    assert longest_s < nodes.now_s - began_s < longest_s + 1

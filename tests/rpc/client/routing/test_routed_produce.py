@@ -12,11 +12,11 @@ from logstore.api.records import ProduceItem, ProduceResult
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.format.batch import encode_batch
 from logstore.types import TopicPartition
-from replication.errors import NotLeaderError
+from replication.errors import NotConfirmedError, NotEnoughReplicasError, NotLeaderError
 from rpc.client.channel.settings import ConnectionSettings
 from rpc.client.routing import routed_produce as module
 from rpc.client.routing.brokers import NOBODY
-from rpc.client.routing.routed_produce import RoutedPipeline, redirected, refused
+from rpc.client.routing.routed_produce import RoutedPipeline, note_results, redirected, refused
 from rpc.errors import BrokerBusyError, BrokerTimeoutError, BrokerUnavailableError
 
 
@@ -53,8 +53,8 @@ class FakeLeaders:
     def refresh(self) -> None:
         self.refreshed += 1
 
-    def moved(self, places: Iterable[TopicPartition], node: int) -> bool:
-        return any(self.of(*place) not in (node, NOBODY) for place in places)
+    def is_deposed(self, node: int, places: Iterable[TopicPartition]) -> bool:
+        return all(self.of(*place) not in (node, NOBODY) for place in places)
 
 
 class FakePipeline:
@@ -198,6 +198,20 @@ def test_an_idle_pipeline_lets_go_of_all_nodes(leaders: FakeLeaders) -> None:
     pipeline.begin([item(0), item(1)], "all", 10).results()
     pipeline.rest()
     assert all(one.rested for one in FakePipeline.made.values())
+
+
+@pytest.mark.parametrize(
+    ("error", "doubtful"),
+    [
+        (NotLeaderError("deposed amid it"), True),
+        (NotConfirmedError("no majority in time"), True),
+        (NotEnoughReplicasError("nothing was appended"), False),
+    ],
+)
+def test_what_a_leader_may_have_taken_is_doubtful(error: LogStoreError, doubtful: bool) -> None:
+    results = [ProduceResult(-1, error=error), ProduceResult(7)]
+    first, second = note_results(FakeLeaders(), 1, [item(0), item(1)], results)  # type: ignore[arg-type]
+    assert (first.doubtful, second) == (doubtful, ProduceResult(7))
 
 
 @pytest.mark.parametrize(
