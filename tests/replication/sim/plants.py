@@ -244,7 +244,8 @@ def snapshot_without_epochs() -> Any:
 
 
 def snapshot_over_what_is_committed() -> Any:
-    """An old snapshot that comes late replaces a log that is further."""
+    """An old snapshot that comes late replaces a log that is further. (Two guards: a log that holds all that a snapshot
+    stands for is kept, too.)"""
 
     def on_snapshot(state: RaftState, request: Any) -> None:
         commit, state.commit = state.commit, -1
@@ -252,7 +253,10 @@ def snapshot_over_what_is_committed() -> Any:
         state.commit = max(commit, state.commit)
 
     original = following.on_snapshot_request
-    return mock.patch.object(following, "on_snapshot_request", on_snapshot)
+    return _both(
+        mock.patch.object(following, "on_snapshot_request", on_snapshot),
+        mock.patch.object(following, "_agrees", return_value=False),
+    )
 
 
 def damage_counts_as_a_log() -> Any:
