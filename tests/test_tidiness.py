@@ -43,7 +43,7 @@ SPEAK = {ROOT / "logstore/cli", ROOT / "spark_connector/examples/scene.py"}
 SILENT = [path for path in PRODUCT if SPEAK.isdisjoint([path, *path.parents])]
 
 # Tests of brokers, whose clients go on for long where a broker is gone.
-BROKERS = house.python_files("tests/rpc", "tests/history")
+BROKERS = house.python_files("tests/rpc", "tests/history", "tests/replication")
 # The event loop of all brokers of a process; a process of its own; connections of a listener; a thread that is over.
 LOOSE = ("rpc/served.py", "history/workers.py", "rpc/testing/test_proxy.py", "rpc/test_connection_ends.py")
 BESIDE = [path for path in BROKERS if path not in {ROOT / "tests" / name for name in LOOSE}]

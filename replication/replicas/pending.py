@@ -60,17 +60,22 @@ class ReplicatedAppend:
     )
 
     def __init__(
-        self, by: Decides, appended: Appended, append_time_ms: int, *, done: bool, known: bool, until_s: float
+        self, by: Decides, appended: Appended, append_time_ms: int, *, done: bool, known: bool, since_s: float
     ) -> None:
         self._by = by
         self.base_offset, self.next_offset = appended
         self.append_time_ms = append_time_ms
         self.done = done
         self.known = known
-        self.until_s = until_s
+        self.until_s = since_s + LONGEST_S
         self.error: LogStoreError | None = None
         self._told: list[Told] | None = None
         self._event: threading.Event | None = None
+
+    def hurried(self) -> ReplicatedAppend:
+        """It may be made again."""
+        self.until_s += LONGEST_KNOWN_S - LONGEST_S
+        return self
 
     def decide(self, error: LogStoreError | None) -> None:
         """With the lock held; told at once."""
@@ -105,7 +110,7 @@ class ReplicatedAppend:
 def refused(by: Decides, end: int, error: LogStoreError) -> ReplicatedAppend:
     """An append that fails with this once a majority has confirmed that its leader leads: the log of a leader of
     before lacks what was acknowledged since, and a refusal is final to its producer."""
-    refusal = ReplicatedAppend(by, Appended(end, end), -1, done=False, known=True, until_s=0.0)
+    refusal = ReplicatedAppend(by, Appended(end, end), -1, done=False, known=True, since_s=0.0)
     by.read_index(lambda _, lost: refusal.decide(lost or error))
     return refusal
 

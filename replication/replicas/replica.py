@@ -45,8 +45,6 @@ from replication.replicas.log_adapter import LogAdapter
 from replication.replicas.log_front import LogFront
 from replication.replicas.member_file import MemberFile
 from replication.replicas.pending import (
-    LONGEST_KNOWN_S,
-    LONGEST_S,
     Awaited,
     PendingAppends,
     PendingReads,
@@ -69,9 +67,8 @@ _HEARD_S: Final = 1.0
 
 class Replica:
     """Thread-safe. ``open_votes``: the same file again, after a write that failed; ``save_state``: have the log's
-    bounds durable in the partition's state; ``lag_s``: how far behind a follower may be and count as in sync;
-    ``states``: of a log whose front goes once a snapshot of its state stands for it; ``recovery``: what peers that are
-    not in sync are sent, of all of the node's replicas."""
+    bounds durable; ``lag_s``: how far behind a follower in sync may be; ``states``: of a log whose front goes once a
+    snapshot of its state stands for it; ``recovery``: what the node's peers that are not in sync are sent."""
 
     def __init__(
         self,
@@ -411,9 +408,7 @@ class Replica:
             pending = self._appended(
                 lambda: self.log.append(batches, expected_offset, self.term), acks, append_time_ms, known
             )
-            if known:
-                pending.until_s = self._host.now_s() + LONGEST_KNOWN_S
-            return pending
+            return pending.hurried() if known else pending
 
     def append_marker(self, marker: Marker, *, once: bool, open_since: int) -> ReplicatedAppend:
         """As leader, ``acks="all"``. Errors as ``OwnedLog.append_marker``."""
@@ -453,8 +448,8 @@ class Replica:
     ) -> ReplicatedAppend:
         """An append that is decided when all before its end is committed. With the lock held."""
         done = acks != "all" or appended.next_offset <= self.log.high_watermark
-        until_s = self._host.now_s() + LONGEST_S
-        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, until_s=until_s)
+        since_s = self._host.now_s()
+        pending = ReplicatedAppend(self, appended, time_ms, done=done, known=known, since_s=since_s)
         if not done:
             self._pending.add(pending)
         return pending

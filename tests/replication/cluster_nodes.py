@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from replication.cluster_node import ClusterNode
 from replication.memory_network import MemoryLine, MemoryNetwork
 from replication.node_settings import NodeSettings
 from replication.raft.types import RaftSettings
+from tests.beside import Beside
 
 DEADLINE_S = 30.0
 RAFT = RaftSettings(election_ticks=10, silent_on_empty=True)
@@ -64,26 +66,13 @@ class Cluster:
 
     def start(self, *numbers: int) -> None:
         """Side by side: a node joins once a majority is there."""
-        failures: list[BaseException] = []
 
         def start(number: int) -> None:
             node = self.make(number)
-            try:
-                node.start()
-            except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
-                failures.append(error)
-            else:
-                self.nodes[number] = node
+            node.start()
+            self.nodes[number] = node
 
-        threads = [
-            threading.Thread(target=start, args=(number,)) for number in numbers or sorted(self.voters)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failures:
-            raise failures[0]
+        Beside(*[partial(start, number) for number in numbers or sorted(self.voters)]).run()
 
     def stop(self, number: int) -> None:
         self.nodes.pop(number).close()
@@ -152,23 +141,9 @@ def listens(three: Cluster, number: int) -> bool:
 @contextmanager
 def starting(three: Cluster, number: int) -> Iterator[None]:
     """A node that starts meanwhile, and waits to be added; it has joined when this ends."""
-    failures: list[BaseException] = []
-
-    def start() -> None:
-        try:
-            three.start(number)
-        except BaseException as error:  # noqa: BLE001 - raised below, in the test's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    until(lambda: number in three.network.lines and listens(three, number))
-    try:
+    with Beside(lambda: three.start(number)):
+        until(lambda: number in three.network.lines and listens(three, number))
         yield
-    finally:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def add(three: Cluster, number: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from replication.errors import (
     UnknownPeerError,
 )
 from replication.transport import METADATA_GROUP
+from tests.beside import Beside
 from tests.replication.cluster_nodes import Cluster, add, cluster, listens, starting, until
 
 SOON = ControllerSettings(look_s=0.1, busy_s=0.05)
@@ -103,17 +103,12 @@ def test_misuse_is_refused_by_name(tmp_path: Path) -> None:
         assert other_id != three.nodes[1].cluster_id
         (tmp_path / "other" / "4").rename(tmp_path / "4")
         stranger = three.make(4)
-        try:
-            starting_it = threading.Thread(target=_start, args=(stranger,))
-            starting_it.start()
+        with Beside(lambda: _start(stranger), stop=stranger.close):
             until(lambda: 4 in three.network.lines and listens(three, 4))
             with pytest.raises(UnknownPeerError, match="as node 5"):
                 administration.add(5, "", 4)
             with pytest.raises(ClusterMismatchError, match="is of cluster"):
                 administration.add(4, "", 4)
-        finally:
-            stranger.close()
-            starting_it.join()
 
 
 def _start(node: object) -> None:

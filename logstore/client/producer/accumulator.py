@@ -1,4 +1,4 @@
-"""The accumulator: open and closed batches by partition, the buffer's bound, and what is ready to go.
+"""The accumulator: open and closed batches by partition, and what is ready to go.
 
 No thread, no call to a backend and no clock here: every method takes the time and changes state, so that a
 test or a simulator can drive it step by step. All methods want ``lock`` held unless they say otherwise.
@@ -9,13 +9,13 @@ come back in order; nothing new flies behind a failed one. So rows arrive in the
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 from logstore.api.records import ProduceResult
+from logstore.client.producer.buffer import ProducerBuffer
 from logstore.client.producer.counters import Counters
 from logstore.client.producer.delivery_errors import doubt_error, refused_in_doubt_error, timeout_error
 from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatch
@@ -67,32 +67,15 @@ class Accumulator:
         self.driver: Driver | None = None  # the sender, which every batch hands to those who wait for it
         self.active: dict[PartitionQueue, None] = {}  # those with batches that are not done
         self.opened = 0  # batches ever opened
-        self.buffered_bytes = 0
-        self.room_waiters: deque[threading.Lock] = deque()
         self.draining = False  # flush or close: no batch lingers
         self.counters = Counters()
+        self.buffer = ProducerBuffer(settings.buffer_bytes, self.counters)
         self.failed: deque[PendingBatch] = deque(maxlen=UNREPORTED_KEPT)
         # True of a named producer or a transaction: what it sends next would leave a gap.
         self.stops_at_failure = False
         self.stopped: LogStoreError | None = None  # ... and this is where it did
 
     # --- rows in ---
-
-    def has_room_for(self, needed_bytes: int) -> bool:
-        return self.buffered_bytes + needed_bytes <= self.settings.buffer_bytes
-
-    def join_room_queue(self) -> threading.Lock:
-        """A lock that is released when bytes of the buffer come back. While a caller waits for that, no
-        open batch lingers."""
-        gate = threading.Lock()
-        gate.acquire()
-        self.room_waiters.append(gate)
-        self.counters.waits_for_room += 1
-        return gate
-
-    def leave_room_queue(self, gate: threading.Lock) -> None:
-        if gate in self.room_waiters:
-            self.room_waiters.remove(gate)
 
     def append(
         self, queue: PartitionQueue, row: object, row_bytes: int, alone: int, timestamped: bool, now_s: float
@@ -128,10 +111,9 @@ class Accumulator:
             # alone, and its cap is what keeps company out.
             limit = min(queue.route.max_message_bytes, self.settings.buffer_bytes)
             batch.cap = size = max(alone, min(size, limit))
-        if not self.has_room_for(size):
+        if not self.buffer.has_room_for(size):
             return None
-        free = self.settings.buffer_bytes - self.buffered_bytes
-        self._reserve(batch, max(size, min(batch.cap, free // RESERVE_SHARE)))
+        self._reserve(batch, max(size, min(batch.cap, self.buffer.free_bytes // RESERVE_SHARE)))
         self._set_open(queue, batch)
         return batch
 
@@ -142,15 +124,15 @@ class Accumulator:
 
     def _grow(self, batch: PendingBatch, size: int) -> bool:
         more = min(batch.cap, max(size, 2 * batch.reserved)) - batch.reserved
-        if not self.has_room_for(more):
+        if not self.buffer.has_room_for(more):
             more = size - batch.reserved
-            if not self.has_room_for(more):
+            if not self.buffer.has_room_for(more):
                 return False
         self._reserve(batch, more)
         return True
 
     def _reserve(self, batch: PendingBatch, more: int) -> None:
-        self.buffered_bytes += more
+        self.buffer.hold(more)
         batch.reserved += more
         batch.room = -1 if batch.timestamped else min(batch.cap, batch.reserved)
 
@@ -164,7 +146,7 @@ class Accumulator:
         spare: int = 0,
     ) -> tuple[PendingBatch, int]:
         """Put rows that fit one batch of their own, as ``bulk`` cuts them, behind what is there: into the
-        open batch if all of them fit, else into a new one. The caller has checked ``has_room_for(size)``;
+        open batch if all of them fit, else into a new one. The caller has checked ``buffer.has_room_for(size)``;
         ``size`` is that of a batch with just these rows. Gives the batch and the first row's index."""
         batch = self.batch_for(queue, size, timestamped, now_s, spare)
         start = len(batch.rows)
@@ -198,13 +180,13 @@ class Accumulator:
     def spare_bytes(self, needed: int, batches: int) -> int | None:
         """What each of so many new batches may hold of the buffer beyond the ``needed`` bytes of all; None: these have
         no room."""
-        free = self.settings.buffer_bytes - self.buffered_bytes - needed
+        free = self.buffer.free_bytes - needed
         return None if free < 0 else free // max(RESERVE_SHARE, batches)
 
     def enqueue(
         self, queue: PartitionQueue, ready: Buffer, header: BatchHeader, now_s: float
     ) -> PendingBatch:
-        """Put a batch that is ready behind what is there; the caller has checked ``has_room_for`` its size."""
+        """Put a batch that is ready behind what is there; the caller has checked that the buffer has room for it."""
         self.close_open(queue)
         deadline_s = now_s + self.settings.delivery_timeout_s
         batch = PendingBatch(queue, self.driver, header.size, now_s, deadline_s)
@@ -241,7 +223,7 @@ class Accumulator:
             return
         batch.count = len(batch.rows)
         batch.room = -1
-        self._release(batch.reserved - batch.size)
+        self.buffer.give_back(batch.reserved - batch.size)
         batch.reserved = batch.size
         queue.open = None
         queue.closed.append(batch)
@@ -275,7 +257,7 @@ class Accumulator:
         return batch is not None and (
             batch.wanted
             or self.draining
-            or bool(self.room_waiters)
+            or self.buffer.is_waited_for
             or now_s >= batch.created_s + self.settings.linger_s
         )
 
@@ -482,7 +464,7 @@ class Accumulator:
             if batch.timestamped:
                 part.mark_timestamped()
             parts.append(part)
-        self._release(batch.reserved - parts[0].reserved - parts[1].reserved)
+        self.buffer.give_back(batch.reserved - parts[0].reserved - parts[1].reserved)
         batch.reserved = 0
         batch.parts = (parts[0], parts[1])
         batch.rows = RowBuffer()
@@ -501,7 +483,7 @@ class Accumulator:
             self.stopped = error
         self.counters.failed_records += batch.count
         self.failed.append(batch)
-        self._release(batch.reserved)
+        self.buffer.give_back(batch.reserved)
         batch.reserved = 0
         if doubtful and not isinstance(error, UNKNOWN_OUTCOMES):
             error = refused_in_doubt_error(batch, error)
@@ -541,16 +523,9 @@ class Accumulator:
         if batch.encoded is not None:
             counters.produced_bytes += len(batch.encoded)
         # Before anybody can see the outcome: who has it and drops the producer must leave nothing "held".
-        self._release(batch.reserved)
+        self.buffer.give_back(batch.reserved)
         batch.reserved = 0
         batch.resolve(result.base_offset, result.append_time_ms)
-
-    def _release(self, released_bytes: int) -> None:
-        self.buffered_bytes -= released_bytes
-        if released_bytes and self.room_waiters:
-            for waiter in self.room_waiters:
-                waiter.release()
-            self.room_waiters.clear()
 
     def unfinished(self) -> list[PendingBatch]:
         """All batches that are not done, flying ones first per partition."""

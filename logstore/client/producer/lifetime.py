@@ -50,7 +50,7 @@ def unwatch(producer: Closable, dropped: weakref.finalize[[Sender, Accumulator],
 
 def _report_dropped(sender: Sender, accumulator: Accumulator) -> None:
     """A producer was collected without ``close``. Takes no lock: a collection may run anywhere."""
-    held = accumulator.buffered_bytes
+    held = accumulator.buffer.held_bytes
     sender.stop()
     if held:
         _report(f"a producer was dropped without close(): about {held} bytes of records are sent late")

@@ -240,7 +240,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                 if placed is not None:
                     self._sender.notice(queue, now_s)
                     return Delivery(*placed)
-                gate = accumulator.join_room_queue()
+                gate = accumulator.buffer.join_queue()
             self._await_room(gate, alone, end_s, "the record was not queued")
 
     def send_many(
@@ -309,7 +309,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                 self._check_open()
                 # A part is a quarter of the buffer; many partitions' batch heads may take it past the bound,
                 # and then it goes when there is nothing else.
-                if accumulator.has_room_for(needed) or not accumulator.buffered_bytes:
+                if accumulator.buffer.has_room_for(needed) or not accumulator.buffer.held_bytes:
                     now_s = self._clock.monotonic_s()
                     for chosen, chunk in plan:
                         if chosen is None:
@@ -321,7 +321,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                         if not start:  # opened, and perhaps another one closed
                             self._sender.notice(queue, now_s)
                     return pieces
-                gate = accumulator.join_room_queue()
+                gate = accumulator.buffer.join_queue()
             self._await_room(gate, needed, end_s, f"{queued_of[0]} of {queued_of[1]} rows were queued")
 
     def _await_room(self, gate: threading.Lock, needed: int, end_s: float, outcome: str) -> None:
@@ -334,7 +334,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
             if left_s <= 0:
                 raise BufferFullError(
                     f"buffer_bytes={settings.buffer_bytes} had no room for {needed} bytes within "
-                    f"max_block_ms={settings.max_block_s * 1000:g} ({accumulator.buffered_bytes} bytes wait "
+                    f"max_block_ms={settings.max_block_s * 1000:g} ({accumulator.buffer.held_bytes} bytes wait "
                     f"for delivery): {outcome}"
                 )
             if not self._sender.help(left_s):
@@ -344,7 +344,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                     self._sender.expire()
         finally:
             with self._lock:
-                accumulator.leave_room_queue(gate)
+                accumulator.buffer.leave_queue(gate)
 
     # --- serializers ---
 
@@ -452,7 +452,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
                 "retries_total": counters.retries,
                 "records_failed_total": counters.failed_records,
                 "waits_for_room_total": counters.waits_for_room,
-                "buffered_bytes": accumulator.buffered_bytes,
+                "buffered_bytes": accumulator.buffer.held_bytes,
                 "batches_waiting": len(accumulator.unfinished()),
             }
 

@@ -210,13 +210,13 @@ class Transactional(Generic[K, V]):
             with self._lock:
                 self._check_open()
                 gate = None
-                if accumulator.has_room_for(header.size) or not accumulator.buffered_bytes:
+                if accumulator.buffer.has_room_for(header.size) or not accumulator.buffer.held_bytes:
                     now_s = self._clock.monotonic_s()
                     batch = accumulator.enqueue(queue, data, header, now_s)
                     pieces.append(Piece(batch, 0, batch.count))
                     self._sender.notice(queue, now_s)
                 else:
-                    gate = accumulator.join_room_queue()
+                    gate = accumulator.buffer.join_queue()
             if gate is not None:
                 outcome = f"{len(pieces)} of {len(batches)} batches were queued"
                 self._await_room(gate, header.size, end_s, outcome)

@@ -79,7 +79,7 @@ def test_a_batch_lingers_then_flies_and_frees_the_buffer() -> None:
     done = accumulator.land(queue, good(taken, 7), 11.1)
     assert done == taken
     assert (taken[0].base_offset, taken[0].done, taken[0].rows) == (7, True, [])
-    assert accumulator.buffered_bytes == 0
+    assert accumulator.buffer.held_bytes == 0
     assert not accumulator.active
 
 
@@ -94,7 +94,7 @@ def test_an_outcome_that_can_be_seen_holds_nothing_of_the_buffer(
 
     def seen(batch: PendingBatch) -> None:
         finish(batch)
-        held.append(accumulator.buffered_bytes)
+        held.append(accumulator.buffer.held_bytes)
 
     monkeypatch.setattr(PendingBatch, "_finish", seen)
     queue = route.queues[0]
@@ -217,7 +217,7 @@ def test_a_batch_refused_for_one_record_is_cut_until_only_that_one_fails() -> No
     assert [leaf.error is not None for leaf, _ in leaves] == [False] * 4 + [True] + [False] * 2
     offsets = [leaf.base_offset + index for leaf, index in leaves if leaf.error is None]
     assert offsets == [0, 1, 2, 3, 4, 5]
-    assert accumulator.buffered_bytes == 0
+    assert accumulator.buffer.held_bytes == 0
 
 
 def test_what_is_late_fails_and_frees_the_buffer() -> None:
@@ -255,28 +255,28 @@ def test_the_buffer_is_bounded_and_never_overdrawn() -> None:
     count = 0
     while put(accumulator, route.queues[count % 8], b"v" * 100) is not None:
         count += 1
-        assert accumulator.buffered_bytes <= 10_000
+        assert accumulator.buffer.held_bytes <= 10_000
     assert count > 40  # small open batches hold what they need, not what they might
     taken = []
     accumulator.draining = True
     for queue in route.queues:
         taken = list(accumulator.take(queue, 0.0))
         accumulator.land(queue, good(taken), 0.0)
-    assert accumulator.buffered_bytes == 0
+    assert accumulator.buffer.held_bytes == 0
 
 
 def test_who_waits_for_room_is_let_go_when_bytes_come_back() -> None:
     accumulator, route = made(linger_s=100.0), route_of(1)
     queue = route.queues[0]
     put(accumulator, queue, b"v")
-    left, waiting = accumulator.join_room_queue(), accumulator.join_room_queue()
-    accumulator.leave_room_queue(left)
+    left, waiting = accumulator.buffer.join_queue(), accumulator.buffer.join_queue()
+    accumulator.buffer.leave_queue(left)
     taken = accumulator.take_ready(0.0)  # nothing lingers while somebody waits
     assert values(taken) == [b"v"]
     accumulator.land(queue, good(taken), 0.0)
     assert waiting.acquire(blocking=False)
     assert not left.acquire(blocking=False)
-    assert not accumulator.room_waiters
+    assert not accumulator.buffer.is_waited_for
 
 
 def test_what_was_ready_for_a_waiter_for_room_flies_though_the_first_batch_lets_it_go() -> None:
@@ -284,9 +284,9 @@ def test_what_was_ready_for_a_waiter_for_room_flies_though_the_first_batch_lets_
     accumulator, route = made(linger_s=60.0, buffer_bytes=1 << 20), route_of(3)
     for queue in route.queues:
         assert put(accumulator, queue, b"x") is not None
-    accumulator.join_room_queue()
+    accumulator.buffer.join_queue()
     taken = accumulator.take_ready(0.0)
-    assert not accumulator.room_waiters
+    assert not accumulator.buffer.is_waited_for
     assert [batch.queue for batch in taken] == list(route.queues)
 
 

@@ -98,8 +98,8 @@ def test_rows_fall_into_the_same_batches(calls: list[Any], name: str) -> None:
             assert slow.slowly(rows, place) == pieces
     assert compiled.batches() == python.batches() == slow.batches()
     assert compiled.told == python.told
-    assert compiled.accumulator.buffered_bytes == python.accumulator.buffered_bytes
-    assert compiled.accumulator.buffered_bytes <= compiled.settings.buffer_bytes
+    assert compiled.accumulator.buffer.held_bytes == python.accumulator.buffer.held_bytes
+    assert compiled.accumulator.buffer.held_bytes <= compiled.settings.buffer_bytes
 
 
 @pytest.mark.parametrize("twin", [send_path, PYTHON], ids=["in use", "python"])

@@ -20,6 +20,7 @@ from logstore.errors import (
 from logstore.machine import TransactionalWriter
 from logstore.types import OffsetAndMetadata, TopicPartition
 from replication.coordination.backend import ClusterBackend
+from tests.beside import Beside
 from tests.replication.cluster_nodes import Cluster, cluster, until
 from tests.replication.coordination.test_cluster_coordinators import (
     PLACES,
@@ -42,18 +43,13 @@ class Worker:
         self._over = over
         self.committed: list[int] = []
         self.aborted: list[int] = []
-        self.failure: BaseException | None = None
-        self.thread = threading.Thread(target=self._run, name=name)
 
-    def _run(self) -> None:
-        try:
-            number = 0
-            self.writer = self._open()
-            while not self._over.is_set():
-                number += 1
-                (self.committed if self._copy(number) else self.aborted).append(number)
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            self.failure = error
+    def run(self) -> None:
+        number = 0
+        self.writer = self._open()
+        while not self._over.is_set():
+            number += 1
+            (self.committed if self._copy(number) else self.aborted).append(number)
 
     def _open(self) -> TransactionalWriter:
         lease = self.client.coordinator(lambda engine: engine.init_transactions(self.name, 60_000))
@@ -115,21 +111,14 @@ class Committer:
         self.group = group
         self._over = over
         self.acknowledged = -1
-        self.failure: BaseException | None = None
-        self.thread = threading.Thread(target=self._run, name=group)
 
-    def _run(self) -> None:
-        try:
-            for offset in range(1, 100_000):
-                if self._over.is_set():
-                    return
-                place = {
-                    TopicPartition("in", 0): OffsetAndMetadata(min(offset // 10, 10), metadata=str(offset))
-                }
-                self.client.coordinator(lambda engine, place=place: engine.commit_offsets(self.group, place))  # type: ignore[misc]
-                self.acknowledged = offset
-        except BaseException as error:  # noqa: BLE001 - raised by the test
-            self.failure = error
+    def run(self) -> None:
+        for offset in range(1, 100_000):
+            if self._over.is_set():
+                return
+            place = {TopicPartition("in", 0): OffsetAndMetadata(min(offset // 10, 10), metadata=str(offset))}
+            self.client.coordinator(lambda engine, place=place: engine.commit_offsets(self.group, place))  # type: ignore[misc]
+            self.acknowledged = offset
 
 
 def stop_roughly(three: Cluster, number: int) -> None:
@@ -150,37 +139,33 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path,
         with_topics(three)
         workers = [Worker(three, f"w{number}", over) for number in range(2)]
         committers = [Committer(three, f"g{number}", over) for number in range(2)]
-        for one in (*workers, *committers):
-            one.thread.start()
-        for _ in range(4):
-            over.wait(0.5 + dice.random())
-            number = dice.choice(sorted(three.nodes))
-            what = dice.choice(("stop", "kill", "cut"))
-            if what == "cut":
-                for other in set(three.nodes) - {number}:
-                    three.network.cut(number, other)
-                over.wait(1.0 + dice.random())
-                three.network.heal()
-                continue
-            if what == "stop":
-                three.nodes[number].hand_over()
-                three.stop(number)
-            else:
-                stop_roughly(three, number)
-            over.wait(0.3 + dice.random())
-            three.start(number)
-        until(
-            lambda: all(
-                one.failure is not None
-                or (len(one.committed) > 3 if isinstance(one, Worker) else one.acknowledged > 10)
-                for one in (*workers, *committers)
+        with Beside(*[one.run for one in (*workers, *committers)], stop=over.set) as beside:
+            for _ in range(4):
+                over.wait(0.5 + dice.random())
+                number = dice.choice(sorted(three.nodes))
+                what = dice.choice(("stop", "kill", "cut"))
+                if what == "cut":
+                    for other in set(three.nodes) - {number}:
+                        three.network.cut(number, other)
+                    over.wait(1.0 + dice.random())
+                    three.network.heal()
+                    continue
+                if what == "stop":
+                    three.nodes[number].hand_over()
+                    three.stop(number)
+                else:
+                    stop_roughly(three, number)
+                over.wait(0.3 + dice.random())
+                three.start(number)
+            until(
+                lambda: (
+                    beside.has_failed
+                    or all(
+                        len(one.committed) > 3 if isinstance(one, Worker) else one.acknowledged > 10
+                        for one in (*workers, *committers)
+                    )
+                )
             )
-        )
-        over.set()
-        for one in (*workers, *committers):
-            one.thread.join(120)
-            assert not one.thread.is_alive()
-            assert one.failure is None, one.failure
         _check(three, workers, committers)
 
 

@@ -12,6 +12,7 @@ from logstore.log.append_validation import CheckedBatch
 from logstore.partition.partition import PendingAppend
 from logstore.seams.memory_crash import KeepNothing
 from replication.errors import LeaderNotReadyError, NotLeaderError
+from tests.beside import Beside
 from tests.replication.coordination.world import CoordinatorWorld, Counter, add
 
 
@@ -128,9 +129,5 @@ def test_threads_share_a_batch() -> None:
         gate.wait()
         done.append(runtime.decide(lambda machine: machine.decide_add(b"a")))
 
-    threads = [threading.Thread(target=work) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    Beside(*[work] * 5).run()
     assert sorted(done) == [2, 3, 4, 5, 6]

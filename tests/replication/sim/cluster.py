@@ -88,7 +88,12 @@ class SimulatedNode:
     def carry_out(self, effects: list[Effect]) -> None:
         cluster = self.cluster
         appended = False
-        for effect in effects:
+        strikes_at = cluster.struck_within(self, effects)
+        for number, effect in enumerate(effects):
+            if number == strikes_at:
+                cluster.strike_early(self)
+                if not self.alive:
+                    return
             cluster.checks.see(self, effect)
             match effect:
                 case StoreVote(state):
@@ -174,6 +179,8 @@ class SimulatedPartition:
         self._values = itertools.count()
         self._reads = itertools.count()
         self.loss = 0.0
+        self.latest = self.dice.choice((200, 800))  # of a message that is late
+        self.early = 0.0  # how often a fault strikes a leader within a step, before its first commit
         self.storm = 0.0  # how often a replica dies that has just voted, won or committed
         first = Membership(frozenset(range(voters)))
         self.nodes = {
@@ -182,6 +189,29 @@ class SimulatedPartition:
         }
 
     # --- the network and the disks ---
+
+    def struck_within(self, node: SimulatedNode, effects: list[Effect]) -> int:
+        """After how many of a step's effects a fault strikes the node, -1: none does. It strikes leaders that have
+        committed nothing in their term: they hold what others left, and have sent some of it or not."""
+        state = node.core.state
+        if not self.early or not effects or state.role is not Role.LEADER or state.has_committed:
+            return -1
+        return self.dice.randrange(len(effects)) if self.dice.random() < self.early else -1
+
+    def strike_early(self, node: SimulatedNode) -> None:
+        """It dies, or is cut off and goes on; those that were away before are there again."""
+        self.counts["leaders struck before their first commit"] += 1
+        others = [other for other in self.nodes.values() if other is not node]
+        if self.dice.random() < 0.3:
+            self.cut(set())
+            node.crash()
+            self.later(node, Turn.LIVES, self.dice.choice((50, 200, 600)))
+        else:
+            ways = [(node.node_id, other.node_id) for other in others]
+            self.cut({*ways, *((to, sender) for sender, to in ways)})
+        for other in others:
+            if not other.alive:
+                other.start()
 
     def doom(self, node: SimulatedNode) -> None:
         """Perhaps the node dies within moments, and is there again soon after."""
@@ -201,11 +231,14 @@ class SimulatedPartition:
         if to not in self.nodes or (sender, to) in self._cut or self.dice.random() < self.loss:
             self.counts["messages lost"] += 1
             return
-        copies = 2 if self.dice.random() < 0.02 and self.loss else 1
+        doubles = 0.2 if self.storm else 0.02 if self.loss else 0.0
+        copies = 2 if self.dice.random() < doubles else 1
         for _ in range(copies):
             late = 0.3 if self.storm else 0.05
             delay = (
-                self.dice.choice((1, 2, 3, 8)) if self.dice.random() > late else self.dice.randint(20, 200)
+                self.dice.choice((1, 2, 3, 8))
+                if self.dice.random() > late
+                else self.dice.randint(20, self.latest)
             )
             event = (self.now + delay, next(self._order), Delivery(to, -1, message))
             heapq.heappush(self._queue, event)
@@ -307,6 +340,13 @@ class SimulatedPartition:
         others = sorted(node.core.state.membership.voters - {node.node_id})
         if others:
             node.carry_out(node.core.transfer(self.dice.choice(others)))
+
+    def stand(self, count: int) -> None:
+        """So many replicas stand at one moment."""
+        idle = [one for one in self.nodes.values() if one.alive and one.core.state.role is not Role.LEADER]
+        for node in self.dice.sample(idle, min(count, len(idle))):
+            node.carry_out(node.core.stand())
+        self.counts["elections that met"] += len(idle) > 1
 
     def retain(self, node: SimulatedNode) -> None:
         """Retention of some replica: records that it shows go."""

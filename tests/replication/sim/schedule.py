@@ -31,6 +31,7 @@ def run_seed(seed: int, rounds: int = 60) -> SimulatedPartition:
     partition = SimulatedPartition(seed, voters, voters + dice.choice((0, 1, 2)))
     partition.loss = dice.choice((0.0, 0.02, 0.1))
     partition.storm = 0.5 if storm else 0.0
+    partition.early = dice.choice((0.0, 0.1, 0.3))
     try:
         for _ in range(rounds):
             if storm:
@@ -60,6 +61,8 @@ def _storm(partition: SimulatedPartition, dice: random.Random) -> None:
         if not one.alive and dice.random() < 0.5:
             one.start()
             partition.counts["restarts"] += 1
+    if dice.random() < (0.6 if leader is None else 0.2):
+        partition.stand(2)
     if dice.random() < 0.5:
         partition.attempt("proposals", "propose")
     if dice.random() < 0.2:
@@ -105,6 +108,8 @@ def _fault(partition: SimulatedPartition, dice: random.Random) -> None:
         for node in nodes:
             node.start()
         partition.counts["crashes of all"] += 1
+    else:
+        partition.stand(dice.randint(2, 3))
 
 
 def _act(partition: SimulatedPartition, dice: random.Random) -> None:
@@ -124,7 +129,7 @@ def _act(partition: SimulatedPartition, dice: random.Random) -> None:
 def _heal(partition: SimulatedPartition) -> None:
     """Everybody is there and hears one another: within a bound something new is committed, and all have it."""
     partition.cut(set())
-    partition.loss = partition.storm = 0.0
+    partition.loss = partition.storm = partition.early = 0.0
     partition.run(50)
     for node in partition.nodes.values():
         if not node.alive:

@@ -43,7 +43,15 @@ def test_no_property_breaks_in_more(first: int) -> None:
 
 def test_every_path_is_taken() -> None:
     counts = run_chunk(0) + run_chunk(10)
-    for what in ("truncations", "snapshots installed", "transfers", "retentions", "crashes in an election"):
+    for what in (
+        "truncations",
+        "snapshots installed",
+        "transfers",
+        "retentions",
+        "crashes in an election",
+        "leaders struck before their first commit",
+        "elections that met",
+    ):
         assert counts[what] >= 3, what
 
 
