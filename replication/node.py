@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 TOGETHER_FROM: Final = 6
 _SYNC_THREADS: Final = 8
 _SYNCED_AT_ONCE: Final = 512
+_ROUNDS: Final = 2
+"""Syncs under way at a time where many logs want some."""
 _BEAT_TICKS: Final = 5
 _LOOK_TICKS: Final = 20
 _LATE_TICKS: Final = 2
@@ -89,6 +91,7 @@ class ReplicationNode:
         self._queued: set[Replica] = set()
         self._syncing: set[Replica] = set()
         self._sync_again: set[Replica] = set()
+        self._rounds = 0  # syncs under way
         self._sync_wanted = threading.Condition(self._lock)
         self._closing = False
         self._ticker = StepThread("logstore-raft-ticks", self._tick_step, enabled=threads)
@@ -266,15 +269,18 @@ class ReplicationNode:
         """Make votes and logs durable that wait for it: of one replica where few do, else of all of them together;
         False: none does."""
         with self._lock:
-            if not self._to_sync:
+            if not self._may_sync():
                 return False
             replicas = self._next_to_sync()
             self._queued.difference_update(replicas)
             self._syncing.update(replicas)
+            self._rounds += 1
         try:
             sync_replicas(replicas)
         finally:
             with self._sync_wanted:
+                self._rounds -= 1
+                self._sync_wanted.notify(len(self._to_sync))
                 self._syncing.difference_update(replicas)
                 for replica in replicas:
                     if replica in self._sync_again:
@@ -282,16 +288,24 @@ class ReplicationNode:
                         self._queue(replica)
         return True
 
+    def _may_sync(self) -> bool:
+        """With the lock held. What comes while enough syncs of many logs are under way goes with the next one: a disk
+        does some hundreds of them a second, of however many logs each."""
+        return bool(self._to_sync) and (self._rounds < _ROUNDS or not self._are_many)
+
+    @property
+    def _are_many(self) -> bool:
+        return len(self._to_sync) + len(self._syncing) >= self._together_from
+
     def _next_to_sync(self) -> list[Replica]:
         """With the lock held; some wait."""
-        together = len(self._to_sync) >= self._together_from
-        count = min(len(self._to_sync), _SYNCED_AT_ONCE) if together else 1
+        count = min(len(self._to_sync), _SYNCED_AT_ONCE) if self._are_many else 1
         return [self._to_sync.popleft() for _ in range(count)]
 
     def _sync_on(self) -> None:
         while True:
             with self._sync_wanted:
-                while not self._to_sync and not self._closing:
+                while not self._closing and not self._may_sync():
                     self._sync_wanted.wait()
                 if self._closing:
                     return

@@ -134,6 +134,9 @@ def on_snapshot_request(state: RaftState, request: SnapshotRequest) -> None:
     if request.snapshot.end_offset <= state.commit:
         _accept(state, 0)  # an old one: all of it is here
         return
+    if _agrees(state, request.snapshot):
+        _take_as_known(state, request.snapshot.end_offset)
+        return
     snapshot = _gathered(state, request) if request.total else request.snapshot
     if snapshot is None:
         return
@@ -144,6 +147,25 @@ def on_snapshot_request(state: RaftState, request: SnapshotRequest) -> None:
     state.accepted_end = snapshot.end_offset
     state.leader_commit = max(state.leader_commit, snapshot.end_offset)
     state.owed = 0
+
+
+def _agrees(state: RaftState, snapshot: Snapshot) -> bool:
+    """Whether the own log holds all that the snapshot stands for."""
+    trail, end = state.trail, snapshot.end_offset
+    return bool(snapshot.epochs) and trail.knows(end) and trail.term_before(end) == snapshot.epochs[-1][0]
+
+
+def _take_as_known(state: RaftState, end: int) -> None:
+    """The log is kept, also behind there: a majority may be counted with it, for entries that this leader has sent
+    to nobody yet (rule 6 of figure 13). Up to there it agrees with the leader's, where all is committed."""
+    state.incoming = None
+    state.accepted_end = max(state.accepted_end, end)
+    state.leader_commit = max(state.leader_commit, end)
+    raise_commit(state)
+    if state.durable < state.accepted_end:
+        state.owed = 0
+    else:
+        _accept(state, 0)
 
 
 def _gathered(state: RaftState, request: SnapshotRequest) -> Snapshot | None:

@@ -451,6 +451,21 @@ def test_7_a_follower_behind_the_log_start_is_sent_a_snapshot() -> None:
     assert other.role is Role.LEADER
 
 
+def test_7_a_snapshot_of_what_a_log_holds_takes_nothing_of_it() -> None:
+    """Its entries behind the snapshot are counted for what an earlier leader has committed."""
+    group = Replicas(3)
+    leader = group.elect(0, among=(0, 1))
+    leader.propose(10)
+    group.pass_on(among=(0, 1))
+    follower = group[1]
+    end, commit = follower.disk.end, follower.core.state.commit
+    assert commit < 9 < end
+    follower.receive(SnapshotRequest(0, 1, Snapshot(9, ((1, 0),), members(0, 1, 2))))
+    assert not any(isinstance(effect, InstallSnapshot) for effect in follower.effects)
+    assert follower.disk.end == end
+    assert follower.core.state.commit == 9
+
+
 def test_7_an_old_snapshot_changes_nothing() -> None:
     group = Replicas(3)
     leader = group.elect(0)

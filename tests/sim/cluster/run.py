@@ -65,11 +65,7 @@ def run_seed(
     """Never raises for what is broken: the outcome says it. ``only``: numbers of the faults that are left, of
     all that the seed draws; ``lines``: gets the trace; ``plant``: a context in which production has a bug;
     ``witnessed``: with traps, and a client that springs them; it is another run than the same seed without."""
-    dice = random.Random(f"{seed}:schedule")
-    count = nodes or dice.choice((3, 3, 5))
-    schedule = drawn(dice, count)
-    if witnessed:
-        schedule = with_traps(seed, schedule)
+    dice, count, schedule = _schedule(seed, nodes, witnessed=witnessed)
     chosen = schedule if only is None else [schedule[number] for number in only]
     outcome = Outcome(seed, count, chosen)
     scheduler = Scheduler(seed, preempts=dice.choice((0.0, 0.01, 0.05)))
@@ -103,6 +99,20 @@ def run_seed(
     finally:
         gc.enable()
     return outcome
+
+
+def _schedule(seed: int, nodes: int | None, *, witnessed: bool) -> tuple[random.Random, int, list[Fault]]:
+    """Dice for what else is drawn, the number of nodes, the faults."""
+    dice = random.Random(f"{seed}:schedule")
+    count = nodes or dice.choice((3, 3, 5))
+    schedule = drawn(dice, count)
+    return dice, count, with_traps(seed, schedule) if witnessed else schedule
+
+
+def traps_of(seed: int, what: str) -> list[int]:
+    """Numbers of that kind of traps among the seed's faults, for ``only``."""
+    schedule = _schedule(seed, None, witnessed=True)[2]
+    return [number for number, fault in enumerate(schedule) if fault.what == what]
 
 
 class Run:

@@ -15,11 +15,14 @@ from logstore.seams.faults import FaultKind
 from logstore.seams.memory_crash import RandomChooser
 from replication.transport import GroupId
 from tests.sim.cluster.faults import Fault, cut_off, later, start_again
+from tests.sim.cluster.scheduler import Host
 from tests.sim.cluster.world import Machine, World
 
 AFTER_AN_ANSWER: Final = "struck after an answer"
 """The node that gave it is paused, cut off, killed or loses its power; often on slow disks, so that who comes after it
-has long to go until all that it found is committed."""
+has long to go until all that it found is committed. A paused one goes on once others have answered instead of it, and
+it is asked what it does not know yet: a pause of a length that is drawn ends before the next one is elected, or long
+behind it."""
 BESIDE_A_NEW_TOPIC: Final = "slow beside a new topic"
 """A topic is deleted and made anew while a node's disk is busy with another topic."""
 SYNCS_FAIL: Final = "syncs fail for a while"
@@ -29,6 +32,7 @@ BEHIND_AN_ANSWER: Final = "cut off behind an answer"
 of them hears that it is committed: whoever comes after it has it in its log, and does not know."""
 WEIGHTS: Final = {AFTER_AN_ANSWER: 3, BESIDE_A_NEW_TOPIC: 1, SYNCS_FAIL: 1}
 KINDS: Final = (*WEIGHTS, BEHIND_AN_ANSWER)
+LONGEST_PAUSE_S: Final = 20.0
 
 
 def with_traps(seed: int, schedule: list[Fault]) -> list[Fault]:
@@ -71,10 +75,11 @@ def taken(world: World, what: str) -> Fault | None:
     return waiting.pop() if waiting else None
 
 
-def strike_after_answer(world: World, machine: Machine, fault: Fault) -> None:
-    """``machine``: the one that gave it."""
+def strike_after_answer(world: World, machine: Machine, fault: Fault) -> Host | None:
+    """``machine``: the one that gave it. What is paused, for whoever sprang the trap to resume; it is so in any case
+    at the end of ``LONGEST_PAUSE_S``."""
     dice = random.Random(fault.luck)
-    how = dice.choice(("paused", "paused", "cut off", "killed", "power lost"))
+    how = dice.choice(("paused", "paused", "paused", "cut off", "killed", "power lost"))
     slow = dice.random() < 0.6
     _note(world, machine, fault, f"{how}, others slow: {slow}")
     world.trapped_until_s = world.scheduler.now_s + fault.lasts_s
@@ -83,12 +88,16 @@ def strike_after_answer(world: World, machine: Machine, fault: Fault) -> None:
     if how == "paused":
         host = machine.host
         world.scheduler.pause(host)
-        later(world, fault, "resume", lambda: world.scheduler.resume(host))
-    elif how == "cut off":
+        world.trapped_until_s = world.scheduler.now_s + LONGEST_PAUSE_S
+        longest = fault._replace(lasts_s=LONGEST_PAUSE_S)
+        later(world, longest, "resume", lambda: world.scheduler.resume(host))
+        return host
+    if how == "cut off":
         cut_off(world, machine, fault)
     else:
         machine.kill(None if how == "killed" else RandomChooser(dice))
         later(world, fault, "restart", lambda: start_again(world, machine))
+    return None
 
 
 def strike_behind_answer(world: World, machine: Machine, fault: Fault, group: GroupId) -> None:

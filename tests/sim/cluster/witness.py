@@ -7,7 +7,7 @@ the answer, and goes on at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from logstore.errors import LogStoreError
 from logstore.types import OffsetAndMetadata, TopicPartition
@@ -18,9 +18,11 @@ from tests.replication.sim.checks import BrokenPropertyError
 from tests.sim.cluster.client import again_if_doubtful
 from tests.sim.cluster.faults import Fault
 from tests.sim.cluster.producer import IdempotentProducer
+from tests.sim.cluster.scheduler import Host
 from tests.sim.cluster.traps import (
     AFTER_AN_ANSWER,
     BEHIND_AN_ANSWER,
+    LONGEST_PAUSE_S,
     strike_after_answer,
     strike_behind_answer,
     taken,
@@ -32,6 +34,16 @@ _ROUNDS: Final = 4  # that follow each other at once, after a trap was sprung
 _LOOK_S: Final = 8.0
 _LOOKS: Final = 5
 _OPENERS: Final = 5
+_ASKED_S: Final = 0.1  # after so long what is asked of a node has come to it
+
+
+class Known(NamedTuple):
+    """What was acknowledged: ``work`` asks a node for it, and finds ``least`` or more."""
+
+    name: str
+    work: Callable[[ClusterNode], int]
+    least: int
+    what: str
 
 
 class Witness(IdempotentProducer):
@@ -45,7 +57,9 @@ class Witness(IdempotentProducer):
         self._openings: dict[tuple[int, int], None] = {}
         self._broken = False
         self._struck = 0  # the node that a trap was sprung on last
+        self._paused: Host | None = None  # that node, until others have answered instead of it
         self._place: Place = ("", 0)  # that was appended to last
+        self._known: Known | None = None  # by whoever comes after the node that answered last
 
     def step(self) -> None:
         trap = taken(self.world, BEHIND_AN_ANSWER)
@@ -53,47 +67,69 @@ class Witness(IdempotentProducer):
             self._open_behind(trap)
             return
         acts: tuple[Callable[[], int], ...] = (self._commit, self._commit, self._open, self._append)
+        if self.world.traps.get(AFTER_AN_ANSWER):
+            acts = (*acts, self._commit, self._append)  # openings have a trap of their own
         act = self.dice.choice(acts)
+        self._known = None
         found = act()
         trap = taken(self.world, AFTER_AN_ANSWER)
         if trap is None or found not in self.world.machines or not self.world.machines[found].ready:
             return
         self.world.counts["traps sprung"] += 1
-        strike_after_answer(self.world, self.world.machines[found], trap)
+        self._paused = strike_after_answer(self.world, self.world.machines[found], trap)
         self._struck = found
-        self.avoid(found, trap.lasts_s)
+        self.avoid(found, trap.lasts_s if self._paused is None else LONGEST_PAUSE_S)
+        if self._known is not None:
+            self._ask_next(self._known)
         for _ in range(_ROUNDS):
             if self.world.quiet:
                 break
             act()
         self._struck = 0
+        self._resume()
 
-    def _look(self, name: str, work: Callable[[ClusterNode], int], least: int, what: str) -> None:
+    def _look(self, known: Known) -> None:
         """At each node, or at the struck one, several times side by side: one of them may come before all that its
         machine has heard meanwhile. A node that does not answer, or knows that it does not know, is right."""
         if not self._struck:
             for number in self.world.machines:
-                self._look_at(number, name, work, least, what)
+                self._look_at(number, known)
             return
-        self._side_by_side(_LOOKS, lambda: self._look_at(self._struck, name, work, least, what))
+        self._side_by_side(_LOOKS, lambda: self._look_at(self._struck, known), wakes=True)
 
-    def _look_at(
-        self, number: int, name: str, work: Callable[[ClusterNode], int], least: int, what: str
-    ) -> None:
+    def _look_at(self, number: int, known: Known) -> None:
         try:
-            found = self.world.ask(number, name, work, _LOOK_S)
+            found = self.world.ask(number, known.name, known.work, _LOOK_S)
         except LogStoreError as error:
             self.world.note(f"{self.name}: node {number} says {type(error).__name__}: {error.message}")
             self.world.counts["looks without an answer"] += 1
             return
-        self.world.counts["looks of the witness"] += 1
-        if found < least and not self._broken:
-            self._broken = True  # who looks beside this one may see it, too
-            raise BrokenPropertyError(f"node {number} says that {what} is {found}, {least} was acknowledged")
+        self._check(f"node {number}", found, known)
 
-    def _side_by_side(self, count: int, work: Callable[[], None]) -> None:
+    def _ask_next(self, known: Known) -> None:
+        """Whoever comes after the struck node, before anything else is acknowledged."""
+        self._check("the next leader", self.ask(known.name, known.work), known)
+
+    def _check(self, who: str, found: int, known: Known) -> None:
+        self.world.counts["looks of the witness"] += 1
+        if found < known.least and not self._broken:
+            self._broken = True  # who looks beside this one may see it, too
+            raise BrokenPropertyError(
+                f"{who} says that {known.what} is {found}, {known.least} was acknowledged"
+            )
+
+    def _resume(self) -> None:
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            self.world.scheduler.resume(paused)
+
+    def _side_by_side(self, count: int, work: Callable[[], None], *, wakes: bool = False) -> None:
+        """``wakes``: what a trap has paused goes on once it is asked."""
         scheduler = self.world.scheduler
         tasks = [scheduler.spawn(f"{self.name}-beside", work, scheduler.world) for _ in range(count)]
+        if wakes:
+            scheduler.let_pass(_ASKED_S)
+            self._resume()
         for task in tasks:
             scheduler.join(task)
 
@@ -114,8 +150,9 @@ class Witness(IdempotentProducer):
             found = node.engine.committed_offsets(self._group).get(place)
             return -1 if found is None else int(found.metadata)
 
+        self._known = Known("committed_offsets", look, number, f"the commit of {self._group}")
         if self._struck or self.dice.random() < 0.3:
-            self._look("committed_offsets", look, number, f"the commit of {self._group}")
+            self._look(self._known)
         return coordinator
 
     @property
@@ -139,6 +176,7 @@ class Witness(IdempotentProducer):
                 self.world.counts["openings without an answer"] += 1
 
         self._side_by_side(_OPENERS, work)
+        self._resume()
         return self._struck
 
     def _open_behind(self, trap: Fault) -> None:
@@ -211,8 +249,11 @@ class Witness(IdempotentProducer):
         def look(node: ClusterNode) -> int:
             return node.engine.list_offsets([held], "latest", "read_uncommitted")[held].offset or 0
 
-        if base >= 0 and (self._struck or self.dice.random() < 0.3):
-            self._look("list_offsets", look, base + 1, f"the end of {place[0]}-{place[1]}")
+        if base < 0:
+            return leader
+        self._known = Known("list_offsets", look, base + 1, f"the end of {place[0]}-{place[1]}")
+        if self._struck or self.dice.random() < 0.3:
+            self._look(self._known)
         return leader
 
     # --- who leads ---
