@@ -8,7 +8,7 @@ from logstore.client.producer.pending import Driver, PartitionQueue, PendingBatc
 from logstore.client.producer.route import TopicRoute
 from logstore.errors import LogStoreError
 from logstore.format.row_buffer import RowBuffer
-from logstore.types import Headers, K, RecordMetadata, V
+from logstore.types import Headers, K, OffsetRange, RecordMetadata, V
 
 FINGERPRINT: str
 
@@ -71,6 +71,7 @@ class Piece:
     count: int
     def __init__(self, batch: PendingBatch, start: int, count: int) -> None: ...
 
+def landed_ranges(pieces: list[Piece]) -> list[OffsetRange] | None: ...
 def queue_rows(
     accumulator: Accumulator,
     notice: Callable[[PartitionQueue, float], None],

@@ -49,6 +49,7 @@ cdef enum:
 
 cdef double LONGEST_S = 1e6  # of a wait that is told to the operating system
 cdef object _RecordMetadata = None
+cdef object _OffsetRange = None
 cdef object _outcomes = None
 cdef object _measured_headers = None
 cdef object _function_or_none = None
@@ -57,16 +58,16 @@ cdef object _partial = None
 
 cdef int _import() except -1:
     """Asked for late: what defines them imports this module."""
-    global _RecordMetadata, _outcomes, _measured_headers, _function_or_none, _partial
+    global _RecordMetadata, _OffsetRange, _outcomes, _measured_headers, _function_or_none, _partial
     if _partial is None:
         from functools import partial
 
         from logstore.arguments import function_or_none
         from logstore.client.producer import outcomes
         from logstore.format.rows import measured_headers
-        from logstore.types import RecordMetadata
+        from logstore.types import OffsetRange, RecordMetadata
 
-        _RecordMetadata = RecordMetadata
+        _RecordMetadata, _OffsetRange = RecordMetadata, OffsetRange
         _outcomes, _measured_headers, _function_or_none = outcomes, measured_headers, function_or_none
         _partial = partial
     return 0
@@ -360,6 +361,46 @@ cdef class Piece:
         self.batch = batch
         self.start = start
         self.count = count
+
+
+def landed_ranges(list pieces not None):
+    """The ranges of records that are all in, each with the batch that took it. None: some are not, or not so."""
+    cdef Piece piece
+    cdef OpenQueue queue = None
+    cdef long long base, start = -1, end = -1
+    cdef Py_ssize_t before = -1, place
+    cdef bint ordered = True
+    cdef list found = []
+    for each in pieces:
+        piece = <Piece?>each
+        if not piece.batch.done or piece.batch.parts is not None or piece.batch.error is not None:
+            return None
+        place = piece.batch.queue.partition
+        ordered = ordered and place >= before
+        before = place
+    _import()
+    for each in pieces if ordered else sorted(pieces, key=_partition_of):
+        piece = <Piece>each
+        if piece.batch.queue is not queue:
+            if queue is not None:
+                found.append(tuple.__new__(_OffsetRange, (queue.topic, queue.partition, start, end)))
+            queue, start, end = piece.batch.queue, -1, -1
+        base = piece.batch.base_offset
+        if base < 0:
+            continue
+        base += piece.start
+        if base != end:
+            if end >= 0:
+                found.append(tuple.__new__(_OffsetRange, (queue.topic, queue.partition, start, end)))
+            start = base
+        end = base + piece.count
+    if queue is not None:
+        found.append(tuple.__new__(_OffsetRange, (queue.topic, queue.partition, start, end)))
+    return found
+
+
+def _partition_of(Piece piece not None):
+    return piece.batch.queue.partition
 
 
 cdef struct Linked:

@@ -84,6 +84,16 @@ class Piece:
     count: int
 
 
+@compiled("sending")
+def landed_ranges(pieces: list[Piece]) -> list[OffsetRange] | None:
+    """The ranges of records that are all in, each with the batch that took it. None: some are not, or not so."""
+    for piece in pieces:
+        batch = piece.batch
+        if not batch.done or batch.parts is not None or batch.error is not None:
+            return None
+    return list(_ranges(pieces))
+
+
 class DeliveryGroup:
     """The outcome of one ``send_many``. ``len()`` gives its number of records."""
 
@@ -104,9 +114,13 @@ class DeliveryGroup:
         Sends open batches now. If records failed, raises the first error, with a note of how many did.
         DeliveryTimeoutError if there is no outcome for all within ``timeout_s``.
         """
-        self._wait(timeout_s)
-        if self._is_plainly_in():
-            return list(_ranges(self._pieces))
+        timeout_s = seconds_or_none(timeout_s)
+        found = landed_ranges(self._pieces)
+        if found is None:
+            self._wait(timeout_s)
+            found = landed_ranges(self._pieces)
+        if found is not None:
+            return found
         leaves = list(self._leaves())
         failed = [piece for piece in leaves if piece.batch.error is not None]
         if failed:
@@ -135,9 +149,6 @@ class DeliveryGroup:
         )
 
     def _wait(self, timeout_s: float | None) -> None:
-        timeout_s = seconds_or_none(timeout_s)
-        if self._is_plainly_in():
-            return
         drivers = (piece.batch.driver for piece in self._leaves())
         driver = next((found for found in drivers if found is not None), None)
         if driver is None or driver.finish([piece.batch for piece in self._pieces], timeout_s):
@@ -146,14 +157,6 @@ class DeliveryGroup:
             f"no outcome within {timeout_s} s for all {len(self)} records of a send_many",
             hint="they are still on their way: ask again, or wait longer",
         )
-
-    def _is_plainly_in(self) -> bool:
-        """Whether all records are in, each with the batch that took it."""
-        for piece in self._pieces:
-            batch = piece.batch
-            if not batch.done or batch.parts is not None or batch.error is not None:
-                return False
-        return True
 
     def _leaves(self) -> Iterator[Piece]:
         """The pieces by the batches that their rows really went with."""

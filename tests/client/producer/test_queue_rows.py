@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logstore.client.producer import send_path
+from logstore.client.producer import delivery, send_path
 from logstore.client.producer.accumulator import Accumulator
+from logstore.client.producer.pending import PendingBatch
 from logstore.client.producer.router import Router
 from logstore.client.producer.settings import settings_of
 from logstore.format.rows import check_rows, row_sizes
@@ -18,6 +19,7 @@ from tests.client.fake_backend import FakeBackend
 from tests.native.twins import python_twin
 
 PYTHON = python_twin(send_path.__name__)
+PYTHON_DELIVERY = python_twin(delivery.__name__)
 BATCH_BYTES = 300
 
 keys = st.none() | st.binary(max_size=9)
@@ -137,3 +139,24 @@ def test_the_list_given_stays_the_callers(twin: Any) -> None:
     assert side.quickly(rows, 0) == [(0, 0, 2)]
     rows.clear()
     assert [batch[1] for batch in side.batches()] == [[(None, b"v"), (None, b"w")]]
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    places=st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([-1, 0, 3, 5]), st.integers(0, 3), st.integers(1, 3)),
+        max_size=8,
+    ),
+    late=st.integers(0, 30),
+)
+def test_both_twins_tell_the_same_ranges(places: list[Any], late: int) -> None:
+    side = Side()
+    pieces = []
+    for number, (partition, base_offset, start, count) in enumerate(places):
+        batch = PendingBatch(side.route.queues[partition], None, 300, 0.0, 1.0)
+        if number != late:
+            batch.resolve(base_offset, 7)
+        pieces.append(delivery.Piece(batch, start, count))
+    found = delivery.landed_ranges(pieces)
+    assert found == PYTHON_DELIVERY.landed_ranges(pieces)
+    assert (found is None) == (late < len(places))

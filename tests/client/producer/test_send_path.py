@@ -249,7 +249,7 @@ def test_a_failed_batch_is_not_kept_alive_by_its_own_delivery() -> None:
     """The error's traceback leads to the caller's frame, and that to the delivery, which is not followed."""
     backend = backend_of_kinds()
     backend.faults.append(DiskFullError("no room"))
-    with Producer(backend, delivery_timeout_ms=50, disk_full_timeout_ms=0, acks=1) as producer:
+    with Producer(backend, disk_full_timeout_ms=0, acks=1) as producer:
 
         def failing() -> weakref.ref[Any]:
             sent = producer.send("one", b"x")
