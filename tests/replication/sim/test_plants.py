@@ -14,7 +14,6 @@ RARE = {
     "longer_logs_win_whatever_their_term",
     "snapshot_over_what_is_committed",
     "stale_terms_are_heard",
-    "snapshot_over_what_is_committed",
 }
 
 
