@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -29,13 +29,13 @@ LEFT_BEHIND = re.compile(
 )
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=1)
 def _tree(text: str) -> ast.Module:
-    """Each file is parsed once for all rules."""
+    """One file after the other is parsed once for all rules. Trees of all would slow down whatever runs after."""
     return ast.parse(text)
 
 
-@lru_cache(maxsize=2_000)
+@lru_cache(maxsize=1)
 def _by_kind(text: str) -> dict[type[ast.AST], list[ast.AST]]:
     """The nodes of a file by their type: a walk over a whole tree costs more than all that a rule asks of it."""
     kinds: dict[type[ast.AST], list[ast.AST]] = {}
@@ -153,6 +153,15 @@ def sleeps(text: str) -> Iterator[str]:
             yield f"{node.lineno}: sleep({node.args[0].value}): poll with a deadline instead"
 
 
-def offences(paths: list[Path], rule: Callable[[str], Iterator[str]]) -> list[str]:
-    """``file:line: what`` for each place where a rule is broken."""
-    return [f"{name_of(path)}:{found}" for path in paths for found in rule(path.read_text("utf-8"))]
+Rule = Callable[[str], Iterator[str]]
+
+
+def offences(rules: Sequence[tuple[Rule, Collection[Path]]]) -> dict[Rule, list[str]]:
+    """``file:line: what`` for each place where a rule is broken in one of the files that it is for."""
+    found: dict[Rule, list[str]] = {rule: [] for rule, _ in rules}
+    for path in sorted({path for _, paths in rules for path in paths}):
+        text = path.read_text("utf-8")
+        for rule, paths in rules:
+            if path in paths:
+                found[rule] += [f"{name_of(path)}:{offence}" for offence in rule(text)]
+    return found
