@@ -155,6 +155,7 @@ PLANTS: Final[Mapping[str, Plant]] = {
         dedupe_state_is_the_leaders_alone,
         storage_plants.snapshot_without_producers,
         storage_plants.appends_outlive_their_leader,
+        storage_plants.members_are_those_of_the_beginning,
         group_commits_are_answered_before_they_are_committed,
         markers_for_other_nodes_are_lost,
         the_end_is_what_this_node_knows,
