@@ -44,7 +44,7 @@ class Decides(Protocol):
 
 class ReplicatedAppend:
     """A ``PendingAppend``. ``known``: all of its batches have producer ids, so that the same append again, at the next
-    leader, is found to be a repetition; ``until_s``: of the monotonic clock, how long it waits."""
+    leader, is found to be a repetition; ``since_s``: of the monotonic clock; ``longest_s``: it waits so long."""
 
     __slots__ = (
         "_by",
@@ -55,8 +55,9 @@ class ReplicatedAppend:
         "done",
         "error",
         "known",
+        "longest_s",
         "next_offset",
-        "until_s",
+        "since_s",
     )
 
     def __init__(
@@ -67,14 +68,15 @@ class ReplicatedAppend:
         self.append_time_ms = append_time_ms
         self.done = done
         self.known = known
-        self.until_s = since_s + LONGEST_S
+        self.since_s = since_s
+        self.longest_s = LONGEST_S
         self.error: LogStoreError | None = None
         self._told: list[Told] | None = None
         self._event: threading.Event | None = None
 
     def hurried(self) -> ReplicatedAppend:
-        """It may be made again."""
-        self.until_s += LONGEST_KNOWN_S - LONGEST_S
+        """The append itself, which may be made again and therefore waits less long."""
+        self.longest_s = LONGEST_KNOWN_S
         return self
 
     def decide(self, error: LogStoreError | None) -> None:
@@ -154,12 +156,15 @@ class PendingAppends:
         )
 
     def give_up_late(self, now_s: float) -> None:
-        late = [one for one in self._waiting if now_s > one.until_s]
+        late = [one for one in self._waiting if now_s - one.since_s > one.longest_s]
         if not late:
             return
-        self._waiting = [one for one in self._waiting if now_s <= one.until_s]
+        self._waiting = [one for one in self._waiting if now_s - one.since_s <= one.longest_s]
         for one in late:
-            words = f"records at offset {one.base_offset} of {self._where} were not committed in time: they may be yet"
+            words = (
+                f"records at offset {one.base_offset} of {self._where} were not committed within "
+                f"{one.longest_s:g} s: they may be yet"
+            )
             hint = "find out why a majority of the replicas does not answer"
             # A producer with an id may try again: the same records are found to be a repetition.
             kind = NotConfirmedError if one.known else OutcomeUnknownError

@@ -158,3 +158,13 @@ class Replicas:
         replica.stand()
         self.pass_on(among)
         return replica
+
+
+def led() -> tuple[Replicas, Replica]:
+    """Three of them, and the first one, which leads."""
+    group = Replicas(3)
+    leader = group[0]
+    leader.stand()
+    group.pass_on()
+    assert leader.role is Role.LEADER
+    return group, leader

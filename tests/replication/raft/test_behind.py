@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from replication.raft.types import Role
-from tests.replication.raft.replicas import ELECTION, Replica, Replicas
-
-
-def led() -> tuple[Replicas, Replica]:
-    group = Replicas(3)
-    leader = group[0]
-    leader.stand()
-    group.pass_on()
-    assert leader.role is Role.LEADER
-    return group, leader
+from tests.replication.raft.replicas import ELECTION, Replica, Replicas, led
 
 
 def tick(replica: Replica, count: int, behind: set[int]) -> None:

@@ -318,3 +318,4 @@ def test_an_append_that_nobody_confirms_ends(known: bool) -> None:
     # Other partitions of the same request do not wait longer than that for one that may be asked for again.
     longest_s = LONGEST_KNOWN_S if known else LONGEST_S
     assert longest_s < nodes.now_s - began_s < longest_s + 1
+    assert f"within {longest_s:g} s" in str(append.error)
