@@ -74,7 +74,7 @@ class Appends:
         check_acks(acks)
         self._context.check_writable()
         until_s = self._context.clock.monotonic_s() + min(timeout_s, self._context.lock_timeout_s)
-        if len(items) >= self._most() and not self._go_on(items):
+        if len(items) >= self._most() and not self._are_sent_on(items):
             tell(self._produce(items, acks, until_s))
             return
         results, pending = self._write_all(items, acks, until_s, {})
@@ -83,9 +83,9 @@ class Appends:
             append.then(countdown.decided)
         countdown.decided(None)
 
-    def _go_on(self, items: Sequence[ProduceItem]) -> bool:
-        """Whether the batches go on to other nodes, whose disks have no such bound either: a wait here would keep the
-        requests behind this one from them."""
+    def _are_sent_on(self, items: Sequence[ProduceItem]) -> bool:
+        """Whether the batches go on to other nodes, which all partitions of a store do or none does. A wait here would
+        keep the requests behind this one from those nodes."""
         with suppress(LogStoreError):  # the append meets the same, and its result tells
             return isinstance(self._partition(*items[0][:2]), SendsOn)
         return False

@@ -243,9 +243,8 @@ class SyncedLog(AppendPath):
             if segment is None or target <= self.recovery_point:
                 return None
             if segment.owes_aborted:
-                self._write_indexes(
-                    segment
-                )  # with what transactions need beside the rows: not many have that
+                # With what transactions need beside the rows; few segments owe that, so that each has its own sync.
+                self._write_indexes(segment)
                 return BegunCheckpoint(target, segment, (), self._cuts)
             try:
                 segment.store_indexes()
