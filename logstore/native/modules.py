@@ -21,6 +21,7 @@ MODULES = (
     "keytable",
     "live",
     "local_append",
+    "pending",
     "records",
     "row_buffer",
     "rows",
