@@ -253,6 +253,11 @@ class SyncedLog(AppendPath):
             if whole:
                 self.recovery_point = max(self.recovery_point, begun.target)
 
+    def drop_checkpoint(self, begun: BegunCheckpoint) -> None:
+        """It was cut short: what it began is as if it had not been, and its files are given back."""
+        with self._lock:
+            begun.segment.end_index_sync(begun.indexes, synced=False)
+
     def failed_checkpoint(self, begun: BegunCheckpoint, error: OSError) -> LogStoreError:
         """What ``checkpoint`` raises."""
         with self._lock:

@@ -22,6 +22,7 @@ MODULES = (
     "keytable",
     "live",
     "local_append",
+    "pending",
     "records",
     "row_buffer",
     "rows",
