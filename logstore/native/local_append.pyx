@@ -1,5 +1,6 @@
 """An append to a partition of this directory, from its topic's door to its outcome: the compiled twins of
-partition/local_append.py, partition/topic_users.py and ownership/lock_check.py.
+partition/local_append.py, partition/topic_users.py, ownership/lock_check.py and of ``LoneCommits``
+(partition/committer.py).
 
 Their fields are a compiled class's. What waits, fails or is rare is left to methods of the Python classes above them.
 """
@@ -143,6 +144,55 @@ cdef class TopicUsers:
         return 0
 
 
+cdef class LoneCommits:
+    """What a commit of one log by one thread touches of the committer. ``_mutex`` guards the fields."""
+
+    cdef public object _clock
+    cdef public object _mutex
+    cdef public bint _threads
+    cdef public Py_ssize_t _inside
+    cdef public double _crowded_until_s
+
+    def __init__(self, clock, mutex, bint threads):
+        self._clock, self._mutex, self._threads = clock, mutex, threads
+
+    def commit_one(self, log, target):
+        """``commit`` of one log."""
+        self.committed(log, target)
+
+    cdef int committed(self, log, target) except -1:
+        cdef bint alone = True
+        if self._threads:
+            self._mutex.acquire()
+            try:
+                alone = self._inside == 0 and (self._crowded_until_s == 0.0 or not self._is_crowded())
+                if alone:
+                    self._inside += 1
+            finally:
+                self._mutex.release()
+        if not alone:
+            self.commit([(log, target)])
+            return 0
+        try:
+            if log.flushed_offset < target:
+                log.sync()
+        finally:
+            if self._threads:
+                self._mutex.acquire()
+                self._inside -= 1
+                self._mutex.release()
+        return 0
+
+    def _is_crowded(self):
+        """Whether a group was there a moment ago. The mutex is held."""
+        if self._crowded_until_s == 0.0:
+            return False
+        if self._clock.monotonic_s() < self._crowded_until_s:
+            return True
+        self._crowded_until_s = 0.0
+        return False
+
+
 cdef inline int left(topic) except -1:
     if isinstance(topic, TopicUsers):
         return (<TopicUsers>topic).go(True)
@@ -176,18 +226,14 @@ cdef class LocalAppend:
         cdef LocalAppend one
         cdef list mine, wants
         if len(others) == 1:
-            if not self._must_sync:
-                self.done = True
-                left(self._topic)
-                return
-            mine, wants = [self], [(self._log, self.next_offset)]
-        else:
-            mine = [other for other in others if type(other) is LocalAppend and not (<LocalAppend>other).done]
-            wants = [
-                ((<LocalAppend>other)._log, (<LocalAppend>other).next_offset)
-                for other in mine
-                if (<LocalAppend>other)._must_sync
-            ]
+            self.wait()
+            return
+        mine = [other for other in others if type(other) is LocalAppend and not (<LocalAppend>other).done]
+        wants = [
+            ((<LocalAppend>other)._log, (<LocalAppend>other).next_offset)
+            for other in mine
+            if (<LocalAppend>other)._must_sync
+        ]
         failure = None
         try:
             if wants:
@@ -198,6 +244,22 @@ cdef class LocalAppend:
             for one in mine:
                 one.decide(failure)
                 left(one._topic)
+
+    cdef int wait(self) except -1:
+        failure = None
+        try:
+            if self._must_sync:
+                committer = self._context.committer
+                if isinstance(committer, LoneCommits):
+                    (<LoneCommits>committer).committed(self._log, self.next_offset)
+                else:
+                    committer.commit_one(self._log, self.next_offset)
+        except _LogStoreError as error:
+            failure = error
+        finally:
+            self.decide(failure)
+            left(self._topic)
+        return 0
 
     cdef int decide(self, failure) except -1:
         if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:

@@ -69,15 +69,11 @@ class LocalAppend:
         self.error: LogStoreError | None = None
 
     def wait_with(self, others: Sequence[PendingAppend]) -> None:
-        if not self._must_sync and len(others) == 1:
-            self.done = True
-            self._topic.leave()
-            return
         if len(others) == 1:
-            mine, wants = [self], [(self._log, self.next_offset)]
-        else:
-            mine = [other for other in others if type(other) is LocalAppend and not other.done]
-            wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
+            self._wait()
+            return
+        mine = [other for other in others if type(other) is LocalAppend and not other.done]
+        wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
         failure: LogStoreError | None = None
         try:
             if wants:
@@ -88,6 +84,17 @@ class LocalAppend:
             for one in mine:
                 one._decide(failure)
                 one._topic.leave()
+
+    def _wait(self) -> None:
+        failure: LogStoreError | None = None
+        try:
+            if self._must_sync:
+                self._context.committer.commit_one(self._log, self.next_offset)
+        except LogStoreError as error:
+            failure = error
+        finally:
+            self._decide(failure)
+            self._topic.leave()
 
     def _decide(self, failure: LogStoreError | None) -> None:
         if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:
