@@ -88,6 +88,18 @@ class RootGroup(click.Group):
             command = _load(entry_point)
         return command if isinstance(command, click.Command) else None
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click looks for names alike among a group's own commands only, and these are known by name alone."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            alike = " or ".join(f"'{one}'" for one in get_close_matches(name, self.list_commands(ctx)))
+            ctx.fail(f"No such command '{name}'." + (f" Did you mean {alike}?" if alike else ""))
+        return super().resolve_command(ctx, args)
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:

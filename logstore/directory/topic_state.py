@@ -12,9 +12,8 @@ cache survived whatever happened. Partitions are rows of ``columns`` numbers:
 
 A partition whose last stop was another than its topic's has it for itself, in version 3: `"apart": {"0": ["", false]}`
 says that partition 0 is not clean and that no boot's page cache speaks for it (its sync had failed), whatever is true
-of the others. The rows are independent: ``save_row`` writes one without knowing of the others, which is what a replica
-needs, whose neighbours stop at other times and in other ways. They share a file so that a topic of 10,000 partitions
-is taken and opened with one read and one durable write; a file for each would cost thousands of syncs.
+of the others. The rows share a file so that a topic of 10,000 partitions is taken and opened with one read and one
+durable write; a file for each would cost thousands of syncs.
 
 A partition whose high watermark is a commit index, since other nodes have copies of it, is listed in version 4:
 `"replicas": [0]`. What its log holds beyond the high watermark of its row is not committed.
@@ -209,21 +208,6 @@ def save(fs: FileSystem, root: str, topic: str, state: TopicState) -> None:
             replace_file(fs, path, data)
     except OSError as error:
         raise from_os_error(error, "write", path) from error
-
-
-def save_row(
-    fs: FileSystem, root: str, topic: str, topic_id: str, partition: int, row: PartitionState
-) -> None:
-    """Put one partition's row in place, durable when it returns; ``row`` has a boot and whether it is clean. Rows of
-    other partitions stay as they are in the file; the caller sees to it that one row is written at a time. Errors as
-    ``load`` and ``save``."""
-    invariant(
-        row.boot_id is not None and row.clean is not None, "a partition's own row says how it was stopped"
-    )
-    known = load(fs, root, topic)
-    if known is None or known.topic_id != topic_id:
-        known = TopicState(topic_id, row.boot_id or "", False, {})
-    save(fs, root, topic, replace(known, partitions={**known.partitions, partition: row}))
 
 
 def remove(fs: FileSystem, root: str, topic: str) -> None:

@@ -61,14 +61,6 @@ def codec_name(number: int) -> str:
     return CODEC_NAMES[number]
 
 
-def require_codec(name: str) -> None:
-    """Raise now what a later ``compress`` would: ``UnsupportedCodecError`` or ``MissingExtraError``."""
-    codec_id(name)
-    package = _PACKAGES.get(name)
-    if package is not None:
-        _load(package, name)
-
-
 def compress(codec: str, data: Buffer, level: int | None = None) -> bytes:
     """``data`` compressed; ``level`` None is the codec's own default.
 

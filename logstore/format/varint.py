@@ -99,11 +99,6 @@ def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     return _read(buffer, position, VARINT_MAX_BYTES)
 
 
-def read_varlong(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
-    """``(value, position after it)`` of an int64. ``CorruptBatchError`` if cut short or too long."""
-    return _read(buffer, position, VARLONG_MAX_BYTES)
-
-
 def _read(buffer: bytes | memoryview, position: int, max_bytes: int) -> tuple[int, int]:
     try:
         raw, after = read_raw(buffer, position, max_bytes)

@@ -7,7 +7,7 @@ being synced has got since is left to the next round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
@@ -55,23 +55,34 @@ def _sync_logs(fs: FileSystem, logs: Sequence[SyncedLog], errors: _Errors) -> No
 
 
 def _sync_indexes(fs: FileSystem, logs: Sequence[SyncedLog], errors: _Errors) -> None:
-    begun = list(_begun(logs, errors))
+    begun: list[tuple[SyncedLog, BegunCheckpoint]] = []
+    try:
+        for log in logs:
+            try:
+                one = log.begin_checkpoint()
+            except LogStoreError as error:
+                errors[log] = error
+                continue
+            if one is not None:
+                begun.append((log, one))
+        failure = _synced(fs, begun)
+        while begun:
+            log, one = begun.pop()
+            if failure is None:
+                log.end_checkpoint(one)
+            else:
+                errors[log] = log.failed_checkpoint(one, failure)
+    finally:
+        for (
+            log,
+            one,
+        ) in begun:  # what an interrupt has cut short is of no log's checkpoint, and keeps no file open
+            log.drop_checkpoint(one)
+
+
+def _synced(fs: FileSystem, begun: Sequence[tuple[SyncedLog, BegunCheckpoint]]) -> OSError | None:
     try:
         fs.sync_files([index.file for _, one in begun for index in one.indexes])
     except OSError as error:
-        for log, one in begun:
-            errors[log] = log.failed_checkpoint(one, error)
-    else:
-        for log, one in begun:
-            log.end_checkpoint(one)
-
-
-def _begun(logs: Sequence[SyncedLog], errors: _Errors) -> Iterator[tuple[SyncedLog, BegunCheckpoint]]:
-    for log in logs:
-        try:
-            one = log.begin_checkpoint()
-        except LogStoreError as error:
-            errors[log] = error
-            continue
-        if one is not None:
-            yield log, one
+        return error
+    return None

@@ -1,54 +1,36 @@
 # cython: nonecheck=True
-"""A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/``'s ``send_path.py`` and
-``send_lock.py``, of ``Delivery``, and of the classes that they touch without a step of Python.
+"""A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/send_path.py`` and of
+``Delivery``.
 
-What is guarded by what: ``rows``, ``size``, ``room``, ``wanted``, ``gates``, ``open``, ``queues``, ``flights`` and
-``sticky`` by the accumulator's lock, a
-``SendLock``, which ``SendPath`` takes once a record. ``done`` is written with it held, after the rest of the outcome,
-and read without. Nothing here counts on the interpreter's lock.
+Batches, queues and routes are ``pending.pyx``'s; their fields are guarded by the accumulator's lock, which ``SendPath``
+takes once a record.
 """
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
-from cpython.pythread cimport (
-    NOWAIT_LOCK,
-    PyThread_acquire_lock,
-    PyThread_allocate_lock,
-    PyThread_free_lock,
-    PyThread_release_lock,
-    PyThread_type_lock,
-)
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport getpid
 
-from collections import deque as _deque
-
 from logstore.native.hashing cimport POSITIVE, murmur3_of
+from logstore.native.pending cimport Gate, OpenBatch, OpenQueue, QuickRoute, SendLock
 from logstore.native.record_writing cimport Py_None, list_item, tuple_item
-from logstore.native.row_buffer cimport RowBuffer
 from logstore.native.varints cimport fingerprint
-
-cdef extern from "pythread.h":
-    ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE
-        PY_LOCK_ACQUIRED
-    PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long microseconds, int intr_flag) nogil
 
 FINGERPRINT = fingerprint()
 
 cdef enum:
     HEADER_SIZE = 61
     RECORD_OVERHEAD = 23  # format/rows.py says what it is made of
+    ROWS_AHEAD = 16  # so many rows before it is looked at a row is asked of the memory
+    CACHE_LINE = 64
     ROOMS_AHEAD = 8  # a new batch has room for so many calls like the one that opens it
 
 
 cdef double LONGEST_S = 1e6  # of a wait that is told to the operating system
-cdef object _RecordMetadata = None
 cdef object _OffsetRange = None
 cdef object _outcomes = None
 cdef object _measured_headers = None
@@ -58,182 +40,19 @@ cdef object _partial = None
 
 cdef int _import() except -1:
     """Asked for late: what defines them imports this module."""
-    global _RecordMetadata, _OffsetRange, _outcomes, _measured_headers, _function_or_none, _partial
+    global _OffsetRange, _outcomes, _measured_headers, _function_or_none, _partial
     if _partial is None:
         from functools import partial
 
         from logstore.arguments import function_or_none
         from logstore.client.producer import outcomes
         from logstore.format.rows import measured_headers
-        from logstore.types import OffsetRange, RecordMetadata
+        from logstore.types import OffsetRange
 
-        _RecordMetadata, _OffsetRange = RecordMetadata, OffsetRange
+        _OffsetRange = OffsetRange
         _outcomes, _measured_headers, _function_or_none = outcomes, measured_headers, function_or_none
         _partial = partial
     return 0
-
-
-cdef class OpenBatch:
-    cdef public RowBuffer rows
-    cdef public Py_ssize_t size
-    cdef public Py_ssize_t room
-    cdef public bint done
-    cdef public tuple parts
-    cdef public OpenQueue queue
-    cdef public object driver
-    cdef public double deadline_s
-    cdef public bint wanted
-    cdef public list gates
-    cdef public object error
-    cdef public object base_offset
-    cdef public object timestamp_ms
-    cdef public list timestamps
-
-    def __init__(self, OpenQueue queue, driver, double deadline_s, Py_ssize_t size):
-        self.rows = RowBuffer.__new__(RowBuffer)
-        self.size = size
-        self.queue = queue
-        self.driver = driver
-        self.deadline_s = deadline_s
-        self.base_offset = self.timestamp_ms = -1
-
-    cdef object metadata(self, Py_ssize_t index):
-        """Of a batch that is in."""
-        offset = self.base_offset + index if self.base_offset >= 0 else -1
-        timestamp_ms = self.timestamp_ms if self.timestamps is None else self.timestamps[index]
-        return tuple.__new__(_RecordMetadata, (self.queue.topic, self.queue.partition, offset, timestamp_ms))
-
-
-cdef class OpenQueue:
-    cdef public OpenBatch open
-    cdef public object flights
-    cdef public object topic
-    cdef public object partition
-
-    def __init__(self, topic, partition):
-        self.topic = topic
-        self.partition = partition
-        self.flights = _deque()
-
-
-@cython.final
-cdef class Gate:
-    """A lock that is held from the first, for one waiter, and released when there is an outcome."""
-
-    cdef PyThread_type_lock lock
-
-    def __cinit__(self):
-        self.lock = PyThread_allocate_lock()
-        if self.lock is NULL:
-            raise MemoryError()
-        PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
-
-    def __dealloc__(self):
-        if self.lock is not NULL:
-            PyThread_free_lock(self.lock)
-
-    cdef bint passed(self, clock, double left_s) except -1:
-        """Wait until it is released; False: ``left_s`` are over."""
-        cdef PyLockStatus status
-        cdef double end_s = <double>clock.monotonic_s() + left_s
-        cdef long long microseconds
-        while True:
-            microseconds = <long long>(left_s * 1e6)
-            with nogil:
-                status = PyThread_acquire_lock_timed(self.lock, microseconds, 1)
-            if status == PY_LOCK_ACQUIRED:
-                return True
-            if status == PY_LOCK_FAILURE:
-                return False
-            PyErr_CheckSignals()  # a signal cut the wait short; its handler may raise
-            left_s = max(end_s - <double>clock.monotonic_s(), 0)
-
-
-def release_all(list gates):
-    """Let all waiters of a batch go on."""
-    for gate in gates:
-        if type(gate) is Gate:
-            PyThread_release_lock((<Gate>gate).lock)
-        else:
-            gate.release()
-
-
-cdef class QuickRoute:
-    cdef public bint compacts
-    cdef public bint murmur3
-    cdef public object choose
-    cdef public list queues
-    cdef public OpenQueue sticky
-
-    def __init__(self, bint compacts, bint murmur3, choose):
-        self.compacts = compacts
-        self.murmur3 = murmur3
-        self.choose = choose
-        self.queues = []
-
-
-cdef class SendLock:
-    """A ``threading.Lock`` that compiled code takes without a call of Python's: ``take`` and ``give``."""
-
-    cdef PyThread_type_lock lock
-    cdef bint held
-
-    def __cinit__(self):
-        self.lock = PyThread_allocate_lock()
-        if self.lock is NULL:
-            raise MemoryError()
-
-    def __dealloc__(self):
-        if self.lock is not NULL:
-            if self.held:
-                PyThread_release_lock(self.lock)
-            PyThread_free_lock(self.lock)
-
-    cdef int take(self) except -1:
-        cdef PyLockStatus status
-        if not PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
-            while True:
-                with nogil:
-                    status = PyThread_acquire_lock_timed(self.lock, -1, 1)
-                if status == PY_LOCK_ACQUIRED:
-                    break
-                PyErr_CheckSignals()  # a signal cut the wait short; its handler may raise
-        self.held = True
-        return 0
-
-    cdef int give(self) except -1:
-        if not self.held:
-            raise RuntimeError("release unlocked lock")
-        self.held = False
-        PyThread_release_lock(self.lock)
-        return 0
-
-    def acquire(self, bint blocking=True):
-        if blocking:
-            self.take()
-        elif PyThread_acquire_lock(self.lock, NOWAIT_LOCK):
-            self.held = True
-        else:
-            return False
-        return True
-
-    def release(self):
-        self.give()
-
-    def locked(self):
-        return self.held
-
-    def __enter__(self):
-        self.take()
-        return True
-
-    def __exit__(self, kind, error, trace):
-        self.give()
-
-
-def send_lock():
-    """The accumulator's lock."""
-    return SendLock()
 
 
 @cython.final
@@ -414,6 +233,17 @@ cdef struct Bin:
     Py_ssize_t first, last, total
 
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define LOGSTORE_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define LOGSTORE_PREFETCH(address) ((void)0)
+    #endif
+    """
+    void LOGSTORE_PREFETCH(const void* address) noexcept
+
+
 cdef Py_ssize_t sorted_in(
     QuickRoute route, PyObject* rows, Py_ssize_t count, bint keyed, bint given, Py_ssize_t cap, Linked* links,
     Bin* bins, Py_ssize_t bins_count,
@@ -429,6 +259,15 @@ cdef Py_ssize_t sorted_in(
         bins[at].first = -1
         bins[at].total = HEADER_SIZE
     for number in range(count):
+        # What a row refers to is rarely in the processor's caches: it comes while the rows before are looked at. Here
+        # and not in a function, which the compiler would take for one without an effect.
+        if number + ROWS_AHEAD < count:
+            row = list_item(rows, number + ROWS_AHEAD)
+            if PyTuple_CheckExact(<object>row) and PyTuple_GET_SIZE(<object>row) == 2:
+                LOGSTORE_PREFETCH(tuple_item(row, 0))
+                LOGSTORE_PREFETCH(tuple_item(row, 1))
+                LOGSTORE_PREFETCH(<const char*>tuple_item(row, 1) + CACHE_LINE)
+                LOGSTORE_PREFETCH(<const char*>tuple_item(row, 1) + 2 * CACHE_LINE)
         row = list_item(rows, number)
         if not PyTuple_CheckExact(<object>row) or PyTuple_GET_SIZE(<object>row) != 2:
             return -1

@@ -418,28 +418,6 @@ class TopicRegistry:
         logger.info("topic %s is deleted, with %d partitions", name, entry.partitions)
         return entry
 
-    def forget_deleted(self) -> None:
-        """Topics that this process owns and others have deleted, which only a cluster's node meets: their files go.
-        Failures are logged: the next opening goes on."""
-        known = self.catalogue.topics
-        for name, topic in list(self._open.items()):
-            entry = known.get(name)
-            if not topic.owned or (entry is not None and entry.topic_id == topic.entry.topic_id):
-                continue
-            with self._lock:
-                self._open.pop(name, None)
-            gone, context = topic.entry, self._context
-            topic.discard()
-            try:
-                deletion.announce(context.fs, context.root, gone)
-                with self._catalogue_locked():
-                    deletion.move_aside(context.fs, context.root, name, gone.topic_id, gone.partitions)
-                deletion.finish(context.fs, context.root, name, gone.topic_id)
-            except LogStoreError as error:
-                logger.warning("topic %s is deleted, its files are not all gone yet: %s", name, error)
-            topic.give_up_lock()
-            logger.info("topic %s is deleted, with %d partitions", name, gone.partitions)
-
     # --- owning all ---
 
     def own_all(self) -> None:

@@ -43,10 +43,6 @@ class Trail:
         """The newest term up to ``term`` that there are records of (-1: none), and the position behind those."""
         return self._epochs.floor(term, self.end)
 
-    def first_of_term(self, term: int) -> int:
-        """Position before the first record of ``term``, which has some."""
-        return dict(self._epochs.entries)[term]
-
     def knows(self, position: int) -> bool:
         """Whether the term before ``position`` is known: it is not in what a snapshot stands for."""
         return self.start <= position <= self.end

@@ -68,7 +68,7 @@ class StandaloneLog:
         self._pool = pool or FilePool(fs)
         self._retirement = Retirement(self._pool)
         if repair.is_unfinished(fs, self.directory):
-            self._set_aside()
+            self._set_aside("a repair had begun and not ended")
         ensure_folder(fs, root, self.directory, topic_id)
         self.votes, self.members = open_promises(fs, self.directory, membership, held_back=held_back)
         try:
@@ -78,17 +78,20 @@ class StandaloneLog:
                 raise
             self.repaired = error
             self.votes.close()
-            self._set_aside()
+            self._set_aside(error)
             self.votes, self.members = open_promises(fs, self.directory, membership)
             self.log = self._open()
         self.save_state()  # in use from now on, however it was stopped
 
-    def _set_aside(self) -> None:
+    def _set_aside(self, why: object) -> None:
         fs, root, name = self._fs, self._root, self._name
         now_ms = self._clock.wall_ms()
         aside = repair.set_aside(fs, self.directory, now_ms, lambda: topic_state.remove(fs, root, name))
         logger.error(
-            "the log in %s is damaged: it is kept in %s, and filled from the others", self.directory, aside
+            "the log in %s is damaged: it is kept in %s, and filled from the others: %s",
+            self.directory,
+            aside,
+            why,
         )
 
     def _open(self) -> ReplicaLog:
@@ -202,12 +205,10 @@ class StandaloneLog:
         try:
             self.save_state()
         except LogStoreError as error:
-            self.unsaid = error
+            logger.error("the state of %s does not say that its log failed: %s", self.directory, error)
 
     repaired: LogStoreError | None = None
     """Why the log was set aside, and begins anew."""
-    unsaid: LogStoreError | None = None
-    """Why the state could not say that the log failed."""
 
     def close(self) -> None:
         """In order, if the log lives: durable, and marked so."""

@@ -152,4 +152,5 @@ def test_other_packages_add_commands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_command_is_wrong_usage(shell: Shell) -> None:
-    assert "No such command" in shell.bare("topics", code=2).output
+    assert "No such command 'topics'. Did you mean 'topic'?" in shell.bare("topics", code=2).output
+    assert "No such command '0'.\n" in shell.bare("0", code=2).output

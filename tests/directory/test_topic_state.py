@@ -21,7 +21,6 @@ from logstore.directory.topic_state import (
     load,
     remove,
     save,
-    save_row,
     state_path,
 )
 from logstore.errors import (
@@ -130,28 +129,6 @@ def test_malformed_replicas_are_damage(replicas: object) -> None:
     rows = {"partitions": {"0": [1, 1, 1, 1, 1, 1]}, "apart": {}, "replicas": replicas}
     with pytest.raises(DamagedStoreError, match="replicas"):
         decode(encode_document(4, fields | rows), "p")
-
-
-def test_a_row_is_written_without_knowing_of_the_others() -> None:
-    fs = store()
-    mine, other = (
-        PartitionState(5, 0, 4, 5, boot_id="a", clean=False),
-        PartitionState(9, 1, 9, 9, boot_id="b", clean=True),
-    )
-    save_row(fs, "/s", "t", "id", 3, mine)
-    save_row(fs, "/s", "t", "id", 1, other)
-    save_row(fs, "/s", "t", "id", 3, replace(mine, recovery_point=6))
-    read = load(fs, "/s", "t")
-    assert read is not None
-    assert read.partitions[3].recovery_point == 6
-    assert [(read.boot_of(number), read.is_clean(number)) for number in (1, 3)] == [("b", True), ("a", False)]
-    assert read.partitions[1] == other
-    save_row(fs, "/s", "t", "another", 3, mine)
-    read = load(fs, "/s", "t")
-    assert read is not None
-    assert set(read.partitions) == {3}, "rows of an earlier topic of that name are not taken over"
-    with pytest.raises(InvariantError):
-        save_row(fs, "/s", "t", "id", 3, PartitionState(1, 1, 1, 1))
 
 
 def test_golden() -> None:

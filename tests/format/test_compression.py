@@ -30,7 +30,6 @@ from logstore.format.compression import (
     codec_name,
     compress,
     decompress,
-    require_codec,
 )
 from tests.format.batches import FEW
 from tests.format.oracles import CODEC_ORACLES
@@ -52,9 +51,7 @@ def test_unknown_number(number: int) -> None:
         codec_name(number)
 
 
-@pytest.mark.parametrize(
-    "call", [codec_id, require_codec, lambda c: compress(c, b""), lambda c: decompress(c, b"")]
-)
+@pytest.mark.parametrize("call", [codec_id, lambda c: compress(c, b""), lambda c: decompress(c, b"")])
 def test_unknown_name(call: Callable[[str], object]) -> None:
     with pytest.raises(UnsupportedCodecError, match=r"'brotli'.*none, gzip, snappy, lz4 or zstd"):
         call("brotli")
@@ -272,7 +269,6 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, code
     calls: list[Callable[[], object]] = [
         lambda: compress(codec, SAMPLE),
         lambda: decompress(codec, packed),
-        lambda: require_codec(codec),
     ]
     for call in calls:
         with pytest.raises(MissingExtraError, match=rf"{codec} needs .*logstore-engine\[compression\]"):
@@ -283,5 +279,4 @@ def test_gzip_and_none_need_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("cramjam", "lz4.frame", "zstandard"):
         monkeypatch.setitem(sys.modules, package, None)
     for codec in ("none", "gzip"):
-        require_codec(codec)
         assert decompress(codec, compress(codec, SAMPLE)) == SAMPLE

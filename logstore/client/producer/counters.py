@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from logstore.native import compiled
 
+
+@compiled("pending")
 @dataclass(slots=True)
 class Counters:
     """Totals since the producer was made; written with the lock held."""

@@ -58,54 +58,28 @@ class Driver(Protocol):
         ...
 
 
-@compiled("sending")
+@compiled("pending")
 class OpenBatch:
-    """What the quick path of ``send`` and deliveries touch of a batch: compiled, without a step of Python.
+    """The fields of a batch: compiled, so that ``send``, a flight and deliveries touch them without a step of Python.
 
     ``rows``, ``size`` and ``room`` are guarded by the accumulator's lock. ``room``: up to this size the quick path
-    adds rows, which reckons ``RECORD_OVERHEAD`` a row. ``done`` is written once, with that lock held, after every other
-    field of the outcome, and read without it; ``parts``: a refused batch cut in two. ``wanted``: a caller waits for the
+    adds rows, which reckons ``RECORD_OVERHEAD`` a row; -1 in a batch with timestamps, and in one that is closed.
+    ``done`` is written once, with that lock held, after every other field of the outcome, and read without it;
+    ``parts``: a refused batch cut in two. ``wanted``: a caller waits for the
     outcome, so that the batch does not linger; ``gates``: one for each thread that waits, released when it is done;
     ``timestamps``: one per row once done, None if all carry ``timestamp_ms``."""
 
-    __slots__ = (
-        "base_offset",
-        "deadline_s",
-        "done",
-        "driver",
-        "error",
-        "gates",
-        "parts",
-        "queue",
-        "room",
-        "rows",
-        "size",
-        "timestamp_ms",
-        "timestamps",
-        "wanted",
-    )
-
-    def __init__(self, queue: PartitionQueue, driver: Driver | None, deadline_s: float, size: int) -> None:
-        self.rows = RowBuffer()
-        self.size = size
-        self.room = 0
-        self.done = self.wanted = False
-        self.parts: tuple[PendingBatch, PendingBatch] | None = None
-        self.queue = queue
-        self.driver = driver
-        self.deadline_s = deadline_s
-        self.gates: list[Releasable] | None = None
-        self.error: LogStoreError | None = None
-        self.base_offset = self.timestamp_ms = -1
-        self.timestamps: list[int] | None = None
-
-
-class PendingBatch(OpenBatch):
-    """See the module, and ``OpenBatch`` for what those who wait touch."""
-
     # Defaults live on the class: a batch of one record is made for each durable send, so each field set
     # counts.
+    room = 0
+    done = wanted = False
+    parts: tuple[PendingBatch, PendingBatch] | None = None
+    gates: list[Releasable] | None = None
+    error: LogStoreError | None = None
+    base_offset = timestamp_ms = -1
+    timestamps: list[int] | None = None
     count = 0  # of rows, once the batch is closed
+    reserved = 0  # what the batch holds of buffer_bytes
     overhead = RECORD_OVERHEAD
     timestamped = False
     attempts = 0
@@ -125,11 +99,36 @@ class PendingBatch(OpenBatch):
     def __init__(
         self, queue: PartitionQueue, driver: Driver | None, cap: int, created_s: float, deadline_s: float
     ) -> None:
-        super().__init__(queue, driver, deadline_s, HEADER_SIZE)
+        self.rows = RowBuffer()
+        self.size = HEADER_SIZE
+        self.queue = queue
+        self.driver = driver
         self.cap = cap  # the batch is closed before the row that would pass this
-        self.reserved = 0  # what the batch holds of buffer_bytes
-        # `room` is the smaller of the two; -1 in a batch with timestamps, and in one that is closed.
         self.created_s = created_s
+        self.deadline_s = deadline_s
+
+    def resolve(self, base_offset: int, append_time_ms: int) -> None:
+        """The batch is in: fill the outcome and let go of the rows. The accumulator's lock is held."""
+        if self.timestamped and append_time_ms < 0:
+            now_ms = self.now_ms
+            self.timestamps = [
+                row[3] if len(row) == 4 and row[3] is not None else now_ms for row in self.rows
+            ]
+        self.base_offset = base_offset
+        self.timestamp_ms = append_time_ms if append_time_ms >= 0 else self.now_ms
+        self._finish()
+
+    def _finish(self) -> None:
+        self.rows = RowBuffer()
+        self.encoded = self.ready = self.header = None
+        self.done = True
+        self.driver = None
+
+
+class PendingBatch(OpenBatch):
+    """See the module, and ``OpenBatch`` for the fields."""
+
+    __slots__ = ()
 
     def size_with(self, row_bytes: int, timestamped: bool) -> int:
         """The batch's size once a row of ``row_bytes`` (see ``row_bytes``) is in it."""
@@ -187,29 +186,12 @@ class PendingBatch(OpenBatch):
         self.identity = None
         self.base_sequence = -1
 
-    def resolve(self, base_offset: int, append_time_ms: int) -> None:
-        """The batch is in: fill the outcome and let go of the rows. The accumulator's lock is held."""
-        if self.timestamped and append_time_ms < 0:
-            now_ms = self.now_ms
-            self.timestamps = [
-                row[3] if len(row) == 4 and row[3] is not None else now_ms for row in self.rows
-            ]
-        self.base_offset = base_offset
-        self.timestamp_ms = append_time_ms if append_time_ms >= 0 else self.now_ms
-        self._finish()
-
     def fail(self, error: LogStoreError) -> None:
         """The batch is not in (or that is not known): all its rows share the error. The lock is held."""
         # A copy, which has no traceback: frames hold deliveries, and a compiled delivery is not followed by the
         # garbage collector, so that none may be in a cycle once its batch is done.
         self.error = copy.copy(error)
         self._finish()
-
-    def _finish(self) -> None:
-        self.rows = RowBuffer()
-        self.encoded = self.ready = self.header = None
-        self.done = True
-        self.driver = None
 
 
 class Route(Protocol):
@@ -223,23 +205,11 @@ class Route(Protocol):
     def move_on(self, queue: PartitionQueue) -> None: ...
 
 
-@compiled("sending")
+@compiled("pending")
 class OpenQueue:
-    """What the quick path and those who wait touch of a partition's queue. ``open``: the batch that takes rows,
-    ``flights``: the batches in the backend's hands now, by flight, the oldest first; both guarded by the accumulator's
-    lock."""
-
-    __slots__ = ("flights", "open", "partition", "topic")
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self.open: PendingBatch | None = None
-        self.topic = topic
-        self.partition = partition
-        self.flights: deque[tuple[PendingBatch, ...]] = deque()
-
-
-class PartitionQueue(OpenQueue):
-    """The batches of one partition.
+    """The fields of a partition's queue, compiled as those of ``OpenBatch``. ``open``: the batch that takes rows,
+    ``closed``: those before it, ``flights``: the batches in the backend's hands now, by flight, the oldest first; all
+    guarded by the accumulator's lock.
 
     ``stacks``: behind the last flight another one may go before it is back. Where a batch of a flight fails, those
     that flew behind it are ``held_up``: what is to go again waits in ``again`` until all flights are back, so that it
@@ -251,20 +221,27 @@ class PartitionQueue(OpenQueue):
     __slots__ = (
         "again",
         "closed",
+        "flights",
         "held_up",
         "identity",
         "next_sequence",
         "numbered_topic",
+        "open",
+        "partition",
         "renumbers",
         "retry_at_s",
         "route",
         "spent",
         "stacks",
+        "topic",
     )
 
-    def __init__(self, route: Route, partition: int) -> None:
-        super().__init__(route.name, partition)
+    def __init__(self, route: Route, topic: str, partition: int) -> None:
+        self.open: PendingBatch | None = None
         self.route = route
+        self.topic = topic
+        self.partition = partition
+        self.flights: deque[tuple[PendingBatch, ...]] = deque()
         self.closed: deque[PendingBatch] = deque()
         self.stacks = False
         self.again: list[PendingBatch] = []
@@ -274,6 +251,15 @@ class PartitionQueue(OpenQueue):
         self.next_sequence = 0
         self.numbered_topic = ""
         self.spent = False
+
+
+class PartitionQueue(OpenQueue):
+    """The batches of one partition. See ``OpenQueue`` for the fields."""
+
+    __slots__ = ()
+
+    def __init__(self, route: Route, partition: int) -> None:
+        super().__init__(route, route.name, partition)
 
     def head(self) -> PendingBatch | None:
         """The next batch to fly."""

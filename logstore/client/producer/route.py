@@ -8,20 +8,29 @@ from logstore.client.producer.pending import PartitionQueue
 from logstore.native import compiled
 
 
-@compiled("sending")
+@compiled("pending")
 class QuickRoute:
     """What the quick path of ``send`` touches of a route: compiled, without a step of Python. ``queues``, by
     partition, and ``sticky``, where null keys go, are guarded by the accumulator's lock; the rest never changes.
-    ``compacts``: a key is due."""
+    ``compacts``: a key is due. ``codec``: of the batches, ``max_message_bytes``: each has at most."""
 
-    __slots__ = ("choose", "compacts", "murmur3", "queues", "sticky")
+    __slots__ = ("choose", "codec", "compacts", "max_message_bytes", "murmur3", "queues", "sticky")
 
-    def __init__(self, compacts: bool, murmur3: bool, choose: KeyPartitioner) -> None:
+    def __init__(
+        self, compacts: bool, murmur3: bool, choose: KeyPartitioner, max_message_bytes: int, codec: str
+    ) -> None:
         self.compacts = compacts
         self.murmur3 = murmur3
         self.choose = choose
+        self.max_message_bytes = max_message_bytes
+        self.codec = codec
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue
+
+    def move_on(self, queue: PartitionQueue) -> None:
+        """Null keys leave ``queue`` for the next partition, if that is where they were going."""
+        if queue is self.sticky:
+            self.sticky = self.queues[(queue.partition + 1) % len(self.queues)]
 
 
 class TopicRoute(QuickRoute):
@@ -33,8 +42,6 @@ class TopicRoute(QuickRoute):
     """
 
     __slots__ = (
-        "codec",
-        "max_message_bytes",
         "name",
         "partitioner",
         "round_robin",
@@ -45,23 +52,17 @@ class TopicRoute(QuickRoute):
 
     def __init__(self, metadata: TopicMetadata, version: int, compression: str | None, first: int) -> None:
         choose: KeyPartitioner = key_partitioner(metadata.partitioner, metadata.partitions, first)
-        super().__init__(metadata.compacts, metadata.partitioner == "murmur3", choose)
+        if compression is None:
+            compression = "none" if metadata.compression == "producer" else metadata.compression
+        limit = metadata.max_message_bytes
+        super().__init__(metadata.compacts, metadata.partitioner == "murmur3", choose, limit, compression)
         self.name = metadata.name
         self.topic_id = metadata.topic_id
         self.version = version
-        self.max_message_bytes = metadata.max_message_bytes
         self.size_setting = metadata.size_setting
-        if compression is None:
-            compression = "none" if metadata.compression == "producer" else metadata.compression
-        self.codec = compression
         self.partitioner = metadata.partitioner
         self.round_robin = metadata.partitioner == "round_robin"
 
     def set_queues(self, queues: list[PartitionQueue], first: int) -> None:
         self.queues = queues
         self.sticky = queues[first % len(queues)]
-
-    def move_on(self, queue: PartitionQueue) -> None:
-        """Null keys leave ``queue`` for the next partition, if that is where they were going."""
-        if queue is self.sticky:
-            self.sticky = self.queues[(queue.partition + 1) % len(self.queues)]

@@ -17,12 +17,6 @@ ENTRY_BYTES = KeyTable.ENTRY_BYTES
 """What an entry is counted with, beside the bytes of its key."""
 
 
-def keys_in(limit_bytes: int, key_bytes: int) -> int:
-    """How many keys of ``key_bytes`` each a map of ``limit_bytes`` holds: 64 MiB holds 1,677,721 of 16 bytes, Python's
-    twin 493,447."""
-    return max(limit_bytes // (ENTRY_BYTES + key_bytes), 1)
-
-
 class KeyOffsets:
     """``end_offset``: records before it (and from the start of the section on) are in."""
 

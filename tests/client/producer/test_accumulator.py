@@ -90,13 +90,14 @@ def test_an_outcome_that_can_be_seen_holds_nothing_of_the_buffer(
     """Whoever sees it, without the lock, may drop the producer at once: nothing is reported as held."""
     accumulator, route = made(), route_of(1)
     held: list[int] = []
-    finish = PendingBatch._finish
+    outcome = "resolve" if error is None else "fail"
+    finish = getattr(PendingBatch, outcome)
 
-    def seen(batch: PendingBatch) -> None:
-        finish(batch)
+    def seen(batch: PendingBatch, *told: object) -> None:
         held.append(accumulator.buffer.held_bytes)
+        finish(batch, *told)
 
-    monkeypatch.setattr(PendingBatch, "_finish", seen)
+    monkeypatch.setattr(PendingBatch, outcome, seen)
     queue = route.queues[0]
     put(accumulator, queue, b"a")
     flight = accumulator.take_ready(1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from logstore.config import TopicConfig
-from logstore.errors import DamagedStoreError
+from logstore.errors import DamagedStoreError, OutcomeUnknownError
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from replication.replicas import repair
 from tests.replication.cluster_nodes import cluster, until
@@ -33,13 +33,14 @@ def lose(node: ClusterNode, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, -2])
-def test_a_follower_that_lost_a_file_is_filled_again(number: int) -> None:
+def test_a_follower_that_lost_a_file_is_filled_again(number: int, caplog: pytest.LogCaptureFixture) -> None:
     nodes = full()
     node = next(node for node in nodes.living if node is not nodes.leader())
     node.stop()
     lose(node, number)
     node.start()
     assert node.files.repaired is not None
+    assert f"filled from the others: {node.files.repaired}" in caplog.text
     assert repair.abstains(node.fs, node.files.directory)
     assert len(nodes.agree()) == 20
     assert not repair.abstains(node.fs, node.files.directory)
@@ -48,6 +49,16 @@ def test_a_follower_that_lost_a_file_is_filled_again(number: int) -> None:
     node.start()
     assert node.files.repaired is None
     assert len(nodes.agree()) == 20
+
+
+def test_a_state_that_cannot_tell_of_a_failed_log_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    nodes = full()
+    node = nodes.leader()
+    node.fs.faults.on("sync", FaultKind.FAILED_SYNC, path_ends=".log", forever=True)
+    node.fs.faults.on("pwritev", FaultKind.ENOSPC, path_ends="t.json.tmp", forever=True)
+    with pytest.raises(OutcomeUnknownError):
+        node.files.log.append_voters(b"", 99)  # begins a segment, and syncs the one before
+    assert f"the state of {node.files.directory} does not say that its log failed" in caplog.text
 
 
 def test_it_gives_no_vote_meanwhile() -> None:
