@@ -17,6 +17,7 @@ MODULES = (
     "checking",
     "columns",
     "encoding",
+    "flights",
     "hashing",
     "keytable",
     "live",
