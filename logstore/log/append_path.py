@@ -1,7 +1,7 @@
-"""``AppendPath``: what an append of one batch touches of a log, from its lock to what readers may see.
+"""``AppendPath``: what an append of one batch touches of a log, from its lock to what readers may see, and its sync.
 
 Every step counts here, after a sync above all, when code and objects are cold; whatever is unusual (several batches,
-a term of a leader, a roll, a failed write) is left to ``OwnedLog``.
+a term of a leader, a roll, a failed write) is left to ``OwnedLog``, and a failed sync to ``SyncedLog``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError
-from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, stamp, stamped
+from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, BatchHeader, stamp, stamped
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch
+from logstore.log.commit_policy import CommitPolicy
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import Appended, LogOffsets, Waiter
 from logstore.log.producers.producer_journal import ProducerJournal
@@ -22,22 +23,27 @@ from logstore.log.segments.held_file import HeldFile
 from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.segments.tail_cache import TailCache
+from logstore.log.segments.time_index import ROW_BYTES as LARGEST_ROW
 from logstore.native import compiled
+from logstore.seams.clock import Clock
 from logstore.seams.fs import File, write_all
 from logstore.types import Buffer
 
 LONE_TERM: Final = -1
 """No term: the log's own epoch, of a node that leads because it is alone."""
 _COPIED_BYTES = 2048  # a batch up to this is written as one buffer
+_MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
 
 
 @compiled("appending")
 class AppendPath:
-    """The positions of a log, and its quick append. ``_lock`` is held wherever one of these fields changes."""
+    """The positions of a log, its quick append and its sync. ``_lock`` is held wherever one of these fields changes;
+    ``_sync_lock`` lets one sync run at a time."""
 
     def __init__(self) -> None:
         self.log_start_offset = self.log_end_offset = self.flushed_offset = self.high_watermark = 0
-        self.unsynced_records = 0
+        self.unsynced_records = self.syncs = 0
+        self.dirty_since_s = 0.0
         self.store_rows = 256  # index rows kept back before they are written to the file
         self.shows_appended = False
         self._failure: LogStoreError | None = None
@@ -47,8 +53,11 @@ class AppendPath:
     segments: SegmentList
     tail: TailCache
     producers: ProducerJournal
+    commit_policy: CommitPolicy
     _held: HeldFile
+    _clock: Clock
     _lock: threading.Lock
+    _sync_lock: threading.Lock
     _waiters: dict[Waiter, None]
     _publish: Callable[[Any], None]
     _on_dirty: Callable[[Any], None]
@@ -59,11 +68,17 @@ class AppendPath:
         def _append_carefully(
             self, batches: Sequence[CheckedBatch], expected_offset: int | None, term: int
         ) -> Appended: ...
+        def _append_run(
+            self, batches: Sequence[CheckedBatch], start: int, epoch: int, count: int | None = None
+        ) -> int: ...
+        def _must_roll(
+            self, segment: Segment, batch: CheckedBatch, size: int, offset: int, first_ms: int
+        ) -> bool: ...
         def _writing_epoch(self, term: int) -> int: ...
         def _segment_for(self, batch: CheckedBatch) -> Segment: ...
-        def _hold(self, segment: Segment) -> File: ...
         def _take_back_written(self, segment: Segment, file: File, error: BaseException) -> None: ...
         def wake_waiters(self) -> None: ...
+        def _sync_now(self) -> None: ...
 
     @property
     def dirty(self) -> bool:
@@ -111,6 +126,28 @@ class AppendPath:
             self._append_one(lone)
             return Appended(base, self.log_end_offset)
 
+    def append_run(self, batches: list[CheckedBatch]) -> list[Appended]:
+        """As leader of a lone node: as many batches as the active segment takes, from the first on, with one write;
+        where each of them is. None of them, where ``append`` has more to ask: of one batch, of producers with an id, of
+        a roll. Errors as ``append``; then none is in."""
+        with self._lock:
+            segment, epoch, count = self.segments.active, self.epochs.latest, 0
+            if self._failure is not None or epoch < 0 or segment is None or segment.closed:
+                return []
+            most = min(_MOST_TOGETHER, (self.config.segment_index_bytes - segment.index_bytes) // LARGEST_ROW)
+            while count < min(len(batches), most) and _is_unnumbered(batches[count].header):
+                count += 1
+            end = self.log_end_offset
+            if count < 2 or self._must_roll(
+                segment, batches[0], segment.size, end, segment.first_timestamp_ms
+            ):
+                return []
+            placed = []
+            for batch in batches[: self._append_run(batches, 0, epoch, count)]:
+                start, end = end, end + batch.header.last_offset_delta + 1
+                placed.append(Appended(start, end))
+            return placed
+
     def _append_one(self, batch: CheckedBatch) -> None:
         """The way of one data batch, which most appends are: as that of several, without their loops."""
         epoch = self.epochs.latest
@@ -145,6 +182,12 @@ class AppendPath:
             self._take_back_written(segment, file, error)
             raise
 
+    def _hold(self, segment: Segment) -> File:
+        """The segment's file, which stays open until what is written to it is synced."""
+        file = self._held.hold(segment)
+        self.dirty_since_s = self._clock.monotonic_s()
+        return file
+
     def _count(self, segment: Segment, offset: int, was_dirty: bool, entered: bool) -> None:
         """The log reaches to ``offset`` now; ``entered``: the segment's indexes have got new rows."""
         self.unsynced_records += offset - self.log_end_offset
@@ -168,3 +211,30 @@ class AppendPath:
                 self.producers.settle(offset)
             if self._waiters:
                 self.wake_waiters()
+
+    # --- sync ---
+
+    def sync(self) -> None:
+        """Make everything appended so far durable, then visible. ``OutcomeUnknownError`` if the disk refuses
+        (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
+        with self._sync_lock:
+            self._sync_now()
+
+    def _synced_up_to(self, target: int) -> None:
+        """The lock is held; ``target`` was the end when the sync began."""
+        self.syncs += 1
+        if target > self.flushed_offset:
+            self.flushed_offset = target
+        self.unsynced_records = self.log_end_offset - self.flushed_offset
+        if self.flushed_offset >= self.log_end_offset:
+            self._held.let_go()
+        else:
+            self.dirty_since_s = self._clock.monotonic_s()
+        if self.commit_policy is not CommitPolicy.INDEX:
+            self._advance_high_watermark(self.flushed_offset)
+        self._publish(self)
+
+
+def _is_unnumbered(header: BatchHeader) -> bool:
+    """Whether the batch is of records whose producer has no id."""
+    return header.producer_id < 0 and not header.is_control

@@ -224,12 +224,6 @@ class OwnedLog(SyncedLog):
         except OSError as error:
             self._poison(from_os_error(error, "cut the transaction index of", segment.path()))
 
-    def _hold(self, segment: Segment) -> File:
-        """The segment's file, which stays open until what is written to it is synced."""
-        file = self._held.hold(segment)
-        self.dirty_since_s = self._clock.monotonic_s()
-        return file
-
     def _take_back_written(self, segment: Segment, file: File, error: BaseException) -> None:
         """What was half written goes; always raises: what ``error``, which stopped the write, means to the caller."""
         if not isinstance(error, OSError):

@@ -115,8 +115,6 @@ class SyncedLog(AppendPath):
         self.producers = ProducerJournal(
             pool, directory, where, loaded.producers, clock.wall_ms, loaded.high_watermark
         )
-        self.dirty_since_s = 0.0
-        self.syncs = 0
         if loaded.segments.active is not None:
             loaded.segments.active.active_since_s = clock.monotonic_s()
         self.configure(config)
@@ -155,15 +153,10 @@ class SyncedLog(AppendPath):
         with self._lock:
             self._publish(self)
 
-    # --- sync ---
-
-    def sync(self) -> None:
-        """Make everything appended so far durable, then visible. ``OutcomeUnknownError`` if the disk refuses
-        (the log is poisoned then), ``PartitionPoisonedError`` if it was refused before."""
-        with self._sync_lock:
-            self._sync_now()
+    # --- sync (``AppendPath.sync``) ---
 
     def _sync_now(self) -> None:
+        """``sync`` with its lock held."""
         begun = self.begin_sync()
         if begun is None:
             return
@@ -299,20 +292,6 @@ class SyncedLog(AppendPath):
         caller has reason to believe. The next checkpoint says it durably."""
         with self._lock:
             return self.producers.expire(now_ms, self.config.producer_expiration_ms)
-
-    def _synced_up_to(self, target: int) -> None:
-        """The lock is held; ``target`` was the end when the sync began."""
-        self.syncs += 1
-        if target > self.flushed_offset:
-            self.flushed_offset = target
-        self.unsynced_records = self.log_end_offset - self.flushed_offset
-        if self.flushed_offset >= self.log_end_offset:
-            self._held.let_go()
-        else:
-            self.dirty_since_s = self._clock.monotonic_s()
-        if self.commit_policy is not CommitPolicy.INDEX:
-            self._advance_high_watermark(self.flushed_offset)
-        self._publish(self)
 
     # --- commit ---
 

@@ -1,5 +1,6 @@
 """An append to a partition of this directory, from its topic's door to its outcome: the compiled twins of
-partition/local_append.py, partition/topic_users.py and ownership/lock_check.py.
+partition/local_append.py, partition/topic_users.py, ownership/lock_check.py and of ``LoneCommits``
+(partition/committer.py).
 
 Their fields are a compiled class's. What waits, fails or is rare is left to methods of the Python classes above them.
 """
@@ -102,6 +103,15 @@ cdef class TopicUsers:
             until_s = now_s + context.lock_timeout_s if until_s is None else until_s
             self._own(max(until_s - now_s, 0.0))
 
+    def stay(self, int64_t more):
+        """Count the thread, which is inside, as so many users more."""
+        self._lock.acquire()
+        try:
+            self._users += more
+        finally:
+            self._lock.release()
+        _inside.topics += more
+
     def try_enter(self):
         """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
         self._lock.acquire()
@@ -143,6 +153,55 @@ cdef class TopicUsers:
         return 0
 
 
+cdef class LoneCommits:
+    """What a commit of one log by one thread touches of the committer. ``_mutex`` guards the fields."""
+
+    cdef public object _clock
+    cdef public object _mutex
+    cdef public bint _threads
+    cdef public Py_ssize_t _inside
+    cdef public double _crowded_until_s
+
+    def __init__(self, clock, mutex, bint threads):
+        self._clock, self._mutex, self._threads = clock, mutex, threads
+
+    def commit_one(self, log, target):
+        """``commit`` of one log."""
+        self.committed(log, target)
+
+    cdef int committed(self, log, target) except -1:
+        cdef bint alone = True
+        if self._threads:
+            self._mutex.acquire()
+            try:
+                alone = self._inside == 0 and (self._crowded_until_s == 0.0 or not self._is_crowded())
+                if alone:
+                    self._inside += 1
+            finally:
+                self._mutex.release()
+        if not alone:
+            self.commit([(log, target)])
+            return 0
+        try:
+            if log.flushed_offset < target:
+                log.sync()
+        finally:
+            if self._threads:
+                self._mutex.acquire()
+                self._inside -= 1
+                self._mutex.release()
+        return 0
+
+    def _is_crowded(self):
+        """Whether a group was there a moment ago. The mutex is held."""
+        if self._crowded_until_s == 0.0:
+            return False
+        if self._clock.monotonic_s() < self._crowded_until_s:
+            return True
+        self._crowded_until_s = 0.0
+        return False
+
+
 cdef inline int left(topic) except -1:
     if isinstance(topic, TopicUsers):
         return (<TopicUsers>topic).go(True)
@@ -176,18 +235,14 @@ cdef class LocalAppend:
         cdef LocalAppend one
         cdef list mine, wants
         if len(others) == 1:
-            if not self._must_sync:
-                self.done = True
-                left(self._topic)
-                return
-            mine, wants = [self], [(self._log, self.next_offset)]
-        else:
-            mine = [other for other in others if type(other) is LocalAppend and not (<LocalAppend>other).done]
-            wants = [
-                ((<LocalAppend>other)._log, (<LocalAppend>other).next_offset)
-                for other in mine
-                if (<LocalAppend>other)._must_sync
-            ]
+            self.wait()
+            return
+        mine = [other for other in others if type(other) is LocalAppend and not (<LocalAppend>other).done]
+        wants = [
+            ((<LocalAppend>other)._log, (<LocalAppend>other).next_offset)
+            for other in mine
+            if (<LocalAppend>other)._must_sync
+        ]
         failure = None
         try:
             if wants:
@@ -198,6 +253,22 @@ cdef class LocalAppend:
             for one in mine:
                 one.decide(failure)
                 left(one._topic)
+
+    cdef int wait(self) except -1:
+        failure = None
+        try:
+            if self._must_sync:
+                committer = self._context.committer
+                if isinstance(committer, LoneCommits):
+                    (<LoneCommits>committer).committed(self._log, self.next_offset)
+                else:
+                    committer.commit_one(self._log, self.next_offset)
+        except _LogStoreError as error:
+            failure = error
+        finally:
+            self.decide(failure)
+            left(self._topic)
+        return 0
 
     cdef int decide(self, failure) except -1:
         if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:
@@ -241,10 +312,58 @@ cdef class LocalAppends:
         return self.appended(batches, acks, expected_offset, now_ms, until_s)
 
     def append_each(self, batches, acks, until_s, list made not None):
-        """Append one batch after the other, each for itself, into ``made``; the first error ends it."""
+        """Append one batch after the other, each for itself, into ``made``; the first error ends it. Those that a log
+        takes together are written together: then none of them is in after an error."""
+        cdef Py_ssize_t at = 0, count = len(batches), written
+        cdef bint together = count > 1
         now_ms = self._context.clock.wall_ms()
-        for batch in batches:
-            made.append(self.appended([batch], acks, None, now_ms, until_s))
+        while at < count:
+            written = self.run(list(batches[at:]), acks, until_s, now_ms, made) if together else 0
+            if not written:
+                made.append(self.appended([batches[at]], acks, None, now_ms, until_s))
+                written, together = 1, False
+            at += written
+
+    cdef Py_ssize_t run(self, list batches, acks, until_s, now_ms, list made) except -1:
+        """Append as many of the batches as the log takes together; 0: they are to go one by one."""
+        cdef LocalAppend one
+        cdef list appended = []
+        topic, context = self._topic, self._context
+        if isinstance(topic, TopicUsers):
+            (<TopicUsers>topic).come_in(until_s)
+        else:
+            topic.enter(until_s)
+        try:
+            log = (<TopicUsers>topic)._logs.get(self.partition) if isinstance(topic, TopicUsers) else None
+            if log is None:
+                log = topic.log_to_append(self.partition)
+            config = topic.config
+            try:
+                checked = _check_leader_append(batches, config, now_ms, self.where)
+            except _LogStoreError:
+                checked = None  # one of them is refused: those before it go in, one by one
+            if checked:
+                appended = log.append_run(checked)
+            topic.stay(len(appended))
+        finally:
+            left(topic)
+        if not appended:
+            return 0
+        if context.pool.crowded:
+            context.make_room()
+        append_time_ms = now_ms if config.timestamp_type == "LogAppendTime" else -1
+        end_offset = appended[len(appended) - 1][1]
+        for place in appended:
+            one = LocalAppend.__new__(LocalAppend)
+            one._context, one._topic, one._log = context, topic, log
+            one.base_offset, one.next_offset = place
+            one.append_time_ms = append_time_ms
+            one._promised = acks == "all"
+            one._must_sync = (
+                one._promised or log.unsynced_records - (end_offset - one.next_offset) >= config.flush_messages
+            )
+            made.append(one)
+        return len(appended)
 
     cdef LocalAppend appended(self, batches, acks, expected_offset, now_ms, until_s):
         cdef LocalAppend made

@@ -52,7 +52,6 @@ _READ_TRIES: Final = 3
 _NEVER_WRITTEN: Final = bytes(COPY_BYTES)
 
 
-@compiled("live")
 def write_slot(
     fd: int,
     place: int,

@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.log.owned_log import OwnedLog
+from logstore.native import compiled
 from logstore.partition.fan_out import MANY, fan_out
 from logstore.seams.clock import Clock
 
@@ -47,17 +48,59 @@ class _Ticket:
                 logger.exception("a callback of an append failed")
 
 
-class Committer:
-    """``threads=False``: every commit syncs in its caller's thread, for simulators and single-threaded use."""
+@compiled("local_append")
+class LoneCommits:
+    """The commit of one log by a thread that is alone, as most are. ``_mutex`` guards the fields. ``_inside``: threads
+    in ``commit``."""
+
+    def __init__(self, clock: Clock, mutex: threading.Lock, threads: bool) -> None:
+        self._clock = clock
+        self._mutex = mutex
+        self._threads = threads
+        self._inside = 0
+        self._crowded_until_s = 0.0
+
+    if TYPE_CHECKING:
+
+        def commit(self, wants: Sequence[tuple[OwnedLog, int]]) -> None: ...
+
+    def commit_one(self, log: OwnedLog, target: int) -> None:
+        """``commit`` of one log."""
+        if not self._threads:
+            if log.flushed_offset < target:
+                log.sync()
+            return
+        with self._mutex:
+            alone = self._inside == 0 and not self._is_crowded()
+            self._inside += alone
+        if not alone:
+            self.commit([(log, target)])
+            return
+        try:
+            if log.flushed_offset < target:
+                log.sync()
+        finally:
+            with self._mutex:
+                self._inside -= 1
+
+    def _is_crowded(self) -> bool:
+        """Whether a group was there a moment ago. The mutex is held."""
+        if self._crowded_until_s == 0.0:
+            return False
+        if self._clock.monotonic_s() < self._crowded_until_s:
+            return True
+        self._crowded_until_s = 0.0
+        return False
+
+
+class Committer(LoneCommits):
+    """``threads=False``: every commit syncs in its caller's thread, for simulators and single-threaded use. See
+    ``LoneCommits`` for ``commit_one``."""
 
     def __init__(self, clock: Clock, *, threads: bool) -> None:
-        self._clock = clock
-        self._threads = threads
-        self._mutex = threading.Lock()
+        super().__init__(clock, threading.Lock(), threads)
         self._wake = threading.Condition(self._mutex)
         self._queue: list[_Ticket] = []
-        self._inside = 0  # threads in commit()
-        self._crowded_until_s = 0.0
         self._thread: threading.Thread | None = None
         self._closing = False
         self.groups = 0  # groups of two and more that shared a sync
@@ -89,15 +132,6 @@ class Committer:
         finally:
             with self._mutex:
                 self._inside -= 1
-
-    def _is_crowded(self) -> bool:
-        """Whether a group was there a moment ago. The mutex is held."""
-        if self._crowded_until_s == 0.0:
-            return False
-        if self._clock.monotonic_s() < self._crowded_until_s:
-            return True
-        self._crowded_until_s = 0.0
-        return False
 
     def commit_later(self, wants: Sequence[tuple[OwnedLog, int]], tell: Tell) -> None:
         """As ``commit`` without a wait: ``tell`` is called with its error, or None, by the committer's thread."""

@@ -15,6 +15,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import RecoveredPartition
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.tail_cache import TailBudget
+from logstore.native import compiled
 from logstore.ownership.heartbeats import HeartbeatBoard
 from logstore.ownership.live import LiveBoard
 from logstore.ownership.lock import Locks
@@ -141,3 +142,15 @@ class StoreContext:
         if self.broker is not None:
             return self.broker.folder(topic, partition)
         return f"{self.root}/{topic}-{partition}"
+
+
+@compiled("live")
+class SlotPublisher:
+    """Publishes a log's state in its slot of ``.live``."""
+
+    def __init__(self, context: StoreContext, slot: int) -> None:
+        self._context = context
+        self._slot = slot
+
+    def __call__(self, log: OwnedLog) -> None:
+        self._context.show(self._slot, log)

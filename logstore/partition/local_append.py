@@ -27,6 +27,7 @@ class AppendLease(Protocol):
     def enter(self, until_s: float | None = None) -> None: ...
     def leave(self) -> None: ...
     def leave_later(self) -> Callable[[], None]: ...
+    def stay(self, more: int) -> None: ...
     def log_to_append(self, partition: int) -> OwnedLog: ...
 
 
@@ -69,15 +70,11 @@ class LocalAppend:
         self.error: LogStoreError | None = None
 
     def wait_with(self, others: Sequence[PendingAppend]) -> None:
-        if not self._must_sync and len(others) == 1:
-            self.done = True
-            self._topic.leave()
-            return
         if len(others) == 1:
-            mine, wants = [self], [(self._log, self.next_offset)]
-        else:
-            mine = [other for other in others if type(other) is LocalAppend and not other.done]
-            wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
+            self._wait()
+            return
+        mine = [other for other in others if type(other) is LocalAppend and not other.done]
+        wants = [(one._log, one.next_offset) for one in mine if one._must_sync]
         failure: LogStoreError | None = None
         try:
             if wants:
@@ -88,6 +85,17 @@ class LocalAppend:
             for one in mine:
                 one._decide(failure)
                 one._topic.leave()
+
+    def _wait(self) -> None:
+        failure: LogStoreError | None = None
+        try:
+            if self._must_sync:
+                self._context.committer.commit_one(self._log, self.next_offset)
+        except LogStoreError as error:
+            failure = error
+        finally:
+            self._decide(failure)
+            self._topic.leave()
 
     def _decide(self, failure: LogStoreError | None) -> None:
         if failure is not None and self._promised and self._log.flushed_offset < self.next_offset:
@@ -166,7 +174,48 @@ class LocalAppends:
     def append_each(
         self, batches: Sequence[CheckedBatch], acks: Acks, until_s: float | None, made: list[LocalAppend]
     ) -> None:
-        """Append one batch after the other, each for itself, into ``made``; the first error ends it."""
+        """Append one batch after the other, each for itself, into ``made``; the first error ends it. Those that a log
+        takes together are written together: then none of them is in after an error."""
         now_ms = self._context.clock.wall_ms()
-        for batch in batches:
-            made.append(self.append([batch], acks, now_ms=now_ms, until_s=until_s))  # noqa: PERF401 - until an error
+        at, together = 0, len(batches) > 1
+        while at < len(batches):
+            written = self._run(list(batches[at:]), acks, until_s, now_ms, made) if together else 0
+            if not written:
+                made.append(self.append([batches[at]], acks, now_ms=now_ms, until_s=until_s))
+                written, together = 1, False
+            at += written
+
+    def _run(
+        self,
+        batches: list[CheckedBatch],
+        acks: Acks,
+        until_s: float | None,
+        now_ms: int,
+        made: list[LocalAppend],
+    ) -> int:
+        """Append as many of the batches as the log takes together; 0: they are to go one by one."""
+        topic, context = self._topic, self._context
+        topic.enter(until_s)
+        appended: list[Appended] = []
+        try:
+            log = topic.log_to_append(self.partition)
+            config = topic.config
+            try:
+                checked = check_leader_append(batches, config, now_ms, self.where)
+            except LogStoreError:
+                checked = []  # one of them is refused: those before it go in, one by one
+            if checked:
+                appended = log.append_run(checked)
+            topic.stay(len(appended))
+        finally:
+            topic.leave()
+        if not appended:
+            return 0
+        if context.pool.crowded:
+            context.make_room()
+        append_time_ms = now_ms if config.timestamp_type == "LogAppendTime" else -1
+        promised, end_offset = acks == "all", appended[-1].next_offset
+        for place in appended:
+            due = log.unsynced_records - (end_offset - place.next_offset) >= config.flush_messages
+            made.append(LocalAppend(context, topic, log, place, append_time_ms, promised or due, promised))
+        return len(appended)

@@ -19,7 +19,7 @@ from logstore.log.owned_log import OwnedLog
 from logstore.log.recovery.recovery import Loaded, LoadRules, load, load_new
 from logstore.log.replica_log import ReplicaLog
 from logstore.log.segments.tail_cache import TailCache
-from logstore.partition.context import StoreContext
+from logstore.partition.context import SlotPublisher, StoreContext
 from logstore.partition.fan_out import MANY, fan_out
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ def _made(
         clock=context.clock,
         loaded=loaded,
         tail=TailCache(context.tails, config.tail_cache_bytes),
-        publish=partial(context.show, entry.live_slot(partition)),
+        publish=SlotPublisher(context, entry.live_slot(partition)),
         before_roll=before_roll,
         on_dirty=context.note_dirty,
         on_poison=on_poison,

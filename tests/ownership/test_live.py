@@ -344,33 +344,37 @@ int64s = st.integers(-(1 << 63), (1 << 63) - 1)
 def test_both_twins_write_the_same_slots(states: list[tuple[int, ...]], others: set[int]) -> None:
     """Also where another process has published in between, and where the same is published again."""
     twins = (live, python_twin("logstore.ownership.live"))
-    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as two:
-        known: list[Any] = [None, None]
+    with tempfile.TemporaryDirectory() as folder:
+        boards = [
+            twin.LiveFile(f"{folder}/{number}", BOOT, writable=True) for number, twin in enumerate(twins)
+        ]
+        beside = [twins[1].LiveFile(board.path, BOOT, writable=True) for board in boards]
         for number, state in enumerate([state for state in states for _ in range(2)]):
             if number in others:
-                for file in (one, two):
-                    twins[1].write_slot(file.fileno(), 384, None, number, 0, 0, 0, 0, 0, 0)
-            said = []
-            for place, (twin, file) in enumerate(zip(twins, (one, two), strict=True)):
-                written = twin.write_slot(file.fileno(), 384, known[place], *state)
-                said.append(written)
-                if written is not None:
-                    known[place] = written[1:]
-            assert said[0] == said[1]
-            assert os.pread(one.fileno(), 1024, 0) == os.pread(two.fileno(), 1024, 0)
+                for board in beside:
+                    board.publish(1, number, 0, 0, 0, 0, 0, 0)
+            for board in boards:
+                board.publish(1, *state)
+            one, two = [Path(board.path).read_bytes() for board in boards]
+            assert one == two
+        for board in (*boards, *beside):
+            board.close()
 
 
-def test_both_twins_tell_of_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "slots").write_bytes(bytes(1024))
-    fd = os.open(tmp_path / "slots", os.O_RDONLY)
+@pytest.mark.parametrize("twin", [live, python_twin("logstore.ownership.live")])
+def test_a_file_that_cannot_be_written(twin: Any, path: Path) -> None:
+    """Told each time, and what is shown afterwards goes on from what the file has."""
+    board = twin.LiveFile(str(path), BOOT, writable=True)
+    publish(board, 0, 1)
+    writable, board._fd = board._fd, os.open(path, os.O_RDONLY)
     try:
-        state = (1, 2, 3, 4, 5, 6, 7)
-        known = (bytes(SLOT_BYTES), live._BODY.pack(1, *(0 for _ in state)))
-        for twin in (live, python_twin("logstore.ownership.live")):
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                twin.write_slot(fd, 0, known, *state)
+        for _ in range(2):
+            with pytest.raises(StorageError, match=f"publish to {path}.*Bad file descriptor"):
+                publish(board, 0, 2)
+        publish(board, 0, 1)  # is shown already
     finally:
-        os.close(fd)
-    for twin in (live, python_twin("logstore.ownership.live")):
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            twin.write_slot(fd, 0, known, *state)
+        os.close(board._fd)
+        board._fd = writable
+    publish(board, 0, 2)
+    assert board.read(0)[1:] == shown(2, 2)[1:]
+    board.close()

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from logstore.errors import LogStoreError, OutcomeUnknownError
 from logstore.partition.committer import Committer
 from logstore.seams.clock import ManualClock, SystemClock
@@ -225,3 +227,54 @@ def test_sixteen_threads_on_a_real_disk_share_syncs_and_lose_nothing(tmp_path: P
         assert [r.value for r in store.partition("t", 0).records(0)] == [v for _, v in sorted(placed)]
     assert threading.active_count() <= before
     assert len(os.listdir("/proc/self/fd")) < 200
+
+
+def test_one_log_alone_is_synced_in_the_callers_thread() -> None:
+    for threads in (True, False):
+        committer, log = Committer(SystemClock(), threads=threads), FakeLog()
+        log.end = 3
+        for _ in range(2):  # the second time it is durable already
+            committer.commit_one(log, 3)  # type: ignore[arg-type]
+        assert log.syncs == [threading.current_thread().name]
+        assert committer._inside == 0
+        committer.close()
+
+
+def test_one_log_whose_sync_fails_leaves_nobody_inside() -> None:
+    committer, log = Committer(SystemClock(), threads=True), FakeLog()
+    log.end, log.failure = 1, OutcomeUnknownError("the disk is gone")
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknownError, match="the disk is gone"):
+            committer.commit_one(log, 1)  # type: ignore[arg-type]
+    assert committer._inside == 0
+    assert log.syncs == 2 * [threading.current_thread().name]
+    committer.close()
+
+
+def test_one_log_joins_those_that_wait() -> None:
+    """While another thread syncs, and for a moment after a group: the committer's thread syncs once for all."""
+    clock = ManualClock()
+    committer, log = Committer(clock, threads=True), FakeLog()
+    log.end = 1
+    log.gate.clear()
+    threads = in_threads([lambda: committer.commit_one(log, 1)])  # type: ignore[arg-type]
+    assert log.entered.acquire(timeout=DEADLINE_S)
+    log.end = 3
+    threads += in_threads([partial(committer.commit_one, log, 3) for _ in range(3)])  # type: ignore[arg-type]
+    queued(committer, 1)
+    inside(committer, 4)
+    log.gate.set()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    assert log.flushed_offset == 3
+    assert committer._inside == 0
+    assert set(log.syncs[1:]) == {"logstore-committer"}
+    committer._crowded_until_s = clock.monotonic_s() + 1
+    log.end = 4
+    committer.commit_one(log, 4)  # type: ignore[arg-type]
+    assert log.syncs[-1] == "logstore-committer"
+    clock.advance(2000)
+    log.end = 5
+    committer.commit_one(log, 5)  # type: ignore[arg-type]
+    assert log.syncs[-1] == threading.current_thread().name
+    committer.close()

@@ -12,17 +12,13 @@ from __future__ import annotations
 import errno
 import logging
 import resource
-import threading
-from collections import OrderedDict
 from types import TracebackType
 from typing import Final
 
-from logstore.errors import InvariantError
+from logstore.log.segments.file_pins import FilePins, PoolEntry, PoolKey
 from logstore.seams.fs import File, FileIdentity, FileSystem
 
 logger = logging.getLogger(__name__)
-
-_Key = tuple[str, str]  # (path, "r" | "rw" | "map")
 
 _MOST: Final = 400
 _SMALLEST: Final = 4
@@ -40,24 +36,12 @@ def default_capacity() -> int:
     return max(min(_MOST, (soft - _FOR_OTHERS) // 2), _SMALLEST)
 
 
-class _Entry:
-    __slots__ = ("file", "identity", "pins", "view")
-
-    def __init__(
-        self, file: File | None, view: memoryview | None, identity: FileIdentity | None = None
-    ) -> None:
-        self.file = file
-        self.view = view
-        self.identity = identity  # None: nobody has asked yet
-        self.pins = 0
-
-
 class PinnedFile:
     """``with pool.pinned(path, writable) as file``: the file stays open inside the block."""
 
     __slots__ = ("_file", "_identity", "_key", "_pool")
 
-    def __init__(self, pool: FilePool, key: _Key, identity: FileIdentity | None) -> None:
+    def __init__(self, pool: FilePool, key: PoolKey, identity: FileIdentity | None) -> None:
         self._pool = pool
         self._key = key
         self._identity = identity
@@ -74,18 +58,13 @@ class PinnedFile:
             self._pool.unpin(self._file, self._key[1] == "rw")
 
 
-class FilePool:
-    """At most ``capacity`` descriptors, least recently used closed first. Safe for any thread."""
+class FilePool(FilePins):
+    """At most ``capacity`` descriptors, least recently used closed first. Safe for any thread. See ``FilePins`` for
+    ``pin`` and ``unpin``."""
 
     def __init__(self, fs: FileSystem, capacity: int = 400) -> None:
+        super().__init__(capacity)
         self._fs = fs
-        self._capacity = capacity
-        self._pinned = 0
-        self._lock = (
-            threading.RLock()
-        )  # taken again where the file system asks for room while a file is opened
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._doomed: list[_Entry] = []  # forgotten while pinned: closed by their last unpin, never given out
         self._closed = False
 
     @property
@@ -95,43 +74,25 @@ class FilePool:
     def pinned(self, path: str, writable: bool = False, identity: FileIdentity | None = None) -> PinnedFile:
         return PinnedFile(self, (path, "rw" if writable else "r"), identity)
 
-    def pin(self, path: str, writable: bool = False, identity: FileIdentity | None = None) -> File:
-        """Open (or reuse) the file and keep it open until ``unpin``. Raises ``OSError``; with ``identity``
-        ``FileNotFoundError`` when the file of that name is another one."""
-        key = (path, "rw" if writable else "r")
-        with self._lock:
-            entry = self._entries.get(key) if identity is None else self._known(key, identity)
-            if entry is None:
-                self._check_open(path)
-                self._make_room()
-                file = self._fs.open(path, "rw" if writable else "r")
-                entry = _Entry(file, None, self._checked_identity(file, identity))
-                self._entries[key] = entry
-            else:
-                self._entries.move_to_end(key)
-            if entry.pins == 0:
-                self._pinned += 1
-            entry.pins += 1
-            if entry.file is None:
-                raise InvariantError("invariant broken: a pooled file is open")
-            return entry.file
+    def _opened(self, key: PoolKey, identity: FileIdentity | None) -> PoolEntry:
+        """The file, opened and in its place among the entries. The lock is held; errors as ``pin``."""
+        path, mode = key
+        self._check_open(path)
+        self._make_room()
+        file = self._fs.open(path, "rw" if mode == "rw" else "r")
+        entry = self._entries[key] = PoolEntry(file, None, self._checked_identity(file, identity))
+        return entry
 
-    def unpin(self, file: File, writable: bool = False) -> None:
-        """Give back what ``pin`` gave."""
-        with self._lock:
-            entry = self._entries.get((file.path, "rw" if writable else "r"))
-            if entry is not None and entry.file is file:
-                entry.pins -= 1
-                self._pinned -= entry.pins == 0
+    def _unpin_doomed(self, file: File) -> None:
+        """The lock is held."""
+        for doomed in self._doomed:
+            if doomed.file is file:
+                doomed.pins -= 1
+                if doomed.pins == 0:
+                    self._pinned -= 1
+                    self._doomed.remove(doomed)
+                    self._close(doomed)
                 return
-            for doomed in self._doomed:
-                if doomed.file is file:
-                    doomed.pins -= 1
-                    if doomed.pins == 0:
-                        self._pinned -= 1
-                        self._doomed.remove(doomed)
-                        self._close(doomed)
-                    return
 
     def mapping(self, path: str, identity: FileIdentity | None = None) -> memoryview | None:
         """A view of a whole closed file, or None when all places are pinned. Errors as ``pin``."""
@@ -150,10 +111,10 @@ class FilePool:
                 view = file.map()
             finally:
                 file.close()
-            self._entries[key] = _Entry(None, view, found)
+            self._entries[key] = PoolEntry(None, view, found)
             return memoryview(view)
 
-    def _known(self, key: _Key, identity: FileIdentity | None) -> _Entry | None:
+    def _known(self, key: PoolKey, identity: FileIdentity | None) -> PoolEntry | None:
         """The entry, unless it is (or may be) of another file than is asked for: then it is dropped."""
         entry = self._entries.get(key)
         if entry is None or identity is None:
@@ -194,11 +155,6 @@ class FilePool:
     def capacity(self) -> int:
         return self._capacity
 
-    @property
-    def crowded(self) -> bool:
-        """Whether most places are taken by files in use, unsynced ones above all: to sync them makes room."""
-        return 4 * self._pinned >= 3 * self._capacity
-
     def shrink(self) -> bool:
         """The process, or the machine, has no descriptor left: hold a quarter less from now on. False if nothing
         could be closed."""
@@ -229,7 +185,7 @@ class FilePool:
     def __len__(self) -> int:
         return len(self._entries) + len(self._doomed)
 
-    def _drop(self, key: _Key) -> None:
+    def _drop(self, key: PoolKey) -> None:
         """Never give this entry out again; a pinned one stays open for its user."""
         entry = self._entries.pop(key)
         if entry.pins > 0:
@@ -251,7 +207,7 @@ class FilePool:
         return False
 
     @staticmethod
-    def _close(entry: _Entry) -> bool:
+    def _close(entry: PoolEntry) -> bool:
         """Close the descriptor; False for a mapping whose views are out (it lives until they are gone)."""
         if entry.file is not None:
             entry.file.close()

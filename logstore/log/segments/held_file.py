@@ -5,9 +5,11 @@ from __future__ import annotations
 from logstore.errors import from_os_error
 from logstore.log.segments.file_pool import FilePool
 from logstore.log.segments.segment import Segment
+from logstore.native import compiled
 from logstore.seams.fs import File
 
 
+@compiled("file_pins")
 class HeldFile:
     """An unsynced file keeps its descriptor: one that is closed and opened again between a failed writeback
     and the fsync might not be told of the failure. The log's lock guards it.

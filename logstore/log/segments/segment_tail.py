@@ -9,7 +9,7 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.native import compiled
 
 
-@compiled("appending")
+@compiled("segment_tail")
 class SegmentTail:
     """``size``: valid bytes; ``next_offset``: first offset past them (for a closed one: the next base)."""
 
@@ -23,6 +23,7 @@ class SegmentTail:
         self.rule: IndexRule | None = None
         self._offsets: OffsetIndex | None = None
         self._times: TimeIndex | None = None
+        self._log_path = ""  # of its file; every durable append asks for it
 
     def note_appended(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Count a batch that is in the file: index rows, then what readers may see. True if there are new rows."""
