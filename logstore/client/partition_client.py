@@ -10,6 +10,7 @@ from logstore.api.records import FetchRequest, FetchResult, ProduceItem
 from logstore.arguments import INT64_MAX, shown, truth, whole
 from logstore.errors import InvalidArgumentError, OffsetOutOfRangeError, RecordTooLargeError, RecordTypeError
 from logstore.format.batch import decode_batches, decode_each, encode_with_header, read_header
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES
 from logstore.format.rows import check_all_keyed, check_rows, check_sizes, cut, row_sizes
 from logstore.seams.clock import Clock
 from logstore.types import (
@@ -172,17 +173,14 @@ class PartitionClient:
         self, start: int, end_exclusive: int | None = None, *, isolation: Isolation = "read_committed"
     ) -> pyarrow.Table:
         """The same records as a ``pyarrow.Table``. ``MissingExtraError`` without pyarrow."""
-        from logstore.format.arrow import schema, to_table
+        from logstore.format.arrow import TABLE_BYTES, TableBuilder, schema
 
         columns = schema()
-        import pyarrow
-
         start, end = self._range(start, end_exclusive, isolation)
-        tables = [
-            to_table(found.batches, *self._place, start_offset=offset, end_offset=end)
-            for offset, found in self._chunks(start, end, isolation)
-        ]
-        return pyarrow.concat_tables(tables) if tables else columns.empty_table()
+        builder = TableBuilder(columns, *self._place, True, MAX_DECOMPRESSED_BYTES, TABLE_BYTES, end)
+        for offset, found in self._chunks(start, end, isolation):
+            builder.add(found.batches, offset, end)
+        return builder.table()
 
     def _range(self, start: int, end_exclusive: int | None, isolation: Isolation) -> tuple[int, int]:
         if isolation not in ("read_committed", "read_uncommitted"):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from logstore.errors import CorruptBatchError, MissingExtraError
 from logstore.format.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, data_batches, records_section
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-__all__ = ["schema", "to_table"]
+__all__ = ["TABLE_BYTES", "TableBuilder", "schema", "to_table"]
 
 Int64s: TypeAlias = "NDArray[np.int64]"
 Bytes: TypeAlias = "NDArray[np.uint8]"
@@ -37,6 +37,9 @@ Bytes: TypeAlias = "NDArray[np.uint8]"
 _CHUNK_BYTES = 4 * 1024 * 1024
 """Sections joined at a time, a chunk of the table: fewer chunks have fewer columns to make, larger ones leave the
 processor's cache. (A larger section is a chunk of its own: 32-bit offsets allow 2 GiB.)"""
+
+TABLE_BYTES: Final = 64 * 1024 * 1024
+"""Records in a chunk of a table that is made of many fetches: large columns are cleared in huge pages."""
 
 _WORTH_A_TRY = 16
 """So many records must be of equal length for the short cut to pay; else ``_STEPS`` go one by one."""
@@ -124,15 +127,51 @@ def to_table(
     in a chunk of the table, 4 MiB if None. The table owns its memory: ``buffer`` may go.
     """
     columns = schema(headers)  # names the extra if it is not installed
-    import pyarrow as pa
-
     most = min(max_decompressed_bytes, INT32_MAX)
-    batches = data_batches(buffer, start_offset, end_offset, check)
-    chunks = [
-        chunk_table(sections, columns, topic, partition, start_offset, end_offset)
-        for sections in _gathered(buffer, batches, most, chunk_bytes or _CHUNK_BYTES)
-    ]
-    return pa.concat_tables(chunks) if chunks else columns.empty_table()
+    builder = TableBuilder(columns, topic, partition, check, most, chunk_bytes or _CHUNK_BYTES)
+    builder.add(buffer, start_offset, end_offset)
+    return builder.table()
+
+
+@compiled("columns")
+class TableBuilder:
+    """A table of a partition's records that is built of one buffer of whole batches after the other.
+
+    ``chunk_bytes``: of records in a chunk of the table. ``end_offset``: where the last buffer will end, at most; None:
+    there is one buffer.
+    """
+
+    READ_BYTES: Final = _CHUNK_BYTES
+    """The size of buffers that costs least."""
+
+    def __init__(
+        self,
+        columns: pa.Schema,
+        topic: str,
+        partition: int,
+        check: bool,
+        max_decompressed_bytes: int,
+        chunk_bytes: int,
+        end_offset: int | None = None,  # noqa: ARG002  # the compiled twin makes room for what is to come
+    ) -> None:
+        self._columns, self._topic, self._partition = columns, topic, partition
+        self._check, self._chunk_bytes = check, chunk_bytes
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._chunks: list[pa.Table] = []
+
+    def add(self, buffer: Buffer, start_offset: int, end_offset: int | None) -> None:
+        """The records with start_offset <= offset < end_offset. After an error nothing of ``buffer`` is added."""
+        batches = data_batches(buffer, start_offset, end_offset, self._check)
+        self._chunks += [
+            _chunk_table(sections, self._columns, self._topic, self._partition, start_offset, end_offset)
+            for sections in _gathered(buffer, batches, self._max_decompressed_bytes, self._chunk_bytes)
+        ]
+
+    def table(self) -> pa.Table:
+        """All that was added; ``buffer``s may go. The last call."""
+        import pyarrow as pa
+
+        return pa.concat_tables(self._chunks) if self._chunks else self._columns.empty_table()
 
 
 class _Sections(NamedTuple):
@@ -180,8 +219,7 @@ def _sections(buffer: Buffer, found: list[tuple[int, BatchHeader]], sections: li
     return _Sections(found, b"".join(sections), list(pairwise([0, *ends])))
 
 
-@compiled("columns")
-def chunk_table(
+def _chunk_table(
     sections: _Sections,
     columns: pa.Schema,
     topic: str,

@@ -189,12 +189,14 @@ def check_leader_append(batches, config, now_ms, where):
 cdef object as_leader(batches, config, now_ms, where):
     cdef Rules rules
     _import()
-    if len(batches) == 1 and type(now_ms) is int and 0 <= now_ms <= _newest_allowed_ms:
-        batch = batches[0]
+    if type(now_ms) is int and 0 <= now_ms <= _newest_allowed_ms:
         rules = rules_of(config)
-        if (
-            rules.plain and type(batch) is _CheckedBatch and type(item_of(batch, 1)) is _BatchHeader
-            and PyTuple_GET_SIZE(item_of(batch, 1)) == HEADER_FIELDS and passes(batch, rules, now_ms)
-        ):
-            return batches if type(batches) is list else [batch]
+        for batch in batches:
+            if not (
+                rules.plain and type(batch) is _CheckedBatch and type(item_of(batch, 1)) is _BatchHeader
+                and PyTuple_GET_SIZE(item_of(batch, 1)) == HEADER_FIELDS and passes(batch, rules, now_ms)
+            ):
+                break
+        else:
+            return batches if type(batches) is list else list(batches)
     return PYTHON_TWINS["check_leader_append"](batches, config, now_ms, where)

@@ -1,292 +1,446 @@
-"""Batches to Arrow columns: the compiled twin of ``chunk_table`` in format/arrow.py.
+"""Batches to Arrow columns: the compiled twin of ``TableBuilder`` in format/arrow.py.
 
-One pass over the records finds their fields, the next copies each into the buffer of its column; both without the
-interpreter's lock. What does not read well is left to the Python twin, which reads it or says why not.
+Records go from their batch into the buffers of their columns in one pass, without the interpreter's lock. What does not
+read well is left to the Python twin, which reads it or says why not.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from logstore.native.record_fields cimport ABSENT, MIN_RECORD_BYTES, RecordFields, read_header, read_record
+from logstore.native.arrow_columns cimport (
+    Bounds, Column, FILLED, FULL, Filling, Needs, Outcome, STRIDE, Section, UNSOUND, fill, measure,
+)
+from logstore.native.batch_header cimport (
+    ATTRIBUTES_AT, CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, LOG_APPEND_TIME_BIT, UNCOUNTED_BYTES, header_fields, read,
+)
+from logstore.native.record_fields cimport MIN_RECORD_BYTES
 from logstore.native.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}
 
+cdef extern from "Python.h":
+    object view_of "PyMemoryView_FromMemory" (char* data, Py_ssize_t size, int flags)
+    int PyBUF_READ
 
-cdef struct Span:
-    # Where the fields of a record lie; sizes are ABSENT for null.
-    int32_t key_at, key_size, value_at, value_size, headers_at, headers
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <sys/mman.h>
 
+    #define LOGSTORE_HUGE ((uintptr_t)1 << 21)
 
-cdef struct Column:
-    # A column of bytes that is being filled: Arrow's buffers.
-    int32_t* offsets
-    uint8_t* validity  # NULL: no null among them
-    uint8_t* data
-    int32_t size
-    Py_ssize_t count
+    /* Clearing a huge page costs a fraction of clearing its small ones. Those at the ends stay small, so that no memory
+       is taken that will not be written. Where there are none, nothing changes. */
+    static void prefer_huge_pages(void* start, size_t size) {
+    #ifdef MADV_HUGEPAGE
+        uintptr_t first = ((uintptr_t)start + LOGSTORE_HUGE - 1) & ~(LOGSTORE_HUGE - 1);
+        uintptr_t end = ((uintptr_t)start + size) & ~(LOGSTORE_HUGE - 1);
+        if (size >= LOGSTORE_HUGE && first < end)
+            madvise((void*)first, end - first, MADV_HUGEPAGE);
+    #else
+        (void)start; (void)size;
+    #endif
+    }
+    """
+    void prefer_huge_pages(void* start, size_t size) noexcept nogil
 
+cdef enum:
+    ALIGNED = 64
+    COLUMNS = 6
+    MOST_CHUNK_BYTES = 1 << 30
 
-cdef struct Chunk:
-    # What the first pass found, of the records to keep.
-    Span* spans
-    int64_t* offsets
-    int64_t* times
-    int32_t* kinds
-    Py_ssize_t count
-    Py_ssize_t key_bytes, value_bytes, headers, name_bytes, content_bytes
-    Py_ssize_t null_keys, null_values, null_contents
-
-
-cdef struct Section:
-    Py_ssize_t at, end, records
-    int64_t base_offset, last_delta, base_ms
-    int32_t appended
-
-
-cdef struct Bounds:
-    int64_t start
-    int64_t end
-    bint to_last  # no end
-
-
-cdef int find_fields(const uint8_t* data, const Section* section, const Bounds* kept, Chunk* chunk) noexcept nogil:
-    """Read all records of a section, and note those to keep; not 0 if they are not exactly what it should hold."""
-    cdef Py_ssize_t at = section.at, number
-    cdef int64_t last = -1, time_ms, offset
-    cdef RecordFields fields
-    cdef Span* span
-    for number in range(section.records):
-        if read_record(data, section.end, &at, &fields):
-            return -1
-        if fields.offset_delta <= last or fields.offset_delta > section.last_delta:
-            return -1
-        last = fields.offset_delta
-        time_ms = section.base_ms
-        if fields.timestamp_delta and not section.appended:
-            time_ms += fields.timestamp_delta
-            if (time_ms < section.base_ms) != (fields.timestamp_delta < 0):
-                return -1
-        offset = section.base_offset + fields.offset_delta
-        if offset < kept.start or (offset >= kept.end and not kept.to_last):
-            continue
-        span = &chunk.spans[chunk.count]
-        span.key_at, span.key_size = <int32_t>fields.key_at, <int32_t>fields.key_size
-        span.value_at, span.value_size = <int32_t>fields.value_at, <int32_t>fields.value_size
-        span.headers_at, span.headers = <int32_t>fields.headers_at, <int32_t>fields.headers
-        chunk.offsets[chunk.count] = offset
-        chunk.times[chunk.count] = time_ms
-        chunk.kinds[chunk.count] = section.appended
-        chunk.count += 1
-        if fields.key_size == ABSENT:
-            chunk.null_keys += 1
-        else:
-            chunk.key_bytes += fields.key_size
-        if fields.value_size == ABSENT:
-            chunk.null_values += 1
-        else:
-            chunk.value_bytes += fields.value_size
-        if fields.headers:
-            find_headers(data, section.end, &fields, chunk)
-    return 0 if at == section.end else -1
+cdef object _arrow = None
+cdef object _crc32c = None
+cdef object _BatchHeader = None
+cdef object _records_section = None
 
 
-cdef void find_headers(const uint8_t* data, Py_ssize_t end, const RecordFields* fields, Chunk* chunk) noexcept nogil:
-    cdef Py_ssize_t at = fields.headers_at, number, name_at = 0, name_size = 0, content_at = 0, content_size = 0
-    for number in range(fields.headers):
-        read_header(data, end, &at, &name_at, &name_size, &content_at, &content_size)
-        chunk.name_bytes += name_size
-        if content_size == ABSENT:
-            chunk.null_contents += 1
-        else:
-            chunk.content_bytes += content_size
-    chunk.headers += fields.headers
+cdef int _import() except -1:
+    global _arrow, _crc32c, _BatchHeader, _records_section
+    if _records_section is None:
+        import pyarrow
+        from crc32c import crc32c
+
+        from logstore.format.batch import BatchHeader, records_section
+
+        _arrow, _crc32c, _BatchHeader, _records_section = pyarrow, crc32c, BatchHeader, records_section
+    return 0
 
 
-cdef inline void put(Column* column, const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """One more item of the column."""
-    column.offsets[column.count] = column.size
-    if size != ABSENT:
-        memcpy(column.data + column.size, data, size)
-        column.size += <int32_t>size
-        if column.validity != NULL:
-            column.validity[column.count >> 3] |= 1 << (column.count & 7)
-    column.count += 1
-    column.offsets[column.count] = column.size
+cdef allocated(Py_ssize_t size):
+    buffer = _arrow.allocate_buffer(size, resizable=True)
+    prefer_huge_pages(<void*><uintptr_t>buffer.address, size)
+    return buffer
 
 
-cdef void put_headers(
-    const uint8_t* data, Py_ssize_t end, const Chunk* chunk, Column* names, Column* contents, int32_t* ends
-) noexcept nogil:
-    cdef Py_ssize_t record, number, at, name_at = 0, name_size = 0, content_at = 0, content_size = 0
-    ends[0] = 0
-    for record in range(chunk.count):
-        at = chunk.spans[record].headers_at
-        for number in range(chunk.spans[record].headers):
-            read_header(data, end, &at, &name_at, &name_size, &content_at, &content_size)
-            put(names, data + name_at, name_size)
-            put(contents, data + content_at, content_size)
-        ends[record + 1] = <int32_t>names.count
+cdef uint8_t* start_of(buffer) except? NULL:
+    return <uint8_t*><uintptr_t>buffer.address
 
 
-cdef class Builder:
-    """A binary column of a known size: its Arrow buffers, and where they lie."""
-
-    cdef Column column
-    cdef object offsets, validity, data
-
-    def __cinit__(self, arrow, Py_ssize_t count, Py_ssize_t size, bint nulls):
-        cdef Py_ssize_t bits = (count + 7) // 8
-        self.offsets = arrow.allocate_buffer((count + 1) * sizeof(int32_t))
-        self.data = arrow.allocate_buffer(size)
-        self.column.offsets = <int32_t*><uintptr_t>self.offsets.address
-        self.column.data = <uint8_t*><uintptr_t>self.data.address
-        self.column.offsets[0] = 0
-        if nulls:
-            self.validity = arrow.allocate_buffer(bits)
-            self.column.validity = <uint8_t*><uintptr_t>self.validity.address
-            memset(self.column.validity, 0, bits)
-
-    cdef array(self, arrow, Py_ssize_t nulls):
-        if nulls and nulls == self.column.count:
-            return arrow.nulls(self.column.count, arrow.binary())
-        return arrow.Array.from_buffers(
-            arrow.binary(), self.column.count, [self.validity, self.offsets, self.data], nulls
-        )
+cdef cut(buffer, Py_ssize_t size):
+    """The buffer's first bytes. What was too large by much is given back."""
+    buffer.resize(size, shrink_to_fit=2 * size < buffer.size)
+    return buffer
 
 
-cdef class Reading:
-    """One chunk of batches on its way to columns."""
+cdef void lay_out(Py_ssize_t rows, Py_ssize_t* places) noexcept:
+    """Where in one buffer the columns of so many rows lie: offsets, timestamps, where keys and values begin, which keys
+    and values are null; then its size."""
+    cdef Py_ssize_t bits = (rows + 7) // 8, begins = (rows + 1) * sizeof(int32_t), numbers = rows * sizeof(int64_t)
+    cdef Py_ssize_t* sizes = [numbers, numbers, begins, begins, bits, bits]
+    cdef Py_ssize_t number
+    places[0] = 0
+    for number in range(COLUMNS):
+        places[number + 1] = (places[number] + sizes[number] + ALIGNED - 1) // ALIGNED * ALIGNED
 
-    cdef Chunk chunk
-    cdef object arrow, offsets, times, kinds
 
-    def __cinit__(self, arrow, Py_ssize_t records):
-        self.arrow = arrow
-        self.chunk.spans = <Span*>PyMem_Malloc(records * sizeof(Span) or 1)
-        if self.chunk.spans == NULL:
-            raise MemoryError
-        self.offsets = arrow.allocate_buffer(records * sizeof(int64_t))
-        self.times = arrow.allocate_buffer(records * sizeof(int64_t))
-        self.kinds = arrow.allocate_buffer(records * sizeof(int32_t))
-        self.chunk.offsets = <int64_t*><uintptr_t>self.offsets.address
-        self.chunk.times = <int64_t*><uintptr_t>self.times.address
-        self.chunk.kinds = <int32_t*><uintptr_t>self.kinds.address
+cdef Py_ssize_t room_for(Py_ssize_t need, const Needs* needs, Py_ssize_t rows) noexcept:
+    """Of ``rows`` rows, if that of the first ones is ``need``: some more, as they are not all alike."""
+    cdef Py_ssize_t others = need * (rows - needs.records) // needs.records
+    return max(min(need + others + others // 8, INT32_MAX - STRIDE), need)
 
-    def __dealloc__(self):
-        PyMem_Free(self.chunk.spans)
 
-    cdef tuple payloads(self, const uint8_t* data):
-        """The columns of keys and values."""
-        cdef Builder keys = Builder(
-            self.arrow, self.chunk.count, self.chunk.key_bytes, self.chunk.null_keys
-        )
-        cdef Builder values = Builder(
-            self.arrow, self.chunk.count, self.chunk.value_bytes, self.chunk.null_values
-        )
+cdef class Constants:
+    """Columns that are the same in each row: made once, of as many rows as the largest chunk has, for all chunks."""
+
+    cdef object topic, partition, topics, partitions, zeros
+
+    def __cinit__(self, topic, partition):
+        self.topic, self.partition = topic, partition
+        self.topics, self.zeros = (), b""
+
+    cdef int reach(self, Py_ssize_t rows, Py_ssize_t items) except -1:
+        """``topics`` and ``partitions`` for so many rows; ``zeros`` where so many of something begin."""
+        if rows > len(self.topics):
+            self.topics = _arrow.repeat(_arrow.scalar(self.topic, _arrow.string()), rows)
+            self.partitions = _arrow.repeat(_arrow.scalar(self.partition, _arrow.int32()), rows)
+        if (items + 1) * <Py_ssize_t>sizeof(int32_t) > len(self.zeros):
+            self.zeros = _arrow.py_buffer(bytes((items + 1) * sizeof(int32_t)))
+        return 0
+
+
+cdef class Chunk:
+    """Rows that become one record batch: buffers with room for more of them, and how far they are filled."""
+
+    cdef Filling filling
+    cdef Py_ssize_t bytes  # of the sections
+    cdef object rows, keys, values, kinds, ends, headers, names, contents
+
+    def __cinit__(self):
+        memset(&self.filling, 0, sizeof(Filling))
+        self.bytes = 0
+
+    cdef int open(self, Py_ssize_t rows, const Needs* needs, bint headed) except -1:
+        """Room for ``rows`` rows like those that need ``needs``."""
+        cdef Filling* to = &self.filling
+        cdef Py_ssize_t[COLUMNS + 1] places
+        cdef Py_ssize_t headers
+        lay_out(rows, places)
+        self.rows = allocated(places[COLUMNS])
+        self.point(start_of(self.rows), places)
+        to.room = rows
+        self.keys = self.open_data(&to.keys, room_for(needs.keys, needs, rows))
+        self.values = self.open_data(&to.values, room_for(needs.values, needs, rows))
+        if headed and needs.headers:
+            headers = to.headers_room = room_for(needs.headers, needs, rows)
+            self.ends = allocated((rows + 1) * sizeof(int32_t))
+            self.headers = allocated(2 * (headers + 1) * sizeof(int32_t) + (headers + 7) // 8)
+            to.ends = <int32_t*>start_of(self.ends)
+            to.names.offsets = <int32_t*>start_of(self.headers)
+            to.contents.offsets = to.names.offsets + headers + 1
+            to.contents.validity = <uint8_t*>(to.contents.offsets + headers + 1)
+            to.ends[0] = to.names.offsets[0] = to.contents.offsets[0] = 0
+            self.names = self.open_data(&to.names, room_for(needs.names, needs, rows))
+            self.contents = self.open_data(&to.contents, room_for(needs.contents, needs, rows))
+        return 0
+
+    cdef int point(self, uint8_t* start, const Py_ssize_t* places) except -1:
+        cdef Filling* to = &self.filling
+        to.offsets = <int64_t*>start
+        to.times = <int64_t*>(start + places[1])
+        to.keys.offsets = <int32_t*>(start + places[2])
+        to.values.offsets = <int32_t*>(start + places[3])
+        to.keys.validity = start + places[4]
+        to.values.validity = start + places[5]
+        to.keys.offsets[0] = to.values.offsets[0] = 0
+        return 0
+
+    cdef open_data(self, Column* column, Py_ssize_t room):
+        buffer = allocated(room + STRIDE)
+        column.data, column.room = start_of(buffer), room
+        return buffer
+
+    cdef int note_kind(self, int32_t kind) except -1:
+        """Timestamps of another kind than those before need a column of their own."""
+        cdef Filling* to = &self.filling
+        cdef Py_ssize_t row
+        if to.rows == 0:
+            to.kind, to.kinds = kind, NULL
+        elif to.kinds == NULL and to.kind != kind:
+            self.kinds = allocated(to.room * sizeof(int32_t))
+            to.kinds = <int32_t*>start_of(self.kinds)
+            for row in range(to.rows):
+                to.kinds[row] = to.kind
+        return 0
+
+    cdef bint names_are_text(self, const Column* before) except -1:
+        """Whether those behind ``before`` are UTF-8."""
+        cdef Column* names = &self.filling.names
         cdef Py_ssize_t number
-        cdef Span* span
-        with nogil:
-            for number in range(self.chunk.count):
-                span = &self.chunk.spans[number]
-                put(&keys.column, data + span.key_at, span.key_size)
-                put(&values.column, data + span.value_at, span.value_size)
-        return keys.array(self.arrow, self.chunk.null_keys), values.array(self.arrow, self.chunk.null_values)
-
-    cdef header_lists(self, const uint8_t* data, Py_ssize_t end, kind):
-        """The column of headers; None if a name is not UTF-8."""
-        cdef Builder names = Builder(self.arrow, self.chunk.headers, self.chunk.name_bytes, False)
-        cdef Builder contents = Builder(
-            self.arrow, self.chunk.headers, self.chunk.content_bytes, self.chunk.null_contents
-        )
-        ends = self.arrow.allocate_buffer((self.chunk.count + 1) * sizeof(int32_t))
-        cdef int32_t* to = <int32_t*><uintptr_t>ends.address
-        with nogil:
-            put_headers(data, end, &self.chunk, &names.column, &contents.column, to)
         try:
-            texts = names.array(self.arrow, 0).cast(self.arrow.string())
-        except self.arrow.ArrowInvalid:
-            return None
-        pairs = [texts, contents.array(self.arrow, self.chunk.null_contents)]
-        structs = self.arrow.StructArray.from_arrays(pairs, fields=list(kind.value_type))
-        return self.arrow.Array.from_buffers(kind, self.chunk.count, [None, ends], 0, 0, [structs])
+            for number in range(before.count, names.count):
+                (<char*>names.data)[names.offsets[number]:names.offsets[number + 1]].decode()
+        except UnicodeDecodeError:
+            return False
+        return True
 
-    cdef list numbers(self, schema):
-        """The columns of offsets, timestamps and their types."""
-        return [
-            self.arrow.Array.from_buffers(schema.field(name).type, self.chunk.count, [None, buffer], 0)
-            for name, buffer in (("offset", self.offsets), ("timestamp", self.times), ("timestamp_type", self.kinds))
+    cdef table(self, Constants same, columns):
+        cdef Filling* to = &self.filling
+        cdef Py_ssize_t[COLUMNS + 1] places
+        cdef Py_ssize_t rows = to.rows
+        same.reach(rows, max(rows, to.contents.count))
+        self.settle()
+        lay_out(to.room, places)
+        cdef list parts = [
+            self.rows.slice(places[number], places[number + 1] - places[number]) for number in range(COLUMNS)
         ]
+        cdef list arrays = [
+            payloads(_arrow.binary(), &to.keys, parts[4], parts[2], self.keys, same.zeros),
+            payloads(_arrow.binary(), &to.values, parts[5], parts[3], self.values, same.zeros),
+            same.topics.slice(0, rows),
+            same.partitions.slice(0, rows),
+            numbers(columns.field("offset").type, rows, parts[0]),
+            numbers(columns.field("timestamp").type, rows, parts[1]),
+        ]
+        if to.kinds != NULL:
+            arrays.append(numbers(_arrow.int32(), rows, cut(self.kinds, rows * sizeof(int32_t))))
+        elif to.kind:
+            arrays.append(_arrow.repeat(_arrow.scalar(to.kind, _arrow.int32()), rows))
+        else:
+            arrays.append(numbers(_arrow.int32(), rows, same.zeros))
+        if "headers" in columns.names:
+            arrays.append(self.header_lists(columns.field("headers").type, same.zeros))
+        return _arrow.table(arrays, schema=columns)
+
+    cdef header_lists(self, kind, zeros):
+        cdef Filling* to = &self.filling
+        cdef Py_ssize_t begins = (to.headers_room + 1) * sizeof(int32_t)
+        if to.ends == NULL:
+            nothing = _arrow.array([], kind.value_type)
+            return _arrow.Array.from_buffers(kind, to.rows, [None, zeros], 0, 0, [nothing])
+        names = payloads(_arrow.string(), &to.names, None, self.headers.slice(0, begins), self.names, zeros)
+        contents = payloads(
+            _arrow.binary(), &to.contents, self.headers.slice(2 * begins), self.headers.slice(begins, begins),
+            self.contents, zeros,
+        )
+        pairs = _arrow.StructArray.from_arrays([names, contents], fields=list(kind.value_type))
+        ends = cut(self.ends, (to.rows + 1) * sizeof(int32_t))
+        return _arrow.Array.from_buffers(kind, to.rows, [None, ends], 0, 0, [pairs])
+
+    cdef int settle(self) except -1:
+        """Give back what was too large by much: nothing more comes."""
+        cdef Filling* to = &self.filling
+        cdef Py_ssize_t[COLUMNS + 1] places
+        cdef Py_ssize_t[COLUMNS + 1] fewer
+        cdef Py_ssize_t number
+        cut(self.keys, to.keys.size)
+        cut(self.values, to.values.size)
+        if to.ends != NULL:
+            cut(self.names, to.names.size)
+            cut(self.contents, to.contents.size)
+        lay_out(to.room, places)
+        lay_out(to.rows, fewer)
+        if 2 * fewer[COLUMNS] < places[COLUMNS]:
+            buffer = allocated(fewer[COLUMNS])
+            for number in range(COLUMNS):
+                memcpy(
+                    start_of(buffer) + fewer[number], start_of(self.rows) + places[number],
+                    fewer[number + 1] - fewer[number],
+                )
+            self.rows, to.room = buffer, to.rows
+        return 0
 
 
-cdef Reading read_sections(arrow, sections, const Py_buffer* data, Bounds* kept):
-    """None: left to the Python twin."""
-    cdef Py_ssize_t records = 0, number
-    cdef Section section
-    cdef Reading reading
-    cdef int failed
-    cdef list found = sections.found, bounds = sections.bounds
-    for _position, header in found:
-        records += header.records_count
-    if records > data.len // MIN_RECORD_BYTES:
-        return None
-    reading = Reading(arrow, records)
-    for number in range(len(found)):
-        header = found[number][1]
-        section.at, section.end = bounds[number]
-        section.records = header.records_count
-        section.base_offset, section.last_delta = header.base_offset, header.last_offset_delta
-        section.appended = header.is_log_append_time
-        section.base_ms = header.max_timestamp if section.appended else header.base_timestamp
-        if section.records * MIN_RECORD_BYTES > section.end - section.at or section.end > data.len:
-            return None
-        with nogil:
-            failed = find_fields(<const uint8_t*>data.buf, &section, kept, &reading.chunk)
-        if failed:
-            return None
-    return reading
+cdef numbers(kind, Py_ssize_t rows, buffer):
+    return _arrow.Array.from_buffers(kind, rows, [None, buffer], 0)
 
 
-cdef read_table(sections, columns, topic, partition, const Py_buffer* data, Bounds* kept):
-    """None: left to the Python twin."""
-    import pyarrow
-
-    cdef const uint8_t* start = <const uint8_t*>data.buf
-    cdef list arrays
-    cdef Reading reading = read_sections(pyarrow, sections, data, kept)
-    if reading is None:
-        return None
-    arrays = [
-        *reading.payloads(start),
-        pyarrow.repeat(pyarrow.scalar(topic, pyarrow.string()), reading.chunk.count),
-        pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), reading.chunk.count),
-        *reading.numbers(columns),
-    ]
-    if "headers" in columns.names:
-        lists = reading.header_lists(start, data.len, columns.field("headers").type)
-        if lists is None:
-            return None
-        arrays.append(lists)
-    return pyarrow.table(arrays, schema=columns)
+cdef payloads(kind, const Column* column, validity, offsets, data, zeros):
+    """A column of bytes; ``zeros`` in the place of what is not written where all are null."""
+    if column.nulls and column.nulls == column.count:
+        validity = offsets = data = zeros
+    elif not column.nulls:
+        validity = None
+    return _arrow.Array.from_buffers(kind, column.count, [validity, offsets, data], column.nulls)
 
 
-def chunk_table(sections, columns, topic, partition, start_offset, end_offset):
-    """One table of the batches in ``sections``."""
-    cdef Py_buffer data
-    cdef Bounds kept
-    found = None
-    if INT64_MIN <= start_offset <= INT64_MAX and (end_offset is None or INT64_MIN <= end_offset <= INT64_MAX):
-        kept.start, kept.end = start_offset, INT64_MAX if end_offset is None else end_offset
-        kept.to_last = end_offset is None
-        PyObject_GetBuffer(sections.data, &data, PyBUF_SIMPLE)
+cdef class TableBuilder:
+    """Batches, one buffer of them after the other, that become one table."""
+
+    cdef object columns, topic, partition, check
+    cdef Py_ssize_t max_bytes, chunk_bytes
+    cdef int64_t end  # of all that comes; -1: with the first buffer
+    cdef bint proves, headed
+    cdef list parts  # chunks, and tables that the Python twin made
+    cdef Chunk chunk  # the last part, if it is one
+    cdef tuple arguments
+
+    READ_BYTES = 1 << 20
+
+    def __init__(
+        self, columns, topic, partition, check, max_decompressed_bytes, chunk_bytes, end_offset=None
+    ):
+        _import()
+        self.arguments = columns, topic, partition, check, max_decompressed_bytes, chunk_bytes
+        self.columns, self.topic, self.partition = columns, topic, partition
+        self.proves, self.max_bytes, self.chunk_bytes = check, max_decompressed_bytes, min(chunk_bytes, MOST_CHUNK_BYTES)
+        self.headed = "headers" in columns.names
+        self.end = end_offset if end_offset is not None and 0 <= end_offset <= INT64_MAX else -1
+        self.parts = []
+
+    def add(self, buffer, start_offset, end_offset):
+        """The records in [start_offset, end_offset) of whole batches. After an error what was there stays."""
+        cdef Py_buffer data
+        cdef Bounds kept
+        cdef Filling before
+        cdef Chunk chunk = self.chunk
+        cdef Py_ssize_t parts = len(self.parts), size = 0
+        cdef bint done = False
+        if chunk is not None:
+            before, size = chunk.filling, chunk.bytes
         try:
-            if data.len <= INT32_MAX:
-                found = read_table(sections, columns, topic, partition, &data, &kept)
+            if INT64_MIN <= start_offset <= INT64_MAX and (end_offset is None or INT64_MIN <= end_offset <= INT64_MAX):
+                kept.start, kept.end = start_offset, INT64_MAX if end_offset is None else end_offset
+                kept.to_last = end_offset is None
+                PyObject_GetBuffer(buffer, &data, PyBUF_SIMPLE)
+                try:
+                    done = self.take(buffer, <const uint8_t*>data.buf, data.len, &kept)
+                finally:
+                    PyBuffer_Release(&data)
         finally:
-            PyBuffer_Release(&data)
-    if found is None:
-        return PYTHON_TWINS["chunk_table"](sections, columns, topic, partition, start_offset, end_offset)
-    return found
+            if not done:
+                del self.parts[parts:]
+                self.chunk = chunk
+                if chunk is not None:
+                    chunk.filling, chunk.bytes = before, size
+        if not done:
+            twin = PYTHON_TWINS["TableBuilder"](*self.arguments)
+            twin.add(buffer, start_offset, end_offset)
+            self.parts.append(twin.table())
+            self.chunk = None
+
+    def table(self):
+        """All that was added. Nothing can be added any more."""
+        cdef Constants same = Constants(self.topic, self.partition)
+        cdef list tables = []
+        for part in self.parts:
+            if not isinstance(part, Chunk):
+                tables.append(part)
+            elif (<Chunk>part).filling.rows:
+                tables.append((<Chunk>part).table(same, self.columns))
+        self.parts, self.chunk = [], None
+        if not tables:
+            return self.columns.empty_table()
+        return tables[0] if len(tables) == 1 else _arrow.concat_tables(tables)
+
+    cdef bint take(self, buffer, const uint8_t* data, Py_ssize_t size, const Bounds* kept) except -1:
+        """False: left to the Python twin."""
+        cdef Header header
+        cdef Section section
+        cdef Py_ssize_t at = 0, here, length
+        cdef int64_t end = self.end if self.end >= 0 else last_offset(data, size)
+        while at < size:
+            here = at
+            if not read(data + here, size - here, &header):
+                return False
+            if not kept.to_last and header.base_offset >= kept.end:
+                break
+            length = <Py_ssize_t>header.batch_length + UNCOUNTED_BYTES
+            at += length
+            if header.base_offset + header.last_offset_delta < kept.start:
+                continue
+            if self.proves:
+                crc = _crc32c(view_of(<char*>data + here + ATTRIBUTES_AT, length - ATTRIBUTES_AT, PyBUF_READ))
+                if crc != header.crc:
+                    return False
+            if header.count == 0 or header.attributes & CONTROL_BIT:
+                continue
+            section.records = header.count
+            section.base_offset, section.last_delta = header.base_offset, header.last_offset_delta
+            section.appended = header.attributes & LOG_APPEND_TIME_BIT != 0
+            section.base_ms = header.max_ms if section.appended else header.base_ms
+            if header.attributes & CODEC_MASK:
+                found = tuple.__new__(_BatchHeader, header_fields(&header))
+                records = _records_section(buffer, here, found, self.max_bytes)
+                section.data, section.at = <const uint8_t*>PyBytes_AS_STRING(records), 0
+                section.end = section.held = PyBytes_GET_SIZE(records)
+            else:
+                section.data, section.at, section.end, section.held = data, here + HEADER_BYTES, at, size
+            if not self.take_section(&section, kept, end):
+                return False
+        return True
+
+    cdef bint take_section(self, const Section* section, const Bounds* kept, int64_t end) except -1:
+        """False: left to the Python twin. ``end``: of all that comes, as far as it is known."""
+        cdef Py_ssize_t size = section.end - section.at
+        cdef Filling before
+        cdef Outcome outcome = FULL
+        if size > INT32_MAX or section.records > size // MIN_RECORD_BYTES:
+            return False
+        if self.chunk is not None and self.chunk.bytes + size <= self.chunk_bytes:
+            before = self.chunk.filling
+            outcome = self.fill(section, kept)
+            if outcome == FULL:
+                self.chunk.filling = before
+        if outcome == FULL:
+            if not self.open(section, size, end):
+                return False
+            before = self.chunk.filling
+            outcome = self.fill(section, kept)
+        if outcome != FILLED:
+            return False
+        self.chunk.bytes += size
+        return not self.chunk.filling.wide_names or self.chunk.names_are_text(&before.names)
+
+    cdef Outcome fill(self, const Section* section, const Bounds* kept) except *:
+        cdef Filling* filling = &self.chunk.filling
+        cdef Outcome outcome
+        self.chunk.note_kind(section.appended)
+        filling.wide_names = False
+        with nogil:
+            outcome = fill(section, kept, self.headed, filling)
+        return outcome
+
+    cdef bint open(self, const Section* section, Py_ssize_t size, int64_t end) except -1:
+        """A new chunk that holds the section and, as far as is known, what comes behind it; False if the section is not
+        sound."""
+        cdef Needs needs
+        cdef Outcome outcome
+        cdef int64_t rows
+        cdef Chunk chunk
+        with nogil:
+            outcome = measure(section, &needs)
+        if outcome != FILLED:
+            return False
+        rows = min(max(end - section.base_offset, 0), INT32_MAX) * section.records // (section.last_delta + 1)
+        rows = max(min(rows, self.chunk_bytes * section.records // size), section.records)
+        chunk = Chunk()
+        chunk.open(rows, &needs, self.headed)
+        self.parts.append(chunk)
+        self.chunk = chunk
+        return True
+
+
+cdef int64_t last_offset(const uint8_t* data, Py_ssize_t size) noexcept:
+    """Behind the last of the batches that are there."""
+    cdef Header header
+    cdef Py_ssize_t at = 0
+    cdef int64_t end = 0
+    while at < size and read(data + at, size - at, &header):
+        at += <Py_ssize_t>header.batch_length + UNCOUNTED_BYTES
+        end = header.base_offset + header.last_offset_delta
+    return end if end == INT64_MAX else end + 1

@@ -138,6 +138,15 @@ cdef class TopicUsers:
             until_s = now_s + context.lock_timeout_s if until_s is None else until_s
             self._own(max(until_s - now_s, 0.0))
 
+    def stay(self, int64_t more):
+        """Count the thread, which is inside, as so many users more."""
+        self._lock.acquire()
+        try:
+            self._users += more
+        finally:
+            self._lock.release()
+        _inside.topics += more
+
     def try_enter(self):
         """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
         self._lock.acquire()
@@ -338,10 +347,58 @@ cdef class LocalAppends:
         return self.appended(batches, acks, expected_offset, now_ms, until_s)
 
     def append_each(self, batches, acks, until_s, list made not None):
-        """Append one batch after the other, each for itself, into ``made``; the first error ends it."""
+        """Append one batch after the other, each for itself, into ``made``; the first error ends it. Those that a log
+        takes together are written together: then none of them is in after an error."""
+        cdef Py_ssize_t at = 0, count = len(batches), written
+        cdef bint together = count > 1
         now_ms = wall_ms(self._context.clock)
-        for batch in batches:
-            made.append(self.appended([batch], acks, None, now_ms, until_s))
+        while at < count:
+            written = self.run(list(batches[at:]), acks, until_s, now_ms, made) if together else 0
+            if not written:
+                made.append(self.appended([batches[at]], acks, None, now_ms, until_s))
+                written, together = 1, False
+            at += written
+
+    cdef Py_ssize_t run(self, list batches, acks, until_s, now_ms, list made) except -1:
+        """Append as many of the batches as the log takes together; 0: they are to go one by one."""
+        cdef LocalAppend one
+        cdef list appended = []
+        topic, context = self._topic, self._context
+        if isinstance(topic, TopicUsers):
+            (<TopicUsers>topic).come_in(until_s)
+        else:
+            topic.enter(until_s)
+        try:
+            log = (<TopicUsers>topic)._logs.get(self.partition) if isinstance(topic, TopicUsers) else None
+            if log is None:
+                log = topic.log_to_append(self.partition)
+            config = topic.config
+            try:
+                checked = as_leader(batches, config, now_ms, self.where)
+            except _LogStoreError:
+                checked = None  # one of them is refused: those before it go in, one by one
+            if checked:
+                appended = log.append_run(checked)
+            topic.stay(len(appended))
+        finally:
+            left(topic)
+        if not appended:
+            return 0
+        if context.pool.crowded:
+            context.make_room()
+        append_time_ms = now_ms if config.timestamp_type == "LogAppendTime" else -1
+        end_offset = appended[len(appended) - 1][1]
+        for place in appended:
+            one = LocalAppend.__new__(LocalAppend)
+            one._context, one._topic, one._log = context, topic, log
+            one.base_offset, one.next_offset = place
+            one.append_time_ms = append_time_ms
+            one._promised = acks == "all"
+            one._must_sync = (
+                one._promised or log.unsynced_records - (end_offset - one.next_offset) >= config.flush_messages
+            )
+            made.append(one)
+        return len(appended)
 
     cdef LocalAppend appended(self, batches, acks, expected_offset, now_ms, until_s):
         cdef LocalAppend made

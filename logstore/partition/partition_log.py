@@ -18,6 +18,7 @@ from logstore.errors import (
     from_os_error,
 )
 from logstore.format.batch import decode_batches, decode_each, encode_with_header, first_offset
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES
 from logstore.format.rows import check_rows, check_sizes, cut, is_plain, row_sizes
 from logstore.log.append_validation import (
     CheckedBatch,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 _ROWS_A_BATCH = 10_000
 _SCAN_BYTES = 1 << 20
-# Tables are read in larger pieces: each has ten columns to make, and memory that is new to the process.
-_TABLE_BYTES = 4 << 20
 _SKIP_BYTES = 16 << 20  # of aborted records that one fetch reads over
 _BUFFERS = (bytes, bytearray, memoryview)
 
@@ -477,18 +476,15 @@ class PartitionLog:
     ) -> pyarrow.Table:
         """The same records as a ``pyarrow.Table`` (columns: see ``format.arrow``), decoded without a Python
         loop over fields. ``MissingExtraError`` without pyarrow."""
-        from logstore.format.arrow import schema, to_table
+        from logstore.format.arrow import TABLE_BYTES, TableBuilder, schema
 
         start, end = self._range(start, end_exclusive, isolation)
-        tables = [
-            to_table(data, self.topic, self.partition, start_offset=offset, end_offset=end)
-            for offset, data in self._chunks(start, end, isolation, _TABLE_BYTES)
-        ]
-        if not tables:
-            return schema().empty_table()
-        import pyarrow
-
-        return pyarrow.concat_tables(tables)
+        builder = TableBuilder(
+            schema(), self.topic, self.partition, True, MAX_DECOMPRESSED_BYTES, TABLE_BYTES, end
+        )
+        for offset, data in self._chunks(start, end, isolation, builder.READ_BYTES):
+            builder.add(data, offset, end)
+        return builder.table()
 
 
 def limit_of(bounds: LogOffsets, isolation: Isolation) -> int:
