@@ -26,6 +26,8 @@ FINGERPRINT = fingerprint()
 cdef enum:
     HEADER_SIZE = 61
     RECORD_OVERHEAD = 23  # format/rows.py says what it is made of
+    ROWS_AHEAD = 16  # so many rows before it is looked at a row is asked of the memory
+    CACHE_LINE = 64
     ROOMS_AHEAD = 8  # a new batch has room for so many calls like the one that opens it
 
 
@@ -238,6 +240,17 @@ cdef struct Bin:
     Py_ssize_t first, last, total
 
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define LOGSTORE_PREFETCH(address) __builtin_prefetch(address)
+    #else
+    #define LOGSTORE_PREFETCH(address) ((void)0)
+    #endif
+    """
+    void LOGSTORE_PREFETCH(const void* address) noexcept
+
+
 cdef Py_ssize_t sorted_in(
     QuickRoute route, PyObject* rows, Py_ssize_t count, bint keyed, bint given, Py_ssize_t cap, Linked* links,
     Bin* bins, Py_ssize_t bins_count,
@@ -253,6 +266,15 @@ cdef Py_ssize_t sorted_in(
         bins[at].first = -1
         bins[at].total = HEADER_SIZE
     for number in range(count):
+        # What a row refers to is rarely in the processor's caches: it comes while the rows before are looked at. Here
+        # and not in a function, which the compiler would take for one without an effect.
+        if number + ROWS_AHEAD < count:
+            row = list_item(rows, number + ROWS_AHEAD)
+            if PyTuple_CheckExact(<object>row) and PyTuple_GET_SIZE(<object>row) == 2:
+                LOGSTORE_PREFETCH(tuple_item(row, 0))
+                LOGSTORE_PREFETCH(tuple_item(row, 1))
+                LOGSTORE_PREFETCH(<const char*>tuple_item(row, 1) + CACHE_LINE)
+                LOGSTORE_PREFETCH(<const char*>tuple_item(row, 1) + 2 * CACHE_LINE)
         row = list_item(rows, number)
         if not PyTuple_CheckExact(<object>row) or PyTuple_GET_SIZE(<object>row) != 2:
             return -1
