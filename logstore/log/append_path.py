@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError
-from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, stamp, stamped
+from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, BatchHeader, stamp, stamped
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.commit_policy import CommitPolicy
@@ -23,6 +23,7 @@ from logstore.log.segments.held_file import HeldFile
 from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_list import SegmentList
 from logstore.log.segments.tail_cache import TailCache
+from logstore.log.segments.time_index import ROW_BYTES as LARGEST_ROW
 from logstore.native import compiled
 from logstore.seams.clock import Clock
 from logstore.seams.fs import File, write_all
@@ -31,6 +32,7 @@ from logstore.types import Buffer
 LONE_TERM: Final = -1
 """No term: the log's own epoch, of a node that leads because it is alone."""
 _COPIED_BYTES = 2048  # a batch up to this is written as one buffer
+_MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
 
 
 @compiled("appending")
@@ -66,6 +68,12 @@ class AppendPath:
         def _append_carefully(
             self, batches: Sequence[CheckedBatch], expected_offset: int | None, term: int
         ) -> Appended: ...
+        def _append_run(
+            self, batches: Sequence[CheckedBatch], start: int, epoch: int, count: int | None = None
+        ) -> int: ...
+        def _must_roll(
+            self, segment: Segment, batch: CheckedBatch, size: int, offset: int, first_ms: int
+        ) -> bool: ...
         def _writing_epoch(self, term: int) -> int: ...
         def _segment_for(self, batch: CheckedBatch) -> Segment: ...
         def _take_back_written(self, segment: Segment, file: File, error: BaseException) -> None: ...
@@ -117,6 +125,28 @@ class AppendPath:
                 return known  # it was stored before, and only the answer got lost
             self._append_one(lone)
             return Appended(base, self.log_end_offset)
+
+    def append_run(self, batches: list[CheckedBatch]) -> list[Appended]:
+        """As leader of a lone node: as many batches as the active segment takes, from the first on, with one write;
+        where each of them is. None of them, where ``append`` has more to ask: of one batch, of producers with an id, of
+        a roll. Errors as ``append``; then none is in."""
+        with self._lock:
+            segment, epoch, count = self.segments.active, self.epochs.latest, 0
+            if self._failure is not None or epoch < 0 or segment is None or segment.closed:
+                return []
+            most = min(_MOST_TOGETHER, (self.config.segment_index_bytes - segment.index_bytes) // LARGEST_ROW)
+            while count < min(len(batches), most) and _is_unnumbered(batches[count].header):
+                count += 1
+            end = self.log_end_offset
+            if count < 2 or self._must_roll(
+                segment, batches[0], segment.size, end, segment.first_timestamp_ms
+            ):
+                return []
+            placed = []
+            for batch in batches[: self._append_run(batches, 0, epoch, count)]:
+                start, end = end, end + batch.header.last_offset_delta + 1
+                placed.append(Appended(start, end))
+            return placed
 
     def _append_one(self, batch: CheckedBatch) -> None:
         """The way of one data batch, which most appends are: as that of several, without their loops."""
@@ -203,3 +233,8 @@ class AppendPath:
         if self.commit_policy is not CommitPolicy.INDEX:
             self._advance_high_watermark(self.flushed_offset)
         self._publish(self)
+
+
+def _is_unnumbered(header: BatchHeader) -> bool:
+    """Whether the batch is of records whose producer has no id."""
+    return header.producer_id < 0 and not header.is_control

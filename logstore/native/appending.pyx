@@ -12,6 +12,8 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 from posix.types cimport off_t
 
+from itertools import chain
+
 from logstore.native.file_pins cimport HeldFile
 from logstore.native.live cimport LivePublisher, Shown, SlotPublisher
 from logstore.native.segment_tail cimport LARGEST_ROW, SegmentTail
@@ -45,8 +47,11 @@ cdef enum:
     HEADER_BYTES = 61
     COPIED_BYTES = 2048  # a batch up to this is written as one buffer
     INT32_MOST = 0x7FFFFFFF
+    MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
+    CONTROL_BIT = 0x20
     LONE_TERM = -1
-    LAST_OFFSET_DELTA_AT = 6  # places in a ``BatchHeader``
+    ATTRIBUTES_AT = 5  # places in a ``BatchHeader``
+    LAST_OFFSET_DELTA_AT = 6
     MAX_TIMESTAMP_AT = 8
     PRODUCER_ID_AT = 9
 
@@ -245,6 +250,118 @@ cdef class AppendPath:
         ):
             return self._segment_for(lone)
         return segment
+
+    def append_run(self, list batches not None):
+        """As leader of a lone node: as many batches as the active segment takes, from the first on, with one write; where
+        each of them is. None of them, where ``append`` has more to ask: of one batch, of producers with an id, of a roll.
+        Errors as ``append``; then none is in."""
+        cdef Py_buffer views[MOST_TOGETHER]
+        cdef int held = 0, number
+        cdef list placed = []
+        self._lock.acquire()
+        try:
+            if self._failure is None and self.epochs.latest >= 0 and self.segments.active is not None:
+                held = self.run_of(batches, <SegmentTail?>self.segments.active, views)
+            if held > 1:
+                self.write_run(batches, <SegmentTail>self.segments.active, views, held, placed)
+            return placed
+        finally:
+            for number in range(held):
+                PyBuffer_Release(&views[number])
+            self._lock.release()
+
+    cdef int run_of(self, list batches, SegmentTail segment, Py_buffer* views) except -1:
+        """How many of the batches go into the segment together. Their bytes are lent to ``views``."""
+        cdef int number = 0
+        cdef int64_t size = segment.size, offset = self.log_end_offset, first_ms = segment.first_timestamp_ms
+        if segment.closed:
+            return 0
+        try:
+            while number < MOST_TOGETHER and number < len(batches):
+                batch = batches[number]
+                if type(batch) is not _CheckedBatch:
+                    break
+                header = <object>tuple_item(<PyObject*>batch, 1)
+                if (
+                    number_at(<PyObject*>header, PRODUCER_ID_AT) >= 0
+                    or number_at(<PyObject*>header, ATTRIBUTES_AT) & CONTROL_BIT
+                ):
+                    break
+                PyObject_GetBuffer(<object>tuple_item(<PyObject*>batch, 0), &views[number], PyBUF_SIMPLE)
+                number += 1
+                if size == 0:
+                    first_ms = number_at(<PyObject*>header, MAX_TIMESTAMP_AT)
+                elif (
+                    size + views[number - 1].len > self.segment_bytes
+                    or number_at(<PyObject*>header, MAX_TIMESTAMP_AT) - first_ms
+                    > self.segment_ms - self._roll_jitter_ms
+                    or segment.index_bytes + number * LARGEST_ROW > self.segment_index_bytes  # one for each batch
+                    or offset + number_at(<PyObject*>header, LAST_OFFSET_DELTA_AT) - segment.base_offset > INT32_MOST
+                ):
+                    number -= 1
+                    PyBuffer_Release(&views[number])
+                    break
+                if views[number - 1].len < HEADER_BYTES:
+                    raise _InvariantError("invariant broken: a checked batch has its header")
+                size += views[number - 1].len
+                offset += number_at(<PyObject*>header, LAST_OFFSET_DELTA_AT) + 1
+        except BaseException:
+            while number:
+                number -= 1
+                PyBuffer_Release(&views[number])
+            raise
+        return number
+
+    cdef int write_run(
+        self, list batches, SegmentTail segment, Py_buffer* views, int held, list placed
+    ) except -1:
+        cdef int64_t epoch = self.epochs.latest, offset = self.log_end_offset, position = segment.size, last
+        cdef iovec written[2 * MOST_TOGETHER]
+        cdef int number, count = 0
+        cdef Py_ssize_t size = 0, copied
+        cdef bint was_dirty = self.flushed_offset < self.log_end_offset, entered = False
+        cdef uint8_t* to
+        cdef list parts = []
+        for number in range(held):
+            batch = batches[number]
+            copied = views[number].len if views[number].len <= COPIED_BYTES else STAMP_BYTES
+            stamped = PyBytes_FromStringAndSize(<const char*>views[number].buf, copied)
+            to = <uint8_t*>PyBytes_AS_STRING(stamped)
+            put_big(to, offset, 8)
+            put_big(to + 12, epoch, 4)
+            written[count].iov_base, written[count].iov_len = to, copied
+            count += 1
+            if copied < views[number].len:
+                parts.append((stamped, (<object>tuple_item(<PyObject*>batch, 0))[STAMP_BYTES:]))
+                written[count].iov_base = <uint8_t*>views[number].buf + STAMP_BYTES
+                written[count].iov_len = views[number].len - STAMP_BYTES
+                count += 1
+            else:
+                parts.append((stamped,))
+            size += views[number].len
+            offset += number_at(tuple_item(<PyObject*>batch, 1), LAST_OFFSET_DELTA_AT) + 1
+        file = self._held.file
+        if file is None:
+            file = self.hold(segment)
+        try:
+            if type(file) is _OsFile:
+                self.write(file, written, count, position, size, tuple(chain.from_iterable(parts)))
+            else:
+                _write_all(file, list(chain.from_iterable(parts)), position)
+        except BaseException as error:
+            self._take_back_written(segment, file, error)
+            raise
+        offset = self.log_end_offset
+        for number in range(held):
+            header = tuple_item(<PyObject*>batches[number], 1)
+            last = offset + number_at(header, LAST_OFFSET_DELTA_AT)
+            entered |= segment.noted(position, views[number].len, last, number_at(header, MAX_TIMESTAMP_AT))
+            position += views[number].len
+            self.tail.add(offset, last + 1, position, parts[number], views[number].len)
+            placed.append(tuple.__new__(_Appended, (offset, last + 1)))
+            offset = last + 1
+        self.count(segment, offset, was_dirty, entered)
+        return 0
 
     cdef int append_one(self, lone, header) except -1:
         cdef int64_t epoch = self.epochs.latest, offset, position, last, newest_ms

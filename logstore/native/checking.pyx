@@ -121,6 +121,10 @@ cdef object split(buffer, const uint8_t* data, Py_ssize_t size):
 def split_checked(buffer, where):
     """The whole batches in ``buffer``, each with magic, length, CRC and records verified (``proof.py``). Errors have
     the batch's ``position`` in the buffer."""
+    return batches_in(buffer, where)
+
+
+cdef object batches_in(buffer, where):
     cdef Py_buffer view
     found = None
     _import()
@@ -138,13 +142,7 @@ def split_checked(buffer, where):
 
 
 cdef class Rules:
-    """What a topic's settings ask of a batch."""
-
-    cdef object config
-    cdef bint plain  # the settings change nothing of an uncompressed batch, and ask nothing of its records
-    cdef int64_t most_bytes
-    cdef int64_t before_ms
-    cdef int64_t after_ms
+    """What a topic's settings ask of a batch. Fields are declared in checking.pxd."""
 
 
 cdef Rules _newest_rules = None
@@ -185,14 +183,20 @@ cdef bint passes(batch, Rules rules, int64_t now_ms) except -1:
 
 def check_leader_append(batches, config, now_ms, where):
     """Batches as the leader stores them. Errors name the rule and the limit; nothing is stored then."""
+    return as_leader(batches, config, now_ms, where)
+
+
+cdef object as_leader(batches, config, now_ms, where):
     cdef Rules rules
     _import()
-    if len(batches) == 1 and type(now_ms) is int and 0 <= now_ms <= _newest_allowed_ms:
-        batch = batches[0]
+    if type(now_ms) is int and 0 <= now_ms <= _newest_allowed_ms:
         rules = rules_of(config)
-        if (
-            rules.plain and type(batch) is _CheckedBatch and type(item_of(batch, 1)) is _BatchHeader
-            and PyTuple_GET_SIZE(item_of(batch, 1)) == HEADER_FIELDS and passes(batch, rules, now_ms)
-        ):
-            return batches if type(batches) is list else [batch]
+        for batch in batches:
+            if not (
+                rules.plain and type(batch) is _CheckedBatch and type(item_of(batch, 1)) is _BatchHeader
+                and PyTuple_GET_SIZE(item_of(batch, 1)) == HEADER_FIELDS and passes(batch, rules, now_ms)
+            ):
+                break
+        else:
+            return batches if type(batches) is list else list(batches)
     return PYTHON_TWINS["check_leader_append"](batches, config, now_ms, where)

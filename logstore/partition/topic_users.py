@@ -56,6 +56,12 @@ class TopicUsers:
             inside.topics = getattr(inside, "topics", 0) + 1
             return True
 
+    def stay(self, more: int) -> None:
+        """Count the thread, which is inside, as so many users more."""
+        with self._lock:
+            self._users += more
+        inside.topics += more
+
     def leave(self, counts_as_use: bool = True) -> None:
         inside.topics -= 1
         self._left(counts_as_use)

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from logstore.errors import LockLostError, OutcomeUnknownError, StoreClosedError
+from logstore.config import TopicConfig
+from logstore.errors import InvalidRecordError, LockLostError, OutcomeUnknownError, StoreClosedError
+from logstore.format.batch import encode_batch
+from logstore.log.append_validation import own_batch
 from logstore.log.log_offsets import Appended
 from logstore.ownership import lock_check
 from logstore.partition import local_append, topic_users
@@ -143,3 +146,60 @@ def test_the_outcome_of_an_append(module: ModuleType) -> None:
     assert len(told) == 1
     decided(context.fails)
     assert (told[1], left[-1]) == (context.fails, 2)
+
+
+@pytest.mark.parametrize("module", APPENDS)
+def test_batches_that_are_appended_each_for_itself(module: ModuleType) -> None:
+    """They are written together where the log takes them, and each waits for its own end of the log alone."""
+    context = Context()
+    context.pool = SimpleNamespace(crowded=False)
+    config = TopicConfig(flush_messages=5)
+    good = [own_batch(encode_batch([(None, b"x"), (None, b"y")], now_ms=0)) for _ in range(6)]
+    users: list[int] = []
+    calls: list[str] = []
+
+    class Log:
+        unsynced_records = log_end_offset = 0
+        most = 2
+
+        def append_run(self, batches: list[Any]) -> list[Appended]:
+            calls.append(f"run of {len(batches)}")
+            return [self.put() for _ in batches[: self.most]]
+
+        def append(self, batches: list[Any], expected: int | None) -> Appended:
+            calls.append("one")
+            return self.put()
+
+        def put(self) -> Appended:
+            self.unsynced_records += 2
+            self.log_end_offset += 2
+            return Appended(self.log_end_offset - 2, self.log_end_offset)
+
+    log = Log()
+    topic = SimpleNamespace(
+        config=config,
+        enter=lambda until_s: users.append(1),
+        leave=lambda: users.append(-1),
+        stay=users.append,
+        log_to_append=lambda partition: log,
+    )
+    appends = module.LocalAppends(context, topic, 0, "t-0")
+    made: list[Any] = []
+    appends.append_each(good[:4], 1, None, made)
+    assert calls == ["run of 4", "run of 2"]
+    assert [(one.base_offset, one.next_offset) for one in made] == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    assert sum(users) == 4
+    made[0].wait_with(made)
+    assert (context.asked, sum(users)) == ([(log, 6), (log, 8)], 0)  # the others are not worth a sync yet
+    log.most = 0
+    del calls[:], made[:]
+    appends.append_each(good[:3], "all", None, made)
+    assert calls == ["run of 3", "one", "one", "one"]
+    made[0].wait_with(made)
+    assert sum(users) == 0
+    log.most = 6
+    del calls[:], made[:]
+    wrong = good[1]._replace(header=good[1].header._replace(records_count=0))
+    with pytest.raises(InvalidRecordError):
+        appends.append_each([good[0], wrong, good[2]], 1, None, made)
+    assert (calls, len(made), sum(users)) == (["one"], 1, 1)
