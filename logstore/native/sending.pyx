@@ -15,6 +15,7 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport getpid
 
+from logstore.native.flights cimport FlightPath
 from logstore.native.hashing cimport POSITIVE, murmur3_of
 from logstore.native.pending cimport Gate, OpenBatch, OpenQueue, QuickRoute, SendLock
 from logstore.native.record_writing cimport Py_None, list_item, tuple_item
@@ -90,6 +91,10 @@ cdef class Delivery:
         if not batch.done and batch.parts is None and is_plain(timeout_s):
             left_s = waited(batch, timeout_s)
             driver = batch.driver
+            if isinstance(driver, FlightPath) and not batch.done and batch.parts is None:
+                brought_s = (<FlightPath>driver).brought(batch, timeout_s if left_s is None else left_s)
+                if timeout_s is not None:
+                    left_s = brought_s
             if driver is not None and not batch.done and batch.parts is None:
                 if driver.drive(batch, self._index, timeout_s if left_s is None else left_s) is None:
                     left_s = 0.0
@@ -133,16 +138,18 @@ cdef object waited(OpenBatch batch, timeout_s):
     """Where a flight of the batch's partition is out: wait for it, as ``Sender.drive`` does, and give the seconds that
     are left of the timeout. None: nothing was waited for, or there is no timeout."""
     cdef OpenQueue queue = batch.queue
+    cdef FlightPath driver
     cdef SendLock lock
     cdef Gate gate
     cdef double left_s = LONGEST_S, late_s, began_s
-    driver = batch.driver
-    if driver is None or type(getattr(driver, "lock", None)) is not SendLock or driver.pid != getpid():
+    found = batch.driver
+    if not queue.flights or not isinstance(found, FlightPath):
+        return None
+    driver = <FlightPath>found
+    if driver.pid != getpid():
         return None
     if timeout_s is not None:
         left_s = timeout_s
-    if not queue.flights:
-        return None
     lock = driver.lock
     gate = Gate()
     lock.take()
@@ -157,7 +164,7 @@ cdef object waited(OpenBatch batch, timeout_s):
         lock.give()
     clock = driver.clock
     began_s = clock.monotonic_s()
-    late_s = max(batch.deadline_s + <double>driver.grace_s - began_s, 0.0001)
+    late_s = max(batch.deadline_s + driver.grace_s - began_s, 0.0001)
     if not gate.passed(clock, min(late_s, left_s)):
         driver.expire()
     return None if timeout_s is None else max(left_s - (<double>clock.monotonic_s() - began_s), 0)
