@@ -467,9 +467,12 @@ class PartitionLog:
             fetched = self.fetch(offset, max_bytes, isolation, end=end)
             if fetched.next_offset == offset:
                 return
-            if fetched.data:
-                yield offset, fetched.data
-            offset = fetched.next_offset
+            data, following = fetched.data, fetched.next_offset
+            del fetched  # the next fetch finds the memory free, and still in the processor's cache
+            if data:
+                yield offset, data
+            del data
+            offset = following
 
     def to_arrow(
         self, start: int, end_exclusive: int | None = None, *, isolation: Isolation = "read_committed"
@@ -484,6 +487,7 @@ class PartitionLog:
         )
         for offset, data in self._chunks(start, end, isolation, builder.READ_BYTES):
             builder.add(data, offset, end)
+            del data  # before the next fetch
         return builder.table()
 
 
