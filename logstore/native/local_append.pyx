@@ -47,13 +47,13 @@ cdef int _import() except -1:
         from logstore.log.append_validation import CheckedBatch
         from logstore.ownership.topic_use import inside
         from logstore.partition.log_access import LogAccess
-        from logstore.seams.clock import SystemClock
+        from logstore.seams.clock import OWN_WALL_MS, SystemClock
         from logstore.types import RecordMetadata
 
         _LogStoreError, _OffsetMismatchError = LogStoreError, OffsetMismatchError
         _CheckedBatch, _LogAccess, _RecordMetadata = CheckedBatch, LogAccess, RecordMetadata
         _encode_with_header = encode_with_header
-        _SystemClock, _wall_ms = SystemClock, SystemClock.wall_ms
+        _SystemClock, _wall_ms = SystemClock, OWN_WALL_MS
         _inside = inside
     return 0
 
