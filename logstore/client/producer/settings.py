@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from logstore.arguments import shown
+from logstore.arguments import shown, whole
 from logstore.client.partitioner import Partitioner
 from logstore.config import CODECS
 from logstore.errors import InvalidArgumentError, UnsupportedCodecError
@@ -87,10 +87,10 @@ def settings_of(
         compression = "none"
     if compression is not None and (not isinstance(compression, str) or compression not in CODECS):
         raise UnsupportedCodecError(f"compression={shown(compression)}")
+    batch_bytes = whole(batch_bytes, "batch_bytes", 1)
+    buffer_bytes = whole(buffer_bytes, "buffer_bytes", batch_bytes)
     for name, number, least in (
         ("linger_ms", linger_ms, 0),
-        ("batch_bytes", batch_bytes, 1),
-        ("buffer_bytes", buffer_bytes, batch_bytes),
         ("max_block_ms", max_block_ms, 0),
         ("delivery_timeout_ms", delivery_timeout_ms, linger_ms),
         ("disk_full_timeout_ms", 0 if disk_full_timeout_ms is None else disk_full_timeout_ms, 0),
