@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import gc
 import os
-from functools import lru_cache
+import sys
+from dataclasses import dataclass
 from typing import Final
 
 _RUNTIME: Final = "SPARK_PYTHON_RUNTIME"  # set by Spark in the processes that it starts
+_MOST_TIMES: Final = 8
+
+
+@dataclass(slots=True)
+class Settled:
+    """How often a process was settled, and how many modules it had then."""
+
+    modules: int = 0
+    times: int = 0
+
+
+_settled = Settled()
 
 
 def is_worker() -> bool:
@@ -19,10 +32,17 @@ def is_worker() -> bool:
     return os.environ.get(_RUNTIME) == "PYTHON_WORKER"
 
 
-@lru_cache(maxsize=1)
 def settle_worker() -> None:
-    """Once a process, when its modules are imported; nothing outside of a worker. What becomes garbage later is
-    collected as ever, unless it was there now."""
-    if is_worker():
-        gc.collect()
-        gc.freeze()
+    """At the start of a call, if modules were imported since the worker was settled; nothing outside of a worker.
+
+    The first call imports much that is not there when it begins: Arrow's compute functions and what they need are a
+    third of all objects. What becomes garbage later is collected as ever, unless it was there now; so a worker that
+    goes on importing is settled ``_MOST_TIMES`` at most.
+    """
+    modules = len(sys.modules)
+    if modules == _settled.modules or _settled.times == _MOST_TIMES or not is_worker():
+        return
+    gc.collect()
+    gc.freeze()
+    _settled.modules = modules
+    _settled.times += 1

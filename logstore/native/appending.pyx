@@ -75,11 +75,11 @@ cdef int _import() except -1:
         from logstore.log.commit_policy import CommitPolicy
         from logstore.log.log_offsets import Appended, LogOffsets
         from logstore.log.synced_log import BegunSync
-        from logstore.seams.fs import OsFile, write_all
+        from logstore.seams.fs import OWN_SYNC, OsFile, write_all
 
         _Appended, _CheckedBatch, _InvariantError, _LogOffsets = Appended, CheckedBatch, InvariantError, LogOffsets
         _BegunSync, _index_policy = BegunSync, CommitPolicy.INDEX
-        _OsFile, _sync_file, _write_all = OsFile, OsFile.sync, write_all
+        _OsFile, _sync_file, _write_all = OsFile, OWN_SYNC, write_all
     return 0
 
 

@@ -50,8 +50,10 @@ cdef extern from *:
 
 cdef enum:
     ALIGNED = 64
+    CACHED_BYTES = 8192
     COLUMNS = 6
     MOST_CHUNK_BYTES = 1 << 30
+    MOST_ROWS = 1 << 23  # of a chunk
 
 cdef object _arrow = None
 cdef object _crc32c = None
@@ -87,6 +89,10 @@ cdef cut(buffer, Py_ssize_t size):
     return buffer
 
 
+cdef inline Py_ssize_t up(Py_ssize_t size) noexcept:
+    return (size + ALIGNED - 1) // ALIGNED * ALIGNED
+
+
 cdef void lay_out(Py_ssize_t rows, Py_ssize_t* places) noexcept:
     """Where in one buffer the columns of so many rows lie: offsets, timestamps, where keys and values begin, which keys
     and values are null; then its size."""
@@ -95,7 +101,7 @@ cdef void lay_out(Py_ssize_t rows, Py_ssize_t* places) noexcept:
     cdef Py_ssize_t number
     places[0] = 0
     for number in range(COLUMNS):
-        places[number + 1] = (places[number] + sizes[number] + ALIGNED - 1) // ALIGNED * ALIGNED
+        places[number + 1] = up(places[number] + sizes[number])
 
 
 cdef Py_ssize_t room_for(Py_ssize_t need, const Needs* needs, Py_ssize_t rows) noexcept:
@@ -104,23 +110,44 @@ cdef Py_ssize_t room_for(Py_ssize_t need, const Needs* needs, Py_ssize_t rows) n
     return max(min(need + others + others // 8, INT32_MAX - STRIDE), need)
 
 
+cdef void repeat(uint8_t* to, const uint8_t* text, Py_ssize_t size, Py_ssize_t times) noexcept nogil:
+    """``text`` so many times, from some copies of it that are in the processor's cache."""
+    cdef Py_ssize_t done = size, step = size, end = size * times
+    if end:
+        memcpy(to, text, size)
+    while done < end:
+        memcpy(to + done, to, min(step, end - done))
+        done += step
+        if step < CACHED_BYTES:
+            step = done
+
+
 cdef class Constants:
     """Columns that are the same in each row: made once, of as many rows as the largest chunk has, for all chunks."""
 
-    cdef object topic, partition, topics, partitions, zeros
+    cdef object topics, partitions, zeros
 
-    def __cinit__(self, topic, partition):
-        self.topic, self.partition = topic, partition
-        self.topics, self.zeros = (), b""
-
-    cdef int reach(self, Py_ssize_t rows, Py_ssize_t items) except -1:
-        """``topics`` and ``partitions`` for so many rows; ``zeros`` where so many of something begin."""
-        if rows > len(self.topics):
-            self.topics = _arrow.repeat(_arrow.scalar(self.topic, _arrow.string()), rows)
-            self.partitions = _arrow.repeat(_arrow.scalar(self.partition, _arrow.int32()), rows)
-        if (items + 1) * <Py_ssize_t>sizeof(int32_t) > len(self.zeros):
-            self.zeros = _arrow.py_buffer(bytes((items + 1) * sizeof(int32_t)))
-        return 0
+    def __cinit__(self, bytes topic, int32_t partition, Py_ssize_t rows, Py_ssize_t items):
+        """``topics`` and ``partitions`` of so many rows; ``zeros`` where so many items begin."""
+        cdef Py_ssize_t size = len(topic), begins = up((rows + 1) * sizeof(int32_t)), texts = up(rows * size), row
+        cdef Py_ssize_t numbers = up(rows * sizeof(int32_t)), nothing = (items + 1) * sizeof(int32_t)
+        cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(topic)
+        buffer = allocated(begins + texts + numbers + nothing)
+        cdef int32_t* offsets = <int32_t*>start_of(buffer)
+        cdef uint8_t* to = <uint8_t*>offsets + begins
+        cdef int32_t* places = <int32_t*>(to + texts)
+        with nogil:
+            offsets[0] = 0
+            for row in range(rows):
+                offsets[row + 1] = <int32_t>((row + 1) * size)
+                places[row] = partition
+            repeat(to, text, size, rows)
+            memset(<uint8_t*>places + numbers, 0, nothing)
+        parts = [None, buffer.slice(0, begins), buffer.slice(begins, texts)]
+        self.topics = _arrow.Array.from_buffers(_arrow.string(), rows, parts, 0)
+        parts = [None, buffer.slice(begins + texts, numbers)]
+        self.partitions = _arrow.Array.from_buffers(_arrow.int32(), rows, parts, 0)
+        self.zeros = buffer.slice(begins + texts + numbers)
 
 
 cdef class Chunk:
@@ -202,7 +229,6 @@ cdef class Chunk:
         cdef Filling* to = &self.filling
         cdef Py_ssize_t[COLUMNS + 1] places
         cdef Py_ssize_t rows = to.rows
-        same.reach(rows, max(rows, to.contents.count))
         self.settle()
         lay_out(to.room, places)
         cdef list parts = [
@@ -281,8 +307,10 @@ cdef payloads(kind, const Column* column, validity, offsets, data, zeros):
 cdef class TableBuilder:
     """Batches, one buffer of them after the other, that become one table."""
 
-    cdef object columns, topic, partition, check
-    cdef Py_ssize_t max_bytes, chunk_bytes
+    cdef object columns
+    cdef bytes topic
+    cdef int32_t partition
+    cdef Py_ssize_t max_bytes, chunk_bytes, most_rows
     cdef int64_t end  # of all that comes; -1: with the first buffer
     cdef bint proves, headed
     cdef list parts  # chunks, and tables that the Python twin made
@@ -296,7 +324,9 @@ cdef class TableBuilder:
     ):
         _import()
         self.arguments = columns, topic, partition, check, max_decompressed_bytes, chunk_bytes
-        self.columns, self.topic, self.partition = columns, topic, partition
+        self.columns, self.partition = columns, partition
+        self.topic = topic.encode()
+        self.most_rows = min(MOST_ROWS, INT32_MAX // max(len(self.topic), 1))
         self.proves, self.max_bytes, self.chunk_bytes = check, max_decompressed_bytes, min(chunk_bytes, MOST_CHUNK_BYTES)
         self.headed = "headers" in columns.names
         self.end = end_offset if end_offset is not None and 0 <= end_offset <= INT64_MAX else -1
@@ -335,8 +365,16 @@ cdef class TableBuilder:
 
     def table(self):
         """All that was added. Nothing can be added any more."""
-        cdef Constants same = Constants(self.topic, self.partition)
+        cdef Constants same = None
         cdef list tables = []
+        cdef Py_ssize_t rows = 0, items = 0
+        cdef Filling* filling
+        for part in self.parts:
+            if isinstance(part, Chunk):
+                filling = &(<Chunk>part).filling
+                rows, items = max(rows, filling.rows), max(items, filling.rows, filling.contents.count)
+        if rows:
+            same = Constants(self.topic, self.partition, rows, items)
         for part in self.parts:
             if not isinstance(part, Chunk):
                 tables.append(part)
@@ -389,7 +427,7 @@ cdef class TableBuilder:
         cdef Py_ssize_t size = section.end - section.at
         cdef Filling before
         cdef Outcome outcome = FULL
-        if size > INT32_MAX or section.records > size // MIN_RECORD_BYTES:
+        if size > INT32_MAX or section.records > size // MIN_RECORD_BYTES or section.records > self.most_rows:
             return False
         if self.chunk is not None and self.chunk.bytes + size <= self.chunk_bytes:
             before = self.chunk.filling
@@ -427,9 +465,9 @@ cdef class TableBuilder:
         if outcome != FILLED:
             return False
         rows = min(max(end - section.base_offset, 0), INT32_MAX) * section.records // (section.last_delta + 1)
-        rows = max(min(rows, self.chunk_bytes * section.records // size), section.records)
+        rows = min(rows, self.chunk_bytes * section.records // size, self.most_rows)
         chunk = Chunk()
-        chunk.open(rows, &needs, self.headed)
+        chunk.open(max(rows, section.records), &needs, self.headed)
         self.parts.append(chunk)
         self.chunk = chunk
         return True

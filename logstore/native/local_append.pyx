@@ -6,31 +6,66 @@ Their fields are a compiled class's. What waits, fails or is rare is left to met
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_CheckExact
+from cpython.ref cimport PyObject
+from libc.errno cimport errno
 from libc.stdint cimport int64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from logstore.native.checking cimport Rules, as_leader, batches_in, rules_of
 from logstore.native.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 
+cdef extern from "Python.h":
+    object whole_view "PyMemoryView_FromObject" (object buffer)
+    PyObject* tuple_item "PyTuple_GET_ITEM" (object items, Py_ssize_t at) noexcept
+    PyObject* list_item "PyList_GET_ITEM" (object items, Py_ssize_t at) noexcept
+
+cdef enum:
+    BASE_TIMESTAMP_AT = 7  # place in a ``BatchHeader``
+
 cdef double CHECKED_FOR_S = 0.001
 
 cdef object _inside = None
-cdef object _check_leader_append = None
+cdef object _CheckedBatch = None
+cdef object _LogAccess = None
 cdef object _LogStoreError = None
 cdef object _OffsetMismatchError = None
+cdef object _RecordMetadata = None
+cdef object _SystemClock = None
+cdef object _encode_with_header = None
+cdef object _wall_ms = None
 
 
 cdef int _import() except -1:
-    global _inside, _check_leader_append, _LogStoreError, _OffsetMismatchError
+    global _inside, _CheckedBatch, _LogAccess, _LogStoreError, _OffsetMismatchError, _RecordMetadata, _SystemClock
+    global _encode_with_header, _wall_ms
     if _inside is None:
         from logstore.errors import LogStoreError, OffsetMismatchError
-        from logstore.log.append_validation import check_leader_append
+        from logstore.format.batch import encode_with_header
+        from logstore.log.append_validation import CheckedBatch
         from logstore.ownership.topic_use import inside
+        from logstore.partition.log_access import LogAccess
+        from logstore.seams.clock import OWN_WALL_MS, SystemClock
+        from logstore.types import RecordMetadata
 
         _LogStoreError, _OffsetMismatchError = LogStoreError, OffsetMismatchError
-        _check_leader_append = check_leader_append
+        _CheckedBatch, _LogAccess, _RecordMetadata = CheckedBatch, LogAccess, RecordMetadata
+        _encode_with_header = encode_with_header
+        _SystemClock, _wall_ms = SystemClock, OWN_WALL_MS
         _inside = inside
     return 0
+
+
+cdef object wall_ms(clock):
+    """``clock.wall_ms()``; without a step of Python's where it is the system's."""
+    cdef timespec now
+    if type(clock) is not _SystemClock or _SystemClock.wall_ms is not _wall_ms:
+        return clock.wall_ms()
+    if clock_gettime(CLOCK_REALTIME, &now):
+        raise OSError(errno, "the system has no clock")
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
 cdef class LockCheck:
@@ -316,7 +351,7 @@ cdef class LocalAppends:
         takes together are written together: then none of them is in after an error."""
         cdef Py_ssize_t at = 0, count = len(batches), written
         cdef bint together = count > 1
-        now_ms = self._context.clock.wall_ms()
+        now_ms = wall_ms(self._context.clock)
         while at < count:
             written = self.run(list(batches[at:]), acks, until_s, now_ms, made) if together else 0
             if not written:
@@ -339,7 +374,7 @@ cdef class LocalAppends:
                 log = topic.log_to_append(self.partition)
             config = topic.config
             try:
-                checked = _check_leader_append(batches, config, now_ms, self.where)
+                checked = as_leader(batches, config, now_ms, self.where)
             except _LogStoreError:
                 checked = None  # one of them is refused: those before it go in, one by one
             if checked:
@@ -382,8 +417,8 @@ cdef class LocalAppends:
                 log = topic.log_to_append(self.partition)
             config = topic.config
             if now_ms is None:
-                now_ms = context.clock.wall_ms()
-            checked = _check_leader_append(batches, config, now_ms, self.where)
+                now_ms = wall_ms(context.clock)
+            checked = as_leader(batches, config, now_ms, self.where)
             try:
                 appended = log.append(checked, expected_offset)
             except _OffsetMismatchError as error:
@@ -401,3 +436,72 @@ cdef class LocalAppends:
         made._promised = acks == "all"
         made._must_sync = made._promised or log.unsynced_records >= config.flush_messages
         return made
+
+
+# --- the facade of a partition's log ---
+
+
+cdef inline bint are_acks(acks) except -1:
+    return (type(acks) is str and acks == "all") or (type(acks) is int and (acks == 0 or acks == 1))
+
+
+cdef inline bint is_payload(item) noexcept:
+    return item is None or PyBytes_CheckExact(item)
+
+
+cdef LocalAppends appends_of(log, acks):
+    """Where ``log`` appends to, if that is a partition of this directory and ``acks`` are known; else None."""
+    _import()
+    held = log._held
+    if isinstance(held, LocalAppends) and type(log._access) is _LogAccess and are_acks(acks):
+        return held
+    return None
+
+
+cdef object landed(log, LocalAppend made, acks, timestamp_ms):
+    """The metadata of the append, once it is decided. Raises its error."""
+    if not made.done:
+        made.wait()
+    if made.error is not None:
+        raise made.error
+    return tuple.__new__(
+        _RecordMetadata,
+        (
+            log.topic, log.partition, -1 if acks == 0 else made.base_offset,
+            timestamp_ms if made.append_time_ms < 0 else made.append_time_ms,
+        ),
+    )
+
+
+def append_row(log, rows, acks):
+    """``PartitionLog.append`` of one plain row to a partition of this directory; None: nothing was done."""
+    cdef LocalAppends held = appends_of(log, acks)
+    cdef Rules rules
+    if held is None or type(rows) is not list or len(<list>rows) != 1:
+        return None
+    row = <object>list_item(rows, 0)
+    if (
+        type(row) is not tuple or len(<tuple>row) != 2
+        or not is_payload(<object>tuple_item(row, 0)) or not is_payload(<object>tuple_item(row, 1))
+    ):
+        return None
+    rules = rules_of(held._topic.config)
+    if not rules.plain:
+        return None
+    now_ms = wall_ms(held._context.clock)
+    data, header = _encode_with_header(rows, now_ms)
+    if len(data) > rules.most_bytes:
+        return None
+    batch = tuple.__new__(_CheckedBatch, (whole_view(data), header))
+    return landed(log, held.appended([batch], acks, None, now_ms, None), acks, now_ms)
+
+
+def append_proved(log, buffer, acks):
+    """``PartitionLog.append_batch`` to a partition of this directory; None: nothing was done."""
+    cdef LocalAppends held = appends_of(log, acks)
+    if held is None or not isinstance(buffer, (bytes, bytearray, memoryview)):
+        return None
+    batches = batches_in(buffer, log.where)
+    header = <object>tuple_item(<object>list_item(batches, 0), 1)
+    made = held.appended(batches, acks, None, None, None)
+    return landed(log, made, acks, <object>tuple_item(header, BASE_TIMESTAMP_AT))

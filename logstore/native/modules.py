@@ -18,6 +18,7 @@ MODULES = (
     "columns",
     "encoding",
     "file_pins",
+    "flights",
     "hashing",
     "keytable",
     "live",

@@ -50,6 +50,13 @@ cdef class Counters:
     cdef public long long records, batches, produced_bytes, produce_calls, retries, failed_records, waits_for_room
 
 
+cdef class ProducerBuffer:
+    cdef public Py_ssize_t limit_bytes, held_bytes
+    cdef object waiters, counters
+
+    cdef int given_back(self, Py_ssize_t released_bytes) except -1
+
+
 cdef class Gate:
     cdef PyThread_type_lock lock
 

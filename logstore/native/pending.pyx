@@ -1,6 +1,6 @@
 # cython: nonecheck=True
 """A batch on its way to one partition, its queue, and what guards them: the compiled twins of ``OpenBatch`` and ``OpenQueue``
-(``client/producer/pending.py``), ``QuickRoute``, ``Counters``, ``send_lock`` and ``release_all``.
+(``client/producer/pending.py``), ``QuickRoute``, ``ProducerBuffer``, ``Counters``, ``send_lock`` and ``release_all``.
 
 The accumulator's lock, a ``SendLock``, guards all fields but those of the outcome: ``done`` is written with it held, after
 the rest of the outcome, and read without. What only a flight touches is its holder's: see ``pending.py``. Nothing here
@@ -18,6 +18,7 @@ from cpython.pythread cimport (
 )
 
 from collections import deque as _deque
+from threading import Lock as _Lock
 
 from logstore.native.row_buffer cimport RowBuffer
 from logstore.native.varints cimport fingerprint
@@ -106,6 +107,54 @@ cdef class OpenQueue:
         self.again = []
         self.next_sequence = 0
         self.numbered_topic = ""
+
+
+@cython.final
+cdef class ProducerBuffer:
+    """``limit_bytes``: ``buffer.memory``; ``held_bytes``: what batches hold of it."""
+
+    def __init__(self, Py_ssize_t limit_bytes, Counters counters not None):
+        self.limit_bytes = limit_bytes
+        self.waiters = _deque()
+        self.counters = counters
+
+    @property
+    def free_bytes(self):
+        return self.limit_bytes - self.held_bytes
+
+    def has_room_for(self, Py_ssize_t needed_bytes):
+        return self.held_bytes + needed_bytes <= self.limit_bytes
+
+    def hold(self, Py_ssize_t more_bytes):
+        self.held_bytes += more_bytes
+
+    def give_back(self, Py_ssize_t released_bytes):
+        """All who wait look again."""
+        self.given_back(released_bytes)
+
+    cdef int given_back(self, Py_ssize_t released_bytes) except -1:
+        self.held_bytes -= released_bytes
+        if released_bytes and self.waiters:
+            for waiter in self.waiters:
+                waiter.release()
+            self.waiters.clear()
+        return 0
+
+    @property
+    def is_waited_for(self):
+        return bool(self.waiters)
+
+    def join_queue(self):
+        """A lock that is released when bytes come back. While a caller waits for that, no open batch lingers."""
+        gate = _Lock()
+        gate.acquire()
+        self.waiters.append(gate)
+        (<Counters>self.counters).waits_for_room += 1
+        return gate
+
+    def leave_queue(self, gate):
+        if gate in self.waiters:
+            self.waiters.remove(gate)
 
 
 @cython.final

@@ -6,6 +6,8 @@ from logstore.native.varints cimport read_raw, unzigzag
 cdef enum:
     MIN_RECORD_BYTES = 7
     ABSENT = -1  # the length of what is null
+    SHORT_HEAD = 10  # bytes before the key, at most, where each integer takes two; and one more integer
+    BEHIND = 4
 
 
 cdef struct RecordFields:
@@ -51,12 +53,80 @@ cdef inline int read_header(
     return 0
 
 
+cdef inline bint read_two(const uint8_t* data, Py_ssize_t* at, uint64_t* raw) noexcept nogil:
+    """An integer of one or two bytes; False for a longer one. Two bytes can be read."""
+    cdef Py_ssize_t here = at[0]
+    raw[0] = data[here]
+    if raw[0] < 0x80:
+        at[0] = here + 1
+        return True
+    if data[here + 1] > 0x7F:
+        return False
+    raw[0] = (<uint64_t>data[here + 1] << 7) | (raw[0] & 0x7F)
+    at[0] = here + 2
+    return True
+
+
+cdef inline bint read_size_of_two(
+    const uint8_t* data, Py_ssize_t end, Py_ssize_t* at, Py_ssize_t* size, Py_ssize_t* begin
+) noexcept nogil:
+    """A length that takes one or two bytes, and where its bytes begin, all of which are there; False for another."""
+    cdef uint64_t raw
+    if not read_two(data, at, &raw):
+        return False
+    begin[0] = at[0]
+    if raw == 1:
+        size[0] = ABSENT
+        return at[0] <= end and data[at[0] - 1] == 1  # of two bytes it is left to ``read_size``
+    size[0] = <Py_ssize_t>(raw >> 1)
+    at[0] += size[0]
+    return not raw & 1 and at[0] <= end
+
+
+cdef inline bint read_short(
+    const uint8_t* data, Py_ssize_t size, Py_ssize_t* at, RecordFields* fields
+) noexcept nogil:
+    """A record whose integers take at most two bytes, and with some bytes behind it: most are. False for another, which
+    may be sound all the same; ``at`` then stays."""
+    cdef uint64_t raw
+    cdef Py_ssize_t here = at[0], end, number, name_at, name_size, value_at, value_size
+    if size - here < SHORT_HEAD or not read_two(data, &here, &raw) or raw & 1:
+        return False
+    end = here + <Py_ssize_t>(raw >> 1)
+    if end > size - BEHIND:
+        return False
+    here += 1  # the attributes, which carry nothing yet
+    if not read_two(data, &here, &raw):
+        return False
+    fields.timestamp_delta = unzigzag(raw)
+    if not read_two(data, &here, &raw):
+        return False
+    fields.offset_delta = unzigzag(raw)
+    if not read_size_of_two(data, end, &here, &fields.key_size, &fields.key_at):
+        return False
+    if not read_size_of_two(data, end, &here, &fields.value_size, &fields.value_at):
+        return False
+    if not read_two(data, &here, &raw) or raw & 1:
+        return False
+    fields.headers = <Py_ssize_t>(raw >> 1)
+    fields.headers_at = here
+    for number in range(fields.headers):
+        if read_header(data, end, &here, &name_at, &name_size, &value_at, &value_size):
+            return False
+    if here != end:
+        return False
+    at[0] = end
+    return True
+
+
 cdef inline int read_record(
     const uint8_t* data, Py_ssize_t size, Py_ssize_t* at, RecordFields* fields
 ) noexcept nogil:
     """Read the record at ``at``, and move ``at`` past it; not 0 unless it is as long as it says."""
     cdef uint64_t raw = 0
     cdef Py_ssize_t end, number, name_at, name_size, value_at, value_size
+    if read_short(data, size, at, fields):
+        return 0
     if read_raw(data, size, at, 5, &raw) or raw & 1:
         return -1
     if <Py_ssize_t>(raw >> 1) > size - at[0]:

@@ -34,6 +34,9 @@ def queue_rows(
     most_bytes: int,
     now_s: float,
 ) -> list[Piece] | None: ...
+def open_for(
+    accumulator: Accumulator, queue: PartitionQueue, row: object, row_bytes: int, alone: int, now_s: float
+) -> tuple[PendingBatch, int] | None: ...
 
 class SendPath(Generic[K, V]):
     def send(

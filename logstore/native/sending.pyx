@@ -15,8 +15,9 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport getpid
 
+from logstore.native.flights cimport FlightPath
 from logstore.native.hashing cimport POSITIVE, murmur3_of
-from logstore.native.pending cimport Gate, OpenBatch, OpenQueue, QuickRoute, SendLock
+from logstore.native.pending cimport Gate, OpenBatch, OpenQueue, ProducerBuffer, QuickRoute, SendLock
 from logstore.native.record_writing cimport Py_None, list_item, tuple_item
 from logstore.native.row_buffer cimport Linked
 from logstore.native.varints cimport fingerprint
@@ -28,11 +29,13 @@ cdef enum:
     RECORD_OVERHEAD = 23  # format/rows.py says what it is made of
     ROWS_AHEAD = 16  # so many rows before it is looked at a row is asked of the memory
     CACHE_LINE = 64
+    RESERVE_SHARE = 64  # accumulator.py says of what
     ROOMS_AHEAD = 8  # a new batch has room for so many calls like the one that opens it
 
 
 cdef double LONGEST_S = 1e6  # of a wait that is told to the operating system
 cdef object _OffsetRange = None
+cdef object _PendingBatch = None
 cdef object _outcomes = None
 cdef object _measured_headers = None
 cdef object _function_or_none = None
@@ -41,16 +44,17 @@ cdef object _partial = None
 
 cdef int _import() except -1:
     """Asked for late: what defines them imports this module."""
-    global _OffsetRange, _outcomes, _measured_headers, _function_or_none, _partial
+    global _OffsetRange, _PendingBatch, _outcomes, _measured_headers, _function_or_none, _partial
     if _partial is None:
         from functools import partial
 
         from logstore.arguments import function_or_none
         from logstore.client.producer import outcomes
+        from logstore.client.producer.pending import PendingBatch
         from logstore.format.rows import measured_headers
         from logstore.types import OffsetRange
 
-        _OffsetRange = OffsetRange
+        _OffsetRange, _PendingBatch = OffsetRange, PendingBatch
         _outcomes, _measured_headers, _function_or_none = outcomes, measured_headers, function_or_none
         _partial = partial
     return 0
@@ -91,6 +95,10 @@ cdef class Delivery:
         if not batch.done and batch.parts is None and is_plain(timeout_s):
             left_s = waited(batch, timeout_s)
             driver = batch.driver
+            if isinstance(driver, FlightPath) and not batch.done and batch.parts is None:
+                brought_s = (<FlightPath>driver).brought(batch, timeout_s if left_s is None else left_s)
+                if timeout_s is not None:
+                    left_s = brought_s
             if driver is not None and not batch.done and batch.parts is None:
                 if driver.drive(batch, self._index, timeout_s if left_s is None else left_s) is None:
                     left_s = 0.0
@@ -134,16 +142,18 @@ cdef object waited(OpenBatch batch, timeout_s):
     """Where a flight of the batch's partition is out: wait for it, as ``Sender.drive`` does, and give the seconds that
     are left of the timeout. None: nothing was waited for, or there is no timeout."""
     cdef OpenQueue queue = batch.queue
+    cdef FlightPath driver
     cdef SendLock lock
     cdef Gate gate
     cdef double left_s = LONGEST_S, late_s, began_s
-    driver = batch.driver
-    if driver is None or type(getattr(driver, "lock", None)) is not SendLock or driver.pid != getpid():
+    found = batch.driver
+    if not queue.flights or not isinstance(found, FlightPath):
+        return None
+    driver = <FlightPath>found
+    if driver.pid != getpid():
         return None
     if timeout_s is not None:
         left_s = timeout_s
-    if not queue.flights:
-        return None
     lock = driver.lock
     gate = Gate()
     lock.take()
@@ -158,7 +168,7 @@ cdef object waited(OpenBatch batch, timeout_s):
         lock.give()
     clock = driver.clock
     began_s = clock.monotonic_s()
-    late_s = max(batch.deadline_s + <double>driver.grace_s - began_s, 0.0001)
+    late_s = max(batch.deadline_s + driver.grace_s - began_s, 0.0001)
     if not gate.passed(clock, min(late_s, left_s)):
         driver.expire()
     return None if timeout_s is None else max(left_s - (<double>clock.monotonic_s() - began_s), 0)
@@ -373,6 +383,34 @@ def queue_rows(
         return pieces
     finally:
         PyMem_Free(links)
+
+
+def open_for(accumulator, OpenQueue queue not None, row, Py_ssize_t row_bytes, Py_ssize_t alone, double now_s):
+    """Put a plain row into the open batch, or open one: see client/producer/send_path.py."""
+    cdef ProducerBuffer buffer
+    cdef OpenBatch batch
+    cdef Py_ssize_t cap, size = HEADER_SIZE + RECORD_OVERHEAD + row_bytes
+    if _PendingBatch is None:
+        _import()
+    settings = accumulator.settings
+    cap = min(<Py_ssize_t>settings.batch_bytes, queue.route.max_message_bytes)
+    if queue.open is not None or size > cap:
+        return accumulator.append(queue, row, row_bytes, alone, False, now_s)
+    buffer = accumulator.buffer
+    if buffer.held_bytes + size > buffer.limit_bytes:
+        return None
+    batch = <OpenBatch?>_PendingBatch(
+        queue, accumulator.driver, cap, now_s, now_s + <double>settings.delivery_timeout_s
+    )
+    batch.rows.append(row)
+    batch.size = size
+    batch.reserved = max(size, min(cap, (buffer.limit_bytes - buffer.held_bytes) // RESERVE_SHARE))
+    batch.room = batch.reserved
+    accumulator.opened += 1
+    accumulator.active[queue] = None
+    buffer.held_bytes += batch.reserved
+    queue.open = batch
+    return batch, 0
 
 
 cdef class SendPath:

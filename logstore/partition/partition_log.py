@@ -31,6 +31,7 @@ from logstore.log.producers.producer_state import Marker
 from logstore.log.segments.position_check import check_position
 from logstore.log.segments.segment import Chunk
 from logstore.log.segments.segment_list import SegmentList
+from logstore.partition.local_append import append_proved, append_row
 from logstore.partition.partition import LogReader, Partition, result_of
 from logstore.types import Acks, Buffer, Isolation, PartitionDescription, Record, RecordMetadata, Row
 
@@ -109,6 +110,8 @@ class PartitionLog:
         ``end_offset``. Errors: ``RecordTypeError``, ``RecordTooLargeError``, ``InvalidTimestampError``; nothing
         is appended then.
         """
+        if expected_offset is None and (landed := append_row(self, rows, acks)) is not None:
+            return landed
         check_acks(acks)
         if type(rows) is not list and (
             not isinstance(rows, Sequence) or isinstance(rows, str | bytes | bytearray | memoryview)
@@ -165,6 +168,8 @@ class PartitionLog:
         cannot be proved), ``DecompressionBombError``, ``InvalidRecordError``, ``RecordTooLargeError``,
         ``InvalidTimestampError``; nothing is appended then.
         """
+        if (landed := append_proved(self, buffer, acks)) is not None:
+            return landed
         check_acks(acks)
         if not isinstance(buffer, _BUFFERS):
             raise RecordTypeError(
@@ -462,9 +467,12 @@ class PartitionLog:
             fetched = self.fetch(offset, max_bytes, isolation, end=end)
             if fetched.next_offset == offset:
                 return
-            if fetched.data:
-                yield offset, fetched.data
-            offset = fetched.next_offset
+            data, following = fetched.data, fetched.next_offset
+            del fetched  # the next fetch finds the memory free, and still in the processor's cache
+            if data:
+                yield offset, data
+            del data
+            offset = following
 
     def to_arrow(
         self, start: int, end_exclusive: int | None = None, *, isolation: Isolation = "read_committed"
@@ -479,6 +487,7 @@ class PartitionLog:
         )
         for offset, data in self._chunks(start, end, isolation, builder.READ_BYTES):
             builder.add(data, offset, end)
+            del data  # before the next fetch
         return builder.table()
 
 

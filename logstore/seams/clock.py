@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -41,6 +41,10 @@ class SystemClock:
                 # a wrong "other boot" only makes recovery read more.
                 self._boot_id = f"boottime-{int(time.time() - time.monotonic()) // 60}"
         return self._boot_id
+
+
+OWN_WALL_MS: Final = SystemClock.wall_ms
+"""By which compiled code, which reads the clock by itself, sees that a tool has put another in its place."""
 
 
 class ManualClock:

@@ -411,6 +411,10 @@ def _no_room() -> bool:
     return False
 
 
+OWN_SYNC: Final = OsFile.sync
+"""By which compiled code, which syncs an ``OsFile`` by itself, sees that a tool has put another in its place."""
+
+
 class OsFileSystem:
     """``FileSystem`` of the operating system. Folders are made 0700 and files 0600 unless ``access`` says
     otherwise."""

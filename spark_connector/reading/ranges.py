@@ -25,10 +25,10 @@ from spark_connector.worker_heap import settle_worker
 logger = logging.getLogger("logstore.spark")
 
 BATCH_ROWS: Final = 20_000
-_FETCH_BYTES: Final = 8 << 20
-"""Also a chunk of the table: of 1 KiB records a smaller one makes batches of so few rows that Spark's own cost of a
-batch shows."""
-_BATCH_BYTES: Final = 16 << 20
+_FETCH_BYTES: Final = 4 << 20
+"""Also a chunk of the table. A larger one takes memory that is new to the process; a smaller one costs more for each
+fetch and each batch than it saves."""
+_BATCH_BYTES: Final = 1 << 20  # are enough for a batch: what waits leaves the processor's cache
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _FIRST_GUESS_BYTES: Final = 1024  # a record, before one was seen
 _LEAST_ROWS: Final = 5_000  # a batch with fewer rows is joined with what follows,

@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "LD_PRELOAD": " ".join(map(_library, ("libasan.so", "libubsan.so"))),
             "ASAN_OPTIONS": "detect_leaks=0",  # the interpreter keeps much until its end
             "PYTHONMALLOC": "malloc",
+            "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own pools are not watched
         }
         for command in (
             ["-c", _IN_USE],

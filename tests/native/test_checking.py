@@ -70,6 +70,45 @@ def test_odd_bytes(rows: list[tuple[object, ...]], place: int, byte: int, cut: i
     both(bytes(data[: len(data) - cut]))
 
 
+@given(
+    count=st.sampled_from([2, 3, 5, 70, 140]),
+    key=st.none() | st.binary(max_size=3) | st.just(b"k" * 70),
+    size=st.sampled_from([-1, 0, 1, 20, 63, 64, 100]),
+    odd=st.none() | st.integers(0, 139),
+    changes=st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 255)), max_size=2),
+    cut=st.sampled_from([0, 0, 0, 1, 7]),
+)
+@settings(max_examples=300, deadline=None)
+def test_records_alike(
+    count: int, key: bytes | None, size: int, odd: int | None, changes: list[tuple[int, int]], cut: int
+) -> None:
+    """Of which only the first ones are read; one of them may be longer, and bytes wrong although the checksum fits."""
+    value = None if size < 0 else b"v" * size
+    rows = [(key, b"another" if number == odd else value) for number in range(count)]
+    data = encode_batch(rows, now_ms=NOW_MS)
+    records = bytearray(data[HEADER_SIZE : len(data) - cut])
+    for place, byte in changes:
+        records[place % len(records)] = byte
+    both(pack_batch(read_header(data), bytes(records)))
+
+
+def test_an_offset_that_takes_another_byte() -> None:
+    """The records of offsets 63 and 64 are alike but for that; no byte of 64 is taken for all of it."""
+    data = encode_batch([(None, b"v" * 20)] * 65, now_ms=NOW_MS)
+    both(data)
+    records = bytearray(data[HEADER_SIZE:])
+    last = len(records) - (len(b"v" * 20) + 8)
+    assert records[last] == 2 * (len(records) - last - 1)
+    assert records[last + 3 : last + 5] == b"\x80\x01"
+    lying = (
+        bytes(records[:last])
+        + bytes([records[last] - 2])
+        + bytes(records[last + 1 : last + 4])
+        + bytes(records[last + 5 :])
+    )
+    both(pack_batch(read_header(data), lying))
+
+
 @pytest.mark.parametrize(
     "buffer",
     [b"", b"\0" * 61, b"\0" * 200, memoryview(bytearray(80)).cast("I"), memoryview(bytes(240))[::2]],

@@ -1,4 +1,4 @@
-"""The codec's suite once more with the Python twin: its oracles, malformed inputs and golden files."""
+"""The codec's suite once more with the Python twin: its oracles, malformed inputs and golden files; and a flight's."""
 
 from __future__ import annotations
 
@@ -20,8 +20,16 @@ FILES = (
     "name", ["test_golden", *(pytest.param(name, marks=pytest.mark.slow) for name in FILES)]
 )
 def test_file(name: str) -> None:
+    passes(f"tests/format/{name}.py")
+
+
+def test_flights() -> None:
+    passes("tests/client/producer/test_flight_path.py")
+
+
+def passes(path: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", f"tests/format/{name}.py"],
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", path],
         cwd=ROOT,
         env={**os.environ, "LOGSTORE_NATIVE": "0"},
         capture_output=True,

@@ -9,8 +9,10 @@ import threading
 from collections import deque
 
 from logstore.client.producer.counters import Counters
+from logstore.native import compiled
 
 
+@compiled("pending")
 class ProducerBuffer:
     """``limit_bytes``: ``buffer.memory``; ``held_bytes``: what batches hold of it."""
 

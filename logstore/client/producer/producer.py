@@ -21,7 +21,7 @@ from logstore.client.producer.pending import PartitionQueue
 from logstore.client.producer.route import TopicRoute
 from logstore.client.producer.router import PlannedChunk, Router, closed_error
 from logstore.client.producer.send_lock import send_lock
-from logstore.client.producer.send_path import SendPath, queue_rows
+from logstore.client.producer.send_path import SendPath, open_for, queue_rows
 from logstore.client.producer.sender import Sender
 from logstore.client.producer.sequences import Sequences
 from logstore.client.producer.settings import settings_of
@@ -195,7 +195,7 @@ class Producer(SendPath[K, V], Transactional[K, V], Generic[K, V]):
         if accumulator.stopped is not None:
             return None
         now_s = self._clock.monotonic_s()
-        placed = accumulator.append(queue, row, size, size + _ALONE_MOST_BYTES, False, now_s)
+        placed = open_for(accumulator, queue, row, size, size + _ALONE_MOST_BYTES, now_s)
         if placed is None:
             return None
         self._sender.notice(queue, now_s)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from logstore.client.partitioner import POSITIVE, chunks_by_key, murmur3_hash
 from logstore.client.producer.accumulator import Accumulator
 from logstore.client.producer.delivery import Delivery, Piece
-from logstore.client.producer.pending import PartitionQueue
+from logstore.client.producer.pending import PartitionQueue, PendingBatch
 from logstore.client.producer.route import TopicRoute
 from logstore.format.batch import HEADER_SIZE
 from logstore.format.rows import RECORD_OVERHEAD, CheckedRows, cut, measured_headers, plain_rows, row_sizes
@@ -73,6 +73,14 @@ def queue_rows(
         if not start:  # opened, and perhaps another one closed
             notice(queue, now_s)
     return pieces
+
+
+@compiled("sending")
+def open_for(
+    accumulator: Accumulator, queue: PartitionQueue, row: object, row_bytes: int, alone: int, now_s: float
+) -> tuple[PendingBatch, int] | None:
+    """``Accumulator.append`` of a row without a timestamp, which mostly opens a batch."""
+    return accumulator.append(queue, row, row_bytes, alone, False, now_s)
 
 
 @compiled("sending")

@@ -23,6 +23,7 @@ from logstore.api.backend import Backend
 from logstore.api.pipelines import Pipelining
 from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.accumulator import FLIGHT_GRACE_S, Accumulator
+from logstore.client.producer.flight_path import FlightPath
 from logstore.client.producer.flights import Flights
 from logstore.client.producer.gates import release_all
 from logstore.client.producer.pending import Identity, PartitionQueue, PendingBatch
@@ -45,35 +46,25 @@ _SHORTEST_RELEASE_S = 1.0  # to give a lease up in order, also after a close tha
 _TOLD_AFTER_S = 1.0  # how long a full disk is waited for without a word
 
 
-class Sender:
-    """``sequences``: None for a producer that is not idempotent. ``lock``, ``clock``, ``pid`` and ``grace_s`` are for
-    those that wait without ``drive`` (``Delivery``): the accumulator's lock, the time, the process that made this, and
-    how long after its time a flight is given up on."""
-
-    grace_s = FLIGHT_GRACE_S
+class Sender(FlightPath):
+    """``sequences``: None for a producer that is not idempotent."""
 
     def __init__(
         self, backend: Backend, accumulator: Accumulator, clock: Clock, sequences: Sequences | None = None
     ) -> None:
-        self._backend = backend
-        self._accumulator = accumulator
-        self.lock = accumulator.lock
         self._settings = accumulator.settings
-        self.clock = clock
-        self._sequences = sequences
-        self.pid = os.getpid()
         # The next flight must not go before it is known that the one before is in: without sequences a broker can
         # tell that at once only if it need not wait for a sync.
         in_order = sequences is not None or accumulator.settings.acks != "all"
         offers = backend if isinstance(backend, Pipelining) else None
         self._most_bytes = None if offers is None else offers.produce_limit()
         pipeline = None if offers is None or not in_order else offers.produce_pipeline()
-        self._flights = None if pipeline is None else Flights(pipeline)
+        flights = None if pipeline is None else Flights(pipeline)
+        super().__init__(backend, accumulator, clock, sequences, flights, FLIGHT_GRACE_S)
         self._thread: threading.Thread | None = None
         # A queue made for use in destructors: its put() needs no lock that a collected producer may hold.
         self._signals: SimpleQueue[None] = SimpleQueue()
         self._wakes_at_s = -inf  # when the thread looks again; -inf: it is awake or not there
-        self._stopping = False
         self._release_by_s = inf  # until when the end of the lease may wait for other processes
         self._seen_batches = 0
         accumulator.driver = self
@@ -183,11 +174,10 @@ class Sender:
 
     # --- flights ---
 
-    def _fly(
-        self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None = None
+    def _fly_in_steps(
+        self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None
     ) -> None:
-        """Encode, produce and land batches that were taken; those of one queue stand together. ``now_s``: the
-        time if it has just been asked."""
+        """See ``_fly``: whatever the batches are."""
         taken = batches
         try:
             refusal = None
@@ -204,12 +194,15 @@ class Sender:
             else:
                 results = [ProduceResult(-1, error=refusal)] * len(batches)
         except BaseException as error:
-            # An interrupt in a caller's thread: how far the backend got is not known.
-            queues = dict.fromkeys(batch.queue for batch in taken)
-            batches = [batch for queue in queues for batch in queue.flights[-1]]
-            self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
+            self._cut_short(taken, error)
             raise
         self._land(batches, results)
+
+    def _cut_short(self, taken: Sequence[PendingBatch], error: BaseException) -> None:
+        """An interrupt in a caller's thread: how far the backend got is not known."""
+        queues = dict.fromkeys(batch.queue for batch in taken)
+        batches = [batch for queue in queues for batch in queue.flights[-1]]
+        self._land(batches, [ProduceResult(-1, error=_unknown(batches, error))] * len(batches))
 
     def _number(
         self, sequences: Sequences, batches: Sequence[PendingBatch]
@@ -253,8 +246,18 @@ class Sender:
             left_s = self._left_s(batches, timeout_s, now_s)
             results = self._backend.produce(items, self._settings.acks, left_s)
         except Exception as error:  # noqa: BLE001 - deliveries carry it
-            return _failed(batches, error, doubtful=asked)
+            return self._failed(batches, error, asked)
         return results if len(results) == len(batches) else _as_many(results, batches)
+
+    def _failed(
+        self, batches: Sequence[PendingBatch], error: Exception, doubtful: bool
+    ) -> list[ProduceResult]:
+        """The results where the whole call failed. ``doubtful``: whatever it did, it did not say."""
+        if isinstance(error, LogStoreError):
+            return [ProduceResult(-1, error=error, doubtful=doubtful)] * len(batches)
+        # No named error: a bug below. It must not end the thread and leave deliveries waiting.
+        logger.error("produce failed with an error that is not the store's", exc_info=error)
+        return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)
 
     def _begin(self, batches: Sequence[PendingBatch], flights: Flights) -> None:
         """Encode batches that were taken, and send them without waiting for the answer."""
@@ -280,7 +283,7 @@ class Sender:
         try:
             results = _as_many(pending.results(), batches)
         except Exception as error:  # noqa: BLE001 - deliveries carry it
-            results = _failed(batches, error, doubtful=True)
+            results = self._failed(batches, error, True)
         self._land(batches, results)
 
     def _left_s(self, batches: Sequence[PendingBatch], timeout_s: float | None, now_s: float | None) -> float:
@@ -312,6 +315,8 @@ class Sender:
         return items
 
     def _land(self, batches: Sequence[PendingBatch], results: Sequence[ProduceResult]) -> None:
+        if len(results) != len(batches):
+            results = _as_many(list(results), batches)
         accumulator = self._accumulator
         done: list[PendingBatch] = []
         more = self._stopping
@@ -331,9 +336,14 @@ class Sender:
                 done += accumulator.land(queue, results[start:end], now_s)
                 start = end
                 more = more or bool(queue.closed) or (queue.open is not None and queue.open.wanted)
-        if more and threading.current_thread() is not self._thread:
-            self.wake()
+        if more:
+            self._wake_for_more()
         self.announce(done)
+
+    def _wake_for_more(self) -> None:
+        """More is ready, or the thread is to stop: tell it, unless it is the caller."""
+        if threading.current_thread() is not self._thread:
+            self.wake()
 
     def _tell_of_full_disk(self, batches: Sequence[PendingBatch], error: DiskFullError, now_s: float) -> None:
         for batch in batches:
@@ -369,7 +379,7 @@ class Sender:
 
     # --- waiting ---
 
-    def drive(
+    def _drive(
         self, batch: PendingBatch, index: int, timeout_s: float | None
     ) -> tuple[PendingBatch, int] | None:
         """See ``Driver``. ForkedStoreError in a forked child."""
@@ -516,15 +526,6 @@ def _gate_of(batch: PendingBatch) -> threading.Lock:
         batch.gates = []
     batch.gates.append(gate)
     return gate
-
-
-def _failed(batches: Sequence[PendingBatch], error: Exception, *, doubtful: bool) -> list[ProduceResult]:
-    """The results where the whole call failed. ``doubtful``: whatever it did, it did not say."""
-    if isinstance(error, LogStoreError):
-        return [ProduceResult(-1, error=error, doubtful=doubtful)] * len(batches)
-    # No named error: a bug below. It must not end the thread and leave deliveries waiting.
-    logger.error("produce failed with an error that is not the store's", exc_info=error)
-    return [ProduceResult(-1, error=_unknown(batches, error))] * len(batches)
 
 
 def _as_many(results: list[ProduceResult], batches: Sequence[PendingBatch]) -> list[ProduceResult]:

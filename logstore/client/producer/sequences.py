@@ -23,7 +23,8 @@ SEQUENCE_MASK: Final = (1 << SEQUENCE_BITS) - 1
 
 
 class Sequences:
-    """``init_producer``: takes the lease, at the first batch; ``lease``: a named producer's, taken before."""
+    """``init_producer``: takes the lease, at the first batch; ``lease``: a named producer's, taken before.
+    ``identity``: what new batches are sent under; None before the first, of a named producer, and of a transaction."""
 
     def __init__(
         self, init_producer: Callable[[], ProducerLease], lease: ProducerLease | None = None
@@ -32,7 +33,7 @@ class Sequences:
         self._lease = lease
         self._named = lease is not None and lease.name is not None
         self._guard = threading.Lock()  # of the lease, and of the identity made from it
-        self._identity: Identity | None = None
+        self.identity: Identity | None = None
 
     @property
     def lease(self) -> ProducerLease | None:
@@ -50,7 +51,7 @@ class Sequences:
         queue = batch.queue
         if self._named:
             return self._assign_named(batch, queue)
-        identity = self._identity
+        identity = self.identity
         if identity is None or (identity is queue.identity and queue.spent):
             identity = self._renewed(identity)
         if identity is not queue.identity:
@@ -64,7 +65,7 @@ class Sequences:
 
     def assign_at_once(self, batch: PendingBatch) -> bool:
         """``assign`` where nobody is to be asked for anything; False, with nothing given, where that is not sure."""
-        identity, queue = self._identity, batch.queue  # none of a named producer, nor of a transaction
+        identity, queue = self.identity, batch.queue
         if identity is None or identity is not queue.identity or queue.spent:
             return False
         batch.identity = identity
@@ -75,7 +76,7 @@ class Sequences:
     def _renewed(self, seen: Identity | None) -> Identity:
         """The next identity, unless another partition's flight has made one since ``seen``."""
         with self._guard:
-            identity = self._identity
+            identity = self.identity
             if identity is not None and identity is not seen:
                 return identity
             lease = self._lease
@@ -83,7 +84,7 @@ class Sequences:
                 lease = self._lease = self._init_producer()
             elif identity is not None:
                 lease.bump()
-            self._identity = identity = Identity(lease.producer_id, lease.epoch)
+            self.identity = identity = Identity(lease.producer_id, lease.epoch)
             return identity
 
     def _assign_named(self, batch: PendingBatch, queue: PartitionQueue) -> int:

@@ -13,14 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from logstore.api.records import ProduceResult
 from logstore.client.producer import delivery, send_path
 from logstore.client.producer.delivery import Delivery
 from logstore.client.producer.producer import Producer
 from logstore.client.producer.send_lock import send_lock
+from logstore.client.producer.send_path import open_for
 from logstore.errors import DiskFullError, LogStoreError
 from logstore.seams.clock import ManualClock
 from logstore.types import Record
 from tests.client.fake_backend import FakeBackend
+from tests.client.producer.test_accumulator import made, route_of
 from tests.client.records import until
 from tests.native.twins import python_twin
 
@@ -281,3 +284,36 @@ def test_callbacks_and_coroutines_get_the_outcome(kind: type[Producer[Any, Any]]
 
 async def awaiting(sent: Delivery) -> Any:
     return await sent
+
+
+@given(
+    sizes=st.lists(st.integers(0, 260), min_size=1, max_size=12),
+    batch_bytes=st.integers(150, 400),
+    limit=st.integers(200, 400),
+    lands=st.booleans(),
+)
+def test_a_row_opens_a_batch_as_append_does(
+    sizes: list[int], batch_bytes: int, limit: int, lands: bool
+) -> None:
+    """Batches, their sizes and what they hold of the buffer are those of ``Accumulator.append``."""
+    sides = [(made(batch_bytes=batch_bytes, buffer_bytes=700), route_of(1, limit)) for _ in range(2)]
+    for size in sizes:
+        seen = []
+        for (accumulator, route), opens in zip(sides, (True, False), strict=True):
+            queue, row, alone = route.queues[0], (None, bytes(size)), size + 84
+            if opens:
+                placed = open_for(accumulator, queue, row, size, alone, 1.0)
+            else:
+                placed = accumulator.append(queue, row, size, alone, False, 1.0)
+            batches = [
+                (list(batch.rows), batch.size, batch.cap, batch.reserved, batch.room, batch.created_s)
+                for batch in accumulator.unfinished()
+            ]
+            told = None if placed is None else placed[1]
+            seen.append((told, batches, accumulator.opened, accumulator.buffer.held_bytes))
+            if placed is None or lands:
+                accumulator.draining = True
+                flight = accumulator.take_ready(1.0)
+                if flight:
+                    accumulator.land(queue, [ProduceResult(0)] * len(flight), 1.0)
+        assert seen[0] == seen[1]
