@@ -141,6 +141,36 @@ cdef class RowBuffer:
         self.count = number + 1
         return number
 
+    cdef int put_linked(
+        self, PyObject* rows, const Linked* links, Py_ssize_t number, Py_ssize_t end, Py_ssize_t most_bytes
+    ) except -1:
+        """``put`` of the rows of a list from ``number`` on as they are linked, without ``end``. All are tuples of a key and
+        a value, bytes or None, and ``most_bytes`` are their bytes with the overhead, which is no less than is written."""
+        cdef Py_ssize_t size, place = self.count
+        cdef PyObject* key
+        cdef PyObject* value
+        cdef uint8_t* to
+        if self.kept is not None or most_bytes >= MOST_BYTES or place > INT32_MAX - most_bytes:
+            while number != end:
+                self.put(tuple_item(list_item(rows, number), 0), tuple_item(list_item(rows, number), 1), NULL)
+                number = links[number].next
+            return 0
+        self.make_room(most_bytes)
+        to = <uint8_t*>PyBytes_AS_STRING(<object>self.data) + self.used
+        while number != end:
+            key, value = tuple_item(list_item(rows, number), 0), tuple_item(list_item(rows, number), 1)
+            size = size_of_payload(key) + size_of_payload(value) + 3 + size_of_raw(<uint64_t>place << 1)
+            to = put_raw(to, <uint64_t>size << 1)
+            to[0] = to[1] = 0
+            to = put_payload(put_payload(put_raw(to + 2, <uint64_t>place << 1), key), value)
+            to[0] = 0
+            to += 1
+            place += 1
+            number = links[number].next
+        self.used = to - <uint8_t*>PyBytes_AS_STRING(<object>self.data)
+        self.count = place
+        return 0
+
     cdef list decoded(self):
         """The rows that are in ``data``."""
         cdef list rows = []

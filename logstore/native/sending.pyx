@@ -19,6 +19,7 @@ from logstore.native.flights cimport FlightPath
 from logstore.native.hashing cimport POSITIVE, murmur3_of
 from logstore.native.pending cimport Gate, OpenBatch, OpenQueue, ProducerBuffer, QuickRoute, SendLock
 from logstore.native.record_writing cimport Py_None, list_item, tuple_item
+from logstore.native.row_buffer cimport Linked
 from logstore.native.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
@@ -232,12 +233,6 @@ def _partition_of(Piece piece not None):
     return piece.batch.queue.partition
 
 
-cdef struct Linked:
-    # A row: its bytes with the overhead, and the next one of its partition, -1 behind the last.
-    Py_ssize_t size
-    Py_ssize_t next
-
-
 cdef struct Bin:
     # The rows of one partition; ``total``: the size of the last batch that they make.
     Py_ssize_t first, last, total
@@ -377,10 +372,8 @@ def queue_rows(
                 start = batch.rows.count
                 if not start and held > 1:
                     batch.rows.make_room(max(total, min(batch.room, total * ROOMS_AHEAD)) - HEADER_SIZE)
-                while number != end:
-                    row = list_item(<PyObject*>taken, number)
-                    batch.rows.put(tuple_item(row, 0), tuple_item(row, 1), NULL)
-                    number = links[number].next
+                batch.rows.put_linked(<PyObject*>taken, links, number, end, total - HEADER_SIZE)
+                number = end
                 batch.size += total
                 piece = Piece.__new__(Piece)
                 piece.batch, piece.start, piece.count = batch, start, held
