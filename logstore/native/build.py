@@ -29,6 +29,13 @@ REQUIRE_BUILD = "LOGSTORE_REQUIRE_BUILD"
 
 _ROOT = FOLDER.parent.parent
 _MARK = "logstore-source:"
+_DIRECTIVES = [
+    # Methods are of CPython's own kind, which looks at the type of ``self``. Cython's own functions do not: one that is
+    # called by its class with another object would take that object's memory for its fields.
+    "-Xbinding=False",
+    "-Xembedsignature=True",  # what ``inspect.signature`` reads, which such methods have nothing else for
+    "-Xembedsignature.format=clinic",
+]
 
 
 class BuildSkippedError(Exception):
@@ -89,7 +96,7 @@ def _make(name: str, work: Path, compiler: list[str], flags: Sequence[str]) -> P
     """One shared library, in the folder ``work``."""
     source, code, made = FOLDER / f"{name}.pyx", work / f"{name}.c", work / f"{name}{suffix()}"
     # -w: the package's name in the module's own is found from the folders above the source.
-    _run([sys.executable, "-m", "cython", "-3", "-w", str(_ROOT), "-o", str(code), str(source)])
+    _run([sys.executable, "-m", "cython", "-3", "-w", str(_ROOT), *_DIRECTIVES, "-o", str(code), str(source)])
     paths = sysconfig.get_paths()
     mark = f'"{_MARK}{fingerprint(name)}"'
     _run(
