@@ -42,6 +42,6 @@ def test_every_method_looks_at_self() -> None:
 
 
 def test_a_public_method_with_another_self() -> None:
-    with pytest.raises((TypeError, AttributeError), match="send"):
-        logstore.Producer.send(1, "t", b"")  # type: ignore[call-overload]
+    with pytest.raises((TypeError, AttributeError)):
+        logstore.Producer.send(1, "t", b"")  # type: ignore[arg-type]
     assert list(inspect.signature(logstore.Producer.send).parameters)[:3] == ["self", "topic", "value"]
