@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
 from unittest import mock
 
@@ -204,7 +203,8 @@ def test_nothing_is_cut_while_a_snapshot_of_it_is_written() -> None:
 def test_a_round_that_is_interrupted_keeps_no_file_and_the_next_one_does_all() -> None:
     """Ctrl-C while the indexes are synced, as of a process that closes its store."""
     logs = Logs()
-    with logs.meanwhile(lambda: signal.raise_signal(signal.SIGINT)), pytest.raises(KeyboardInterrupt):
+    interrupt = mock.Mock(side_effect=KeyboardInterrupt)
+    with logs.meanwhile(interrupt), pytest.raises(KeyboardInterrupt):
         logs.checkpoint()
     assert [desk.pool._pinned for desk in logs.desks] == [0] * COUNT
     assert logs.points() == [0, 0, 0]
