@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Final
 
 from logstore.directory import deletion
 from logstore.directory.catalogue import Catalogue, CatalogueFile, TopicEntry
-from logstore.errors import LogStoreError, TopicLockedError
+from logstore.errors import DiskFullError, LogStoreError, StorageError, TopicLockedError
 from logstore.invariants import invariant
 from logstore.seams.clock import Clock
 from logstore.seams.fs import FileSystem
@@ -25,6 +26,8 @@ from replication.cluster.metadata import ClusterMetadata
 from replication.errors import MetadataConflictError
 
 logger = logging.getLogger(__name__)
+
+_PAUSE_S: Final = 1.0
 
 
 class ReplicatedCatalogue:
@@ -54,6 +57,7 @@ class ReplicatedCatalogue:
         self._changing = threading.Lock()  # one change of this node at a time: the others would only conflict
         self._held: Catalogue | None = None  # as the file has it
         self._shown = -1  # revision of the image that ``load`` gave last
+        self._refused_until_s = 0.0  # by the disk, of what an image changes
         self.metadata: ClusterMetadata | None = None
 
     # --- as a file of a catalogue ---
@@ -64,16 +68,17 @@ class ReplicatedCatalogue:
             return self._held
 
     def load(self) -> Catalogue:
-        """The newest committed one; the directory's file is the same when this returns. StorageError, DiskFullError,
-        and the errors of ``CatalogueFile.load``."""
+        """The newest committed one; the directory's file is the same when this returns. Where the disk refuses that,
+        the one that the file has: this node is behind then, as one that hears nothing, and answers what it can.
+        StorageError, DiskFullError: at the first load since it joined; the errors of ``CatalogueFile.load``."""
         with self._lock:
             held = self._file()
             if self.metadata is None:
                 return held
             image = self.metadata.follower.newest()
             merged = self._merged(held, image.catalogue)
-            if merged is not held:
-                self._follow(held, merged)
+            if merged is not held and not self._followed(held, merged):
+                return held
             self._shown = image.revision
             return merged
 
@@ -102,6 +107,23 @@ class ReplicatedCatalogue:
             return held
         merged = followed(held, image, add_only=not joined)
         return held if merged == held else merged
+
+    def _followed(self, held: Catalogue, merged: Catalogue) -> bool:
+        """False: the disk refused what ``_follow`` writes. It is tried again, though not at every call."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._refused_until_s:
+            return False
+        try:
+            self._follow(held, merged)
+        except (StorageError, DiskFullError) as error:
+            if self._shown < 0:
+                raise
+            if not self._refused_until_s:
+                logger.error("the catalogue stays at revision %d here: %s", held.revision, error)
+            self._refused_until_s = now_s + _PAUSE_S
+            return False
+        self._refused_until_s = 0.0
+        return True
 
     def _follow(self, held: Catalogue, merged: Catalogue) -> None:
         """The directory first, then its file: a crash in between finds notes of what is gone."""

@@ -7,7 +7,8 @@ import pytest
 from logstore.directory import catalogue as catalogues
 from logstore.directory.catalogue import Catalogue, CatalogueFile, encode_uuid
 from logstore.directory.partition_folder import deletion_note_path
-from logstore.errors import TopicExistsError
+from logstore.errors import DiskFullError, TopicExistsError
+from logstore.seams.faults import FaultKind
 from logstore.seams.fs import exists, read_file
 from logstore.seams.memory_crash import KeepNothing
 from replication.cluster.image import ClusterImage
@@ -88,6 +89,44 @@ def test_a_change_waits_for_the_next_controller() -> None:
     taken = one.catalogue.change(lambda now: now.with_producer_ids(7), 60.0)
     assert taken.next_producer_id == 7
     assert other.catalogue.change(lambda now: now.with_producer_ids(1), 60.0).next_producer_id == 8
+
+
+@pytest.mark.parametrize("fault", [FaultKind.EIO, FaultKind.ENOSPC])
+def test_a_disk_that_refuses_the_file_leaves_the_node_behind_and_no_longer(
+    fault: FaultKind, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster()
+    cluster.register_all()
+    controller = cluster.controller()
+    controller.catalogue.change(lambda one: with_topic("a", 1, one), 20.0)
+    cluster.settle()
+    member = cluster.others()[0]
+    before = member.catalogue.load()
+    member.fs.faults.on("pwritev", fault, path_ends="topics.json.tmp", forever=True)
+    controller.catalogue.change(lambda one: with_topic("b", 2, one.without_topic("a")), 20.0)
+    cluster.settle()
+    for _ in range(3):
+        assert member.catalogue.load() == before
+        assert member.catalogue.changed()
+    assert caplog.text.count("the catalogue stays at revision") == 1
+    member.fs.faults.clear()
+    cluster.nodes.run(lambda: member.catalogue.load() != before)
+    now = member.catalogue.load()
+    assert set(now.topics) == {"b"}
+    assert not member.catalogue.changed()
+    assert catalogues.decode(read_file(member.fs, "/data/topics.json"), "topics.json") == now
+
+
+def test_a_disk_that_refuses_the_first_file_is_an_error() -> None:
+    cluster = Cluster()
+    cluster.register_all()
+    member = cluster.others()[0]
+    member.catalogue.joined()
+    member.fs.faults.on("pwritev", FaultKind.ENOSPC, path_ends="topics.json.tmp", forever=True)
+    cluster.controller().catalogue.change(lambda one: with_topic("a", 1, one), 20.0)
+    cluster.nodes.agree()
+    with pytest.raises(DiskFullError):
+        member.catalogue.load()
 
 
 def test_a_deleted_topic_leaves_with_a_note_and_its_name_is_free() -> None:
