@@ -87,8 +87,10 @@ class ReplicatedCatalogue:
         self.change(lambda _: catalogue, 30.0)
 
     def changed(self) -> bool:
-        """Whether ``load`` would give another. Cheap."""
-        return self.metadata is not None and self.metadata.follower.newest().revision != self._shown
+        """Whether ``load`` would give another, or try to: not at once where the disk has just refused. Cheap."""
+        if self.metadata is None or self._clock.monotonic_s() < self._refused_until_s:
+            return False
+        return self.metadata.follower.newest().revision != self._shown
 
     def close(self) -> None:
         self._local.close()
