@@ -6,7 +6,7 @@ import pytest
 
 from logstore.directory import catalogue as catalogues
 from logstore.directory.catalogue import Catalogue, CatalogueFile, encode_uuid
-from logstore.directory.partition_folder import deletion_note_path
+from logstore.directory.partition_folder import DELETION_NOTE, deletion_note_path
 from logstore.errors import DiskFullError, TopicExistsError
 from logstore.seams.faults import FaultKind
 from logstore.seams.fs import exists, read_file
@@ -91,9 +91,13 @@ def test_a_change_waits_for_the_next_controller() -> None:
     assert other.catalogue.change(lambda now: now.with_producer_ids(1), 60.0).next_producer_id == 8
 
 
-@pytest.mark.parametrize("fault", [FaultKind.EIO, FaultKind.ENOSPC])
-def test_a_disk_that_refuses_the_file_leaves_the_node_behind_and_no_longer(
-    fault: FaultKind, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("file", ["topics.json", DELETION_NOTE])
+@pytest.mark.parametrize(
+    ("call", "fault"),
+    [("pwritev", FaultKind.EIO), ("pwritev", FaultKind.ENOSPC), ("sync", FaultKind.FAILED_SYNC)],
+)
+def test_a_disk_that_refuses_a_file_leaves_the_node_behind_and_no_longer(
+    call: str, fault: FaultKind, file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster()
     cluster.register_all()
@@ -102,7 +106,7 @@ def test_a_disk_that_refuses_the_file_leaves_the_node_behind_and_no_longer(
     cluster.settle()
     member = cluster.others()[0]
     before = member.catalogue.load()
-    member.fs.faults.on("pwritev", fault, path_ends="topics.json.tmp", forever=True)
+    member.fs.faults.on(call, fault, path_ends=f"{file}.tmp", forever=True)
     controller.catalogue.change(lambda one: with_topic("b", 2, one.without_topic("a")), 20.0)
     cluster.settle()
     for _ in range(3):
