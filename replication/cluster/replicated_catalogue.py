@@ -77,7 +77,7 @@ class ReplicatedCatalogue:
                 return held
             image = self.metadata.follower.newest()
             merged = self._merged(held, image.catalogue)
-            if merged is not held and not self._followed(held, merged):
+            if merged is not held and not self._try_to_follow(held, merged):
                 return held
             self._shown = image.revision
             return merged
@@ -110,7 +110,7 @@ class ReplicatedCatalogue:
         merged = followed(held, image, add_only=not joined)
         return held if merged == held else merged
 
-    def _followed(self, held: Catalogue, merged: Catalogue) -> bool:
+    def _try_to_follow(self, held: Catalogue, merged: Catalogue) -> bool:
         """False: the disk refused what ``_follow`` writes. It is tried again, though not at every call."""
         now_s = self._clock.monotonic_s()
         if now_s < self._refused_until_s:
