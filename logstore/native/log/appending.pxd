@@ -2,9 +2,9 @@
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int64_t, uint8_t
 
-from logstore.native.file_pins cimport HeldFile
-from logstore.native.live cimport Shown
-from logstore.native.segment_tail cimport SegmentTail
+from logstore.native.log.file_pins cimport HeldFile
+from logstore.native.partition.live cimport Shown
+from logstore.native.log.segment_tail cimport SegmentTail
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
