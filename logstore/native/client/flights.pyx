@@ -1,4 +1,3 @@
-# cython: nonecheck=True
 """The flight of a lone batch, from the caller who waits for it to its outcome: the compiled twin of
 ``client/producer/flight_path.py``.
 
