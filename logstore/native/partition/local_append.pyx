@@ -81,6 +81,7 @@ cdef class LocalAppend:
     cdef public bint done
 
     def __init__(self, context, topic, log, appended, append_time_ms, bint must_sync, bint promised):
+        _import()
         self._context, self._topic, self._log = context, topic, log
         self.base_offset, self.next_offset = appended
         self.append_time_ms = append_time_ms
