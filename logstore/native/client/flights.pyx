@@ -1,12 +1,11 @@
-# cython: nonecheck=True
 """The flights of batches, from the thread that takes them to their outcomes: the compiled twin of
 ``client/producer/flight_path.py``.
 
 Batches are numbered, encoded, given to the backend and landed here where that is all there is to it: rows, not compressed,
 sent for the first time, by a producer whose numbers are at hand, and in at the first try. The lone batch of a caller who
 waits for it is taken here, too. Whatever else there may be is left to ``Sender``, step by step: before a batch is taken,
-before any is numbered, or when the backend's answer is there. No signal handler runs in between but in calls of Python's, so that none of the steps is
-half done when one raises.
+before any is numbered, or when the backend's answer is there. No signal handler runs in between but in calls of Python's,
+so that none of the steps is half done when one raises.
 """
 
 from posix.unistd cimport getpid
