@@ -35,7 +35,7 @@ _COPIED_BYTES = 2048  # a batch up to this is written as one buffer
 _MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
 
 
-@compiled("appending")
+@compiled("log.appending")
 class AppendPath:
     """The positions of a log, its quick append and its sync. ``_lock`` is held wherever one of these fields changes;
     ``_sync_lock`` lets one sync run at a time."""

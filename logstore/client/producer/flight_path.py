@@ -16,7 +16,7 @@ from logstore.native import compiled
 from logstore.seams.clock import Clock
 
 
-@compiled("flights")
+@compiled("client.flights")
 class FlightPath:
     """The compiled twin takes, numbers, encodes, produces and lands the flight of a lone new batch in one go. Every
     other one, and all that goes wrong, it leaves to the steps of ``Sender``, which this twin takes always.

@@ -14,12 +14,12 @@ from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from logstore.native.batch_header cimport (
+from logstore.native.format.batch_header cimport (
     ATTRIBUTES_AT, CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT,
     UNCOUNTED_BYTES, header_fields, read,
 )
-from logstore.native.record_fields cimport ABSENT, MIN_RECORD_BYTES, RecordFields, read_header as read_name, read_record
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.record_fields cimport ABSENT, MIN_RECORD_BYTES, RecordFields, read_header as read_name, read_record
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}

@@ -3,7 +3,7 @@
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t
 
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 

@@ -5,8 +5,8 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport uint8_t, uint32_t
 
-from logstore.native.hashing cimport POSITIVE, murmur2_of, murmur3_of
-from logstore.native.varints cimport fingerprint
+from logstore.native.client.hashing cimport POSITIVE, murmur2_of, murmur3_of
+from logstore.native.format.varints cimport fingerprint
 
 import zlib
 

@@ -11,8 +11,8 @@ half done when one raises.
 
 from posix.unistd cimport getpid
 
-from logstore.native.pending cimport OpenBatch, OpenQueue, let_through
-from logstore.native.varints cimport fingerprint
+from logstore.native.client.pending cimport OpenBatch, OpenQueue, let_through
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 

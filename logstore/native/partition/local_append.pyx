@@ -12,8 +12,8 @@ from libc.errno cimport errno
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from logstore.native.checking cimport Rules, as_leader, batches_in, rules_of
-from logstore.native.varints cimport fingerprint
+from logstore.native.log.checking cimport Rules, as_leader, batches_in, rules_of
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 

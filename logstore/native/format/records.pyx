@@ -12,8 +12,8 @@ from cpython.tuple cimport PyTuple_GET_SIZE
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t
 from libc.string cimport memcmp, memset
 
-from logstore.native.record_fields cimport ABSENT, MIN_RECORD_BYTES, RecordFields, read_header, read_record
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.record_fields cimport ABSENT, MIN_RECORD_BYTES, RecordFields, read_header, read_record
+from logstore.native.format.varints cimport fingerprint
 
 import sys
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from logstore.native.record_writing cimport (
+from logstore.native.format.record_writing cimport (
     HEADER_BYTES,
     TRANSACTIONAL_BIT,
     UNCOUNTED_BYTES,
@@ -27,7 +27,7 @@ from logstore.native.record_writing cimport (
     size_of_payload,
     tuple_item,
 )
-from logstore.native.varints cimport fingerprint, put_raw, read_raw, size_of_raw, unzigzag
+from logstore.native.format.varints cimport fingerprint, put_raw, read_raw, size_of_raw, unzigzag
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from logstore.native.record_fields cimport ABSENT, RecordFields, read_header, read_record
+from logstore.native.format.record_fields cimport ABSENT, RecordFields, read_header, read_record
 
 cdef enum Outcome:
     FILLED, FULL, UNSOUND

@@ -1,5 +1,5 @@
 # What brings a batch to its outcome, as those who wait for one see it.
-from logstore.native.pending cimport Counters, OpenBatch, ProducerBuffer, SendLock
+from logstore.native.client.pending cimport Counters, OpenBatch, ProducerBuffer, SendLock
 
 
 cdef class FlightPath:

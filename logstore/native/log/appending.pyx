@@ -14,10 +14,10 @@ from posix.types cimport off_t
 
 from itertools import chain
 
-from logstore.native.file_pins cimport HeldFile
-from logstore.native.live cimport LivePublisher, Shown, SlotPublisher
-from logstore.native.segment_tail cimport LARGEST_ROW, SegmentTail
-from logstore.native.varints cimport fingerprint, put_big
+from logstore.native.log.file_pins cimport HeldFile
+from logstore.native.partition.live cimport LivePublisher, Shown, SlotPublisher
+from logstore.native.log.segment_tail cimport LARGEST_ROW, SegmentTail
+from logstore.native.format.varints cimport fingerprint, put_big
 
 FINGERPRINT = fingerprint()
 

@@ -11,7 +11,7 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.unicode cimport PyUnicode_GET_LENGTH
 
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.varints cimport fingerprint
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)

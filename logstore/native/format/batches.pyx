@@ -9,10 +9,10 @@ from cpython.bytes cimport PyBytes_CheckExact
 from cpython.memoryview cimport PyMemoryView_Check
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
-from logstore.native.batch_header cimport (
+from logstore.native.format.batch_header cimport (
     ATTRIBUTES_AT, CONTROL_BIT, HEADER_BYTES, Header, LAST_DELTA_AT, UNCOUNTED_BYTES, big, header_fields, read,
 )
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}

@@ -15,12 +15,12 @@ from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport uint8_t, uint32_t
 from posix.unistd cimport getpid
 
-from logstore.native.flights cimport FlightPath
-from logstore.native.hashing cimport POSITIVE, murmur3_of
-from logstore.native.pending cimport Gate, OpenBatch, OpenQueue, ProducerBuffer, QuickRoute, SendLock
-from logstore.native.record_writing cimport Py_None, list_item, tuple_item
-from logstore.native.row_buffer cimport Linked
-from logstore.native.varints cimport fingerprint
+from logstore.native.client.flights cimport FlightPath
+from logstore.native.client.hashing cimport POSITIVE, murmur3_of
+from logstore.native.client.pending cimport Gate, OpenBatch, OpenQueue, ProducerBuffer, QuickRoute, SendLock
+from logstore.native.format.record_writing cimport Py_None, list_item, tuple_item
+from logstore.native.format.row_buffer cimport Linked
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 

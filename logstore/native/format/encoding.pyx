@@ -13,7 +13,7 @@ from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
-from logstore.native.record_writing cimport (
+from logstore.native.format.record_writing cimport (
     HEADER_BYTES,
     LEFT,
     TRANSACTIONAL_BIT,
@@ -29,7 +29,7 @@ from logstore.native.record_writing cimport (
     size_of_payload,
     tuple_item,
 )
-from logstore.native.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
+from logstore.native.format.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}

@@ -25,9 +25,9 @@ from cpython.object cimport PyObject_Hash
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from logstore.native.record_fields cimport ABSENT
-from logstore.native.spans cimport SectionKeys
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.record_fields cimport ABSENT
+from logstore.native.format.spans cimport SectionKeys
+from logstore.native.format.varints cimport fingerprint
 
 cdef extern from *:
     """

@@ -9,14 +9,14 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from logstore.native.arrow_columns cimport (
+from logstore.native.format.arrow_columns cimport (
     Bounds, Column, FILLED, FULL, Filling, Needs, Outcome, STRIDE, Section, UNSOUND, fill, measure,
 )
-from logstore.native.batch_header cimport (
+from logstore.native.format.batch_header cimport (
     ATTRIBUTES_AT, CODEC_MASK, CONTROL_BIT, HEADER_BYTES, Header, LOG_APPEND_TIME_BIT, UNCOUNTED_BYTES, header_fields, read,
 )
-from logstore.native.record_fields cimport MIN_RECORD_BYTES
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.record_fields cimport MIN_RECORD_BYTES
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}

@@ -11,8 +11,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from logstore.native.hashing cimport POSITIVE, murmur2_of, murmur3_of, murmur128_low
-from logstore.native.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
+from logstore.native.client.hashing cimport POSITIVE, murmur2_of, murmur3_of, murmur128_low
+from logstore.native.format.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
 
 import zlib
 

@@ -1,7 +1,7 @@
 # Batches on their way to one partition, and what guards them, as the modules that send and fly them see them.
 from cpython.pythread cimport PyThread_type_lock
 
-from logstore.native.row_buffer cimport RowBuffer
+from logstore.native.format.row_buffer cimport RowBuffer
 
 
 cdef class OpenBatch:

@@ -13,7 +13,7 @@ from libc.string cimport memcmp, memcpy
 from posix.types cimport off_t
 from posix.unistd cimport pread, pwrite
 
-from logstore.native.varints cimport fingerprint, put_big
+from logstore.native.format.varints cimport fingerprint, put_big
 
 FINGERPRINT = fingerprint()
 

@@ -1,7 +1,7 @@
 # Where the fields of one record lie, with every bound checked; what all modules that read records share.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from logstore.native.varints cimport read_raw, unzigzag
+from logstore.native.format.varints cimport read_raw, unzigzag
 
 cdef enum:
     MIN_RECORD_BYTES = 7

@@ -4,7 +4,7 @@ log/segments/segment_tail.py. Fields are declared in segment_tail.pxd."""
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport INT64_MIN, int64_t
 
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 

@@ -7,7 +7,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from logstore.native.varints cimport put_big, put_raw, size_of_raw
+from logstore.native.format.varints cimport put_big, put_raw, size_of_raw
 
 cdef extern from "Python.h":
     PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept

@@ -20,8 +20,8 @@ from cpython.pythread cimport (
 from collections import deque as _deque
 from threading import Lock as _Lock
 
-from logstore.native.row_buffer cimport RowBuffer
-from logstore.native.varints cimport fingerprint
+from logstore.native.format.row_buffer cimport RowBuffer
+from logstore.native.format.varints cimport fingerprint
 
 cdef extern from "pythread.h":
     ctypedef enum PyLockStatus:

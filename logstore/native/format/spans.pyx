@@ -7,8 +7,8 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
-from logstore.native.record_fields cimport ABSENT, MIN_RECORD_BYTES
-from logstore.native.varints cimport PAST_END, TOO_LONG, fingerprint, read_raw, unzigzag
+from logstore.native.format.record_fields cimport ABSENT, MIN_RECORD_BYTES
+from logstore.native.format.varints cimport PAST_END, TOO_LONG, fingerprint, read_raw, unzigzag
 
 FINGERPRINT = fingerprint()
 

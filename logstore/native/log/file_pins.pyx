@@ -1,8 +1,8 @@
 """Files in use: the compiled twins of log/segments/file_pins.py and log/segments/held_file.py. Fields are declared in
 file_pins.pxd."""
 
-from logstore.native.segment_tail cimport SegmentTail
-from logstore.native.varints cimport fingerprint
+from logstore.native.log.segment_tail cimport SegmentTail
+from logstore.native.format.varints cimport fingerprint
 
 FINGERPRINT = fingerprint()
 
