@@ -233,6 +233,36 @@ def test_a_topic_that_another_process_deletes_meanwhile_is_no_error(
     assert [record.levelno for record in told] == [logging.DEBUG]
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_topic_that_is_released_meanwhile_is_not_taken_back(
+    monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """Nor waited for, where another process has it by then: other topics have records to flush."""
+    fs, clock, table = MemoryFileSystem(), ManualClock(), LockTable()
+
+    def process() -> LogStore:
+        locks = MemoryLocks(
+            table, clock=clock, sleep=lambda seconds: clock.advance(max(round(seconds * 1000), 1))
+        )
+        return LogStore(ROOT, fs=fs, clock=clock, locks=locks, threads=False)
+
+    store, other = process(), process()
+    store.create_topic("t")
+    store.partition("t", 0).append([(None, b"a")])
+
+    def released_after_the_look(task: RetentionTask) -> bool:
+        store.release("t")
+        if taken:
+            other.partition("t", 0).append([(None, b"b")])
+        return True
+
+    monkeypatch.setattr(RetentionTask, "look_at_clock", released_after_the_look)
+    store.step()
+    assert not store._registry.get("t").owned
+    assert clock.monotonic_s() == 0
+    assert other.partition("t", 0).append([(None, b"c")]).offset == 1 + taken
+
+
 # --- with its thread --------------------------------------------------------------------------------
 
 
