@@ -35,6 +35,8 @@ _DIRECTIVES = [
     "-Xbinding=False",
     "-Xembedsignature=True",  # what ``inspect.signature`` reads, which such methods have nothing else for
     "-Xembedsignature.format=clinic",
+    # None where a compiled class is declared is an AttributeError, and not memory that is read as that class's fields.
+    "-Xnonecheck=True",
 ]
 
 

@@ -11,15 +11,19 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 
 MODULES = (
+    "client.arrow_encoding",
     "client.flights",
     "client.hashing",
     "client.pending",
     "client.sending",
+    "format.arrow_buffers",
     "format.arrow_rows",
     "format.batches",
     "format.columns",
+    "format.decoding",
     "format.encoding",
-    "format.records",
+    "format.record",
+    "format.record_checks",
     "format.row_buffer",
     "format.rows",
     "format.spans",
@@ -31,6 +35,9 @@ MODULES = (
     "log.tail_cache",
     "partition.live",
     "partition.local_append",
+    "partition.lock_check",
+    "partition.lone_commits",
+    "partition.topic_users",
 )
 """Each by its folder and its noun: ``format.rows`` is built from ``format/rows.pyx``. All of them are used, or none."""
 

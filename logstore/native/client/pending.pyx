@@ -1,4 +1,3 @@
-# cython: nonecheck=True
 """A batch on its way to one partition, its queue, and what guards them: the compiled twins of ``OpenBatch`` and ``OpenQueue``
 (``client/producer/pending.py``), ``QuickRoute``, ``ProducerBuffer``, ``Counters``, ``send_lock`` and ``release_all``.
 

@@ -1,4 +1,3 @@
-# cython: nonecheck=True
 """A record on its way from ``send`` into an open batch: the compiled twin of ``client/producer/send_path.py`` and of
 ``Delivery``.
 

@@ -1,5 +1,5 @@
 # Where the fields of one record lie, with every bound checked; what all modules that read records share.
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
 from logstore.native.format.varints cimport read_raw, unzigzag
 
@@ -164,3 +164,8 @@ cdef inline int read_record(
         if read_header(data, end, at, &name_at, &name_size, &value_at, &value_size):
             return -1
     return 0 if at[0] == end else -1
+
+
+cdef inline bint fits(number):
+    """Whether it is an int of 64 bits."""
+    return type(number) is int and INT64_MIN <= number <= INT64_MAX

@@ -1,4 +1,3 @@
-# cython: nonecheck=True
 """Keys, offsets and byte ranges of records without making records: the compiled twin of format/record_spans.py."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -24,11 +24,9 @@ FINGERPRINT = fingerprint()
 cdef extern from "Python.h":
     PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
     int64_t int64_of "PyLong_AsLongLong" (PyObject* number) except? -1
+    PyObject* Py_None
 
 cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void* iov_base
-        size_t iov_len
     ssize_t pwritev(int fd, const iovec* parts, int count, off_t at)
 
 cdef extern from *:
@@ -48,12 +46,17 @@ cdef enum:
     COPIED_BYTES = 2048  # a batch up to this is written as one buffer
     INT32_MOST = 0x7FFFFFFF
     MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
+    TRANSACTIONAL_BIT = 0x10
     CONTROL_BIT = 0x20
     LONE_TERM = -1
     ATTRIBUTES_AT = 5  # places in a ``BatchHeader``
     LAST_OFFSET_DELTA_AT = 6
     MAX_TIMESTAMP_AT = 8
     PRODUCER_ID_AT = 9
+    PRODUCER_EPOCH_AT = 10
+    BASE_SEQUENCE_AT = 11
+
+cdef int64_t SEQUENCE_MASK = 0x7FFFFFFF
 
 cdef object _Appended = None
 cdef object _BegunSync = None
@@ -87,37 +90,27 @@ cdef inline int64_t number_at(PyObject* items, Py_ssize_t at) except? -1:
     return int64_of(tuple_item(items, at))
 
 
+cdef bint goes_with(PyObject* header, PyObject* before) except -1:
+    """Whether the batch may be written behind the one ``before`` (None: it is the first) with nothing asked of it: its
+    producer has no id, or it is the next one of the same producer."""
+    cdef int64_t attributes = number_at(header, ATTRIBUTES_AT), producer_id
+    if attributes & CONTROL_BIT or before == Py_None:
+        return not attributes & CONTROL_BIT
+    producer_id = number_at(header, PRODUCER_ID_AT)
+    if producer_id < 0:
+        return number_at(before, PRODUCER_ID_AT) < 0
+    return (
+        producer_id == number_at(before, PRODUCER_ID_AT)
+        and number_at(header, PRODUCER_EPOCH_AT) == number_at(before, PRODUCER_EPOCH_AT)
+        and not (attributes ^ number_at(before, ATTRIBUTES_AT)) & TRANSACTIONAL_BIT
+        and number_at(header, BASE_SEQUENCE_AT)
+        == (number_at(before, BASE_SEQUENCE_AT) + number_at(before, LAST_OFFSET_DELTA_AT) + 1) & SEQUENCE_MASK
+    )
+
+
 cdef class AppendPath:
     """The positions of a log, its quick append and its sync. ``_lock`` is held wherever one of these fields changes;
     ``_sync_lock`` lets one sync run at a time."""
-
-    cdef public int64_t log_start_offset
-    cdef public int64_t log_end_offset
-    cdef public int64_t flushed_offset
-    cdef public int64_t high_watermark
-    cdef public int64_t unsynced_records
-    cdef public int64_t store_rows
-    cdef public int64_t syncs
-    cdef public double dirty_since_s
-    cdef public bint shows_appended
-    cdef public object _failure
-    cdef public object epochs
-    cdef public object segments
-    cdef public object tail
-    cdef public object producers
-    cdef public HeldFile _held
-    cdef public object _clock
-    cdef public object _lock
-    cdef public object _sync_lock
-    cdef public object _waiters
-    cdef public object _publish
-    cdef public object _on_dirty
-    cdef public int64_t _roll_jitter_ms
-    cdef object settings
-    cdef object policy
-    cdef int64_t segment_bytes
-    cdef int64_t segment_ms
-    cdef int64_t segment_index_bytes
 
     def __init__(self):
         self.store_rows = 256  # index rows kept back before they are written to the file
@@ -253,8 +246,8 @@ cdef class AppendPath:
 
     def append_run(self, list batches not None):
         """As leader of a lone node: as many batches as the active segment takes, from the first on, with one write; where
-        each of them is. None of them, where ``append`` has more to ask: of one batch, of producers with an id, of a roll.
-        Errors as ``append``; then none is in."""
+        each of them is. None of them, where ``append`` has more to ask: of one batch, of a repeated one, of a roll. Errors
+        as ``append``; then none is in."""
         cdef Py_buffer views[MOST_TOGETHER]
         cdef int held = 0, number
         cdef list placed = []
@@ -262,7 +255,7 @@ cdef class AppendPath:
         try:
             if self._failure is None and self.epochs.latest >= 0 and self.segments.active is not None:
                 held = self.run_of(batches, <SegmentTail?>self.segments.active, views)
-            if held > 1:
+            if held > 1 and self.is_next(batches[0]):
                 self.write_run(batches, <SegmentTail>self.segments.active, views, held, placed)
             return placed
         finally:
@@ -270,10 +263,18 @@ cdef class AppendPath:
                 PyBuffer_Release(&views[number])
             self._lock.release()
 
+    cdef bint is_next(self, first) except -1:
+        """Whether the batch is not stored yet: of a producer without an id, or its next one. Errors as ``append``."""
+        header = <object>tuple_item(<PyObject*>first, 1)
+        if number_at(<PyObject*>header, PRODUCER_ID_AT) < 0:
+            return True
+        return self.producers.repeated_one(header) is None
+
     cdef int run_of(self, list batches, SegmentTail segment, Py_buffer* views) except -1:
         """How many of the batches go into the segment together. Their bytes are lent to ``views``."""
         cdef int number = 0
         cdef int64_t size = segment.size, offset = self.log_end_offset, first_ms = segment.first_timestamp_ms
+        before = None
         if segment.closed:
             return 0
         try:
@@ -282,11 +283,9 @@ cdef class AppendPath:
                 if type(batch) is not _CheckedBatch:
                     break
                 header = <object>tuple_item(<PyObject*>batch, 1)
-                if (
-                    number_at(<PyObject*>header, PRODUCER_ID_AT) >= 0
-                    or number_at(<PyObject*>header, ATTRIBUTES_AT) & CONTROL_BIT
-                ):
+                if not goes_with(<PyObject*>header, <PyObject*>before):
                     break
+                before = header
                 PyObject_GetBuffer(<object>tuple_item(<PyObject*>batch, 0), &views[number], PyBUF_SIMPLE)
                 number += 1
                 if size == 0:
@@ -355,6 +354,8 @@ cdef class AppendPath:
         for number in range(held):
             header = tuple_item(<PyObject*>batches[number], 1)
             last = offset + number_at(header, LAST_OFFSET_DELTA_AT)
+            if number_at(header, PRODUCER_ID_AT) >= 0:
+                self.producers.note(<object>header, <object>tuple_item(<PyObject*>batches[number], 0), offset)
             entered |= segment.noted(position, views[number].len, last, number_at(header, MAX_TIMESTAMP_AT))
             position += views[number].len
             self.tail.add(offset, last + 1, position, parts[number], views[number].len)

@@ -1,8 +1,7 @@
-"""An append to a partition of this directory, from its topic's door to its outcome: the compiled twins of
-partition/local_append.py, partition/topic_users.py, ownership/lock_check.py and of ``LoneCommits``
-(partition/committer.py).
+"""An append to a partition of this directory, from its topic's door to its outcome: the compiled twin of
+partition/local_append.py.
 
-Their fields are a compiled class's. What waits, fails or is rare is left to methods of the Python classes above them.
+The fields are a compiled class's. What waits, fails or is rare is left to methods of the Python classes above it.
 """
 
 cimport cython
@@ -14,6 +13,8 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from logstore.native.log.checking cimport Rules, as_leader, batches_in, rules_of
 from logstore.native.format.varints cimport fingerprint
+from logstore.native.partition.lone_commits cimport LoneCommits
+from logstore.native.partition.topic_users cimport TopicUsers, left
 
 FINGERPRINT = fingerprint()
 
@@ -25,9 +26,6 @@ cdef extern from "Python.h":
 cdef enum:
     BASE_TIMESTAMP_AT = 7  # place in a ``BatchHeader``
 
-cdef double CHECKED_FOR_S = 0.001
-
-cdef object _inside = None
 cdef object _CheckedBatch = None
 cdef object _LogAccess = None
 cdef object _LogStoreError = None
@@ -39,13 +37,12 @@ cdef object _wall_ms = None
 
 
 cdef int _import() except -1:
-    global _inside, _CheckedBatch, _LogAccess, _LogStoreError, _OffsetMismatchError, _RecordMetadata, _SystemClock
+    global _CheckedBatch, _LogAccess, _LogStoreError, _OffsetMismatchError, _RecordMetadata, _SystemClock
     global _encode_with_header, _wall_ms
-    if _inside is None:
+    if _CheckedBatch is None:
         from logstore.errors import LogStoreError, OffsetMismatchError
         from logstore.format.batch import encode_with_header
         from logstore.log.append_validation import CheckedBatch
-        from logstore.ownership.topic_use import inside
         from logstore.partition.log_access import LogAccess
         from logstore.seams.clock import OWN_WALL_MS, SystemClock
         from logstore.types import RecordMetadata
@@ -54,7 +51,6 @@ cdef int _import() except -1:
         _CheckedBatch, _LogAccess, _RecordMetadata = CheckedBatch, LogAccess, RecordMetadata
         _encode_with_header = encode_with_header
         _SystemClock, _wall_ms = SystemClock, OWN_WALL_MS
-        _inside = inside
     return 0
 
 
@@ -66,182 +62,6 @@ cdef object wall_ms(clock):
     if clock_gettime(CLOCK_REALTIME, &now):
         raise OSError(errno, "the system has no clock")
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
-
-
-cdef class LockCheck:
-    """What every append asks of its locks."""
-
-    cdef public object _clock
-    cdef public double _checked_until_s
-    cdef public bint _lost
-
-    def __init__(self, clock):
-        self._clock = clock
-
-    def check(self, *, bint now=False):
-        """LockLostError if the file of the locks that are held was removed or replaced: another process may hold
-        the same by a new one. Looks at the file at most once a millisecond unless ``now``: a process that opens
-        the store anew takes longer until its first write."""
-        cdef double now_s
-        if not now:
-            now_s = self._clock.monotonic_s()
-            if now_s < self._checked_until_s and not self._lost:
-                return
-            self._checked_until_s = now_s + CHECKED_FOR_S
-        self._look()
-
-
-cdef class TopicUsers:
-    """What an append touches of its topic. ``_lock`` guards the fields; ``_draining``: a release waits for the users,
-    and only those that are inside already come in; ``_leaving``: it has seen the last one go."""
-
-    cdef public object _context
-    cdef public object _lock
-    cdef public object _unused
-    cdef public Py_ssize_t _users
-    cdef public bint _draining
-    cdef public bint _leaving
-    cdef public bint _deleted
-    cdef public bint owned
-    cdef public double last_used_s
-    cdef public dict _logs
-    cdef public object config
-
-    def __init__(self, context, lock, unused):
-        self._context = context
-        self._lock, self._unused = lock, unused
-        self._logs = {}
-        _import()
-
-    def enter(self, until_s=None):
-        """Own the topic (taking its lock if need be) and count one more user. ``TopicLockedError`` after the
-        store's ``lock_timeout_s``, or at ``until_s`` of the monotonic clock."""
-        self.come_in(until_s)
-
-    cdef int come_in(self, until_s) except -1:
-        cdef int64_t depth = getattr(_inside, "topics", 0)
-        context = self._context
-        while True:
-            if context.forked or context.closed or context.read_only:
-                context.check_writable()
-            else:
-                context.locks.check()  # what is left of ``check_writable``, without its frame
-            self._lock.acquire()
-            try:
-                if self.owned and not self._leaving and (depth or not self._draining):
-                    self._users += 1
-                    _inside.topics = depth + 1
-                    return 0
-            finally:
-                self._lock.release()
-            now_s = context.clock.monotonic_s()
-            until_s = now_s + context.lock_timeout_s if until_s is None else until_s
-            self._own(max(until_s - now_s, 0.0))
-
-    def stay(self, int64_t more):
-        """Count the thread, which is inside, as so many users more."""
-        self._lock.acquire()
-        try:
-            self._users += more
-        finally:
-            self._lock.release()
-        _inside.topics += more
-
-    def try_enter(self):
-        """``enter`` for who will not wait: only if the topic is owned and nobody is about to give it up."""
-        self._lock.acquire()
-        try:
-            if not self.owned or self._leaving or self._draining or self._deleted:
-                return False
-            self._users += 1
-            _inside.topics = getattr(_inside, "topics", 0) + 1
-            return True
-        finally:
-            self._lock.release()
-
-    def leave(self, counts_as_use=True):
-        self.go(counts_as_use)
-
-    cdef int go(self, counts_as_use) except -1:
-        _inside.topics -= 1
-        self.gone(counts_as_use)
-        return 0
-
-    def leave_later(self):
-        """This thread is not inside any more, but the topic stays in use until what is returned is called."""
-        _inside.topics -= 1
-        return self._left
-
-    def _left(self, counts_as_use=True):
-        self.gone(counts_as_use)
-
-    cdef int gone(self, counts_as_use) except -1:
-        self._lock.acquire()
-        try:
-            self._users -= 1
-            if counts_as_use:
-                self.last_used_s = self._context.clock.monotonic_s()
-            if self._users == 0 and self._draining:
-                self._unused.notify_all()
-        finally:
-            self._lock.release()
-        return 0
-
-
-cdef class LoneCommits:
-    """What a commit of one log by one thread touches of the committer. ``_mutex`` guards the fields."""
-
-    cdef public object _clock
-    cdef public object _mutex
-    cdef public bint _threads
-    cdef public Py_ssize_t _inside
-    cdef public double _crowded_until_s
-
-    def __init__(self, clock, mutex, bint threads):
-        self._clock, self._mutex, self._threads = clock, mutex, threads
-
-    def commit_one(self, log, target):
-        """``commit`` of one log."""
-        self.committed(log, target)
-
-    cdef int committed(self, log, target) except -1:
-        cdef bint alone = True
-        if self._threads:
-            self._mutex.acquire()
-            try:
-                alone = self._inside == 0 and (self._crowded_until_s == 0.0 or not self._is_crowded())
-                if alone:
-                    self._inside += 1
-            finally:
-                self._mutex.release()
-        if not alone:
-            self.commit([(log, target)])
-            return 0
-        try:
-            if log.flushed_offset < target:
-                log.sync()
-        finally:
-            if self._threads:
-                self._mutex.acquire()
-                self._inside -= 1
-                self._mutex.release()
-        return 0
-
-    def _is_crowded(self):
-        """Whether a group was there a moment ago. The mutex is held."""
-        if self._crowded_until_s == 0.0:
-            return False
-        if self._clock.monotonic_s() < self._crowded_until_s:
-            return True
-        self._crowded_until_s = 0.0
-        return False
-
-
-cdef inline int left(topic) except -1:
-    if isinstance(topic, TopicUsers):
-        return (<TopicUsers>topic).go(True)
-    topic.leave()
-    return 0
 
 
 @cython.final
@@ -261,6 +81,7 @@ cdef class LocalAppend:
     cdef public bint done
 
     def __init__(self, context, topic, log, appended, append_time_ms, bint must_sync, bint promised):
+        _import()
         self._context, self._topic, self._log = context, topic, log
         self.base_offset, self.next_offset = appended
         self.append_time_ms = append_time_ms

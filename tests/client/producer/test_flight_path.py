@@ -1,4 +1,4 @@
-"""The flight of a lone batch in one go: the same as step by step, whatever the backend answers."""
+"""Flights in one go: the same as step by step, whatever the backend answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.api.records import ProduceResult
+from logstore.api.records import ProduceItem, ProduceResult
 from logstore.client.producer.flights import Flights
 from logstore.client.producer.producer import Producer
 from logstore.errors import (
@@ -38,17 +38,32 @@ def three_results() -> list[ProduceResult]:
     return [ProduceResult(0)] * 3
 
 
+class RefusingBackend(SteppedBackend):
+    """Refuses a batch of partition 1, on request: what is behind it is not tried, what is elsewhere is in."""
+
+    refusal: LogStoreError | None = None
+
+    def _refusal(self, item: ProduceItem) -> LogStoreError | None:
+        if item.partition == 1 and self.refusal is not None:
+            refusal, self.refusal = self.refusal, None
+            return refusal
+        return super()._refusal(item)
+
+
 class Side:
     """One producer over a backend of its own; ``steps``: its flights go step by step."""
 
     def __init__(self, steps: bool, idempotent: bool) -> None:
-        self.backend, self.clock = SteppedBackend(), ManualClock()
+        self.backend, self.clock = RefusingBackend(), ManualClock()
         for topic, config in TOPICS.items():
             self.backend.create_topic(topic, 2, config)
-        self.producer = stepped(self.backend, self.clock, linger_ms=1000, idempotence=idempotent)
+        self.producer = stepped(
+            self.backend, self.clock, linger_ms=1000, idempotence=idempotent, batch_bytes=200
+        )
         if steps:
             self.producer._sender._flights = Flights(FakePipeline(self.backend))
         self.sent: list[Any] = []
+        self.groups: list[Any] = []
         self.seen: list[str] = []
 
     def asked(self, delivery: Any) -> tuple[str, ...]:
@@ -70,6 +85,12 @@ class Side:
             return self.asked(self.sent[-1]) if asks != "no" else None
         if name == "many":
             self.producer.send_many("plain", [(None, value) for value in told[0]], partition=0)
+        elif name == "spread":
+            rows, asks = told
+            self.groups.append(self.producer.send_many("plain", rows))
+            return self.asked(self.groups[-1]) if asks == "yes" else None
+        elif name == "refused":
+            self.backend.refusal = told[0]("refused")
         elif name == "fault":
             self.backend.faults.append(told[0]("no"))
         elif name == "lost":
@@ -98,6 +119,8 @@ ASKS = st.sampled_from(["yes", "no", "callback"])
 STEPS = st.one_of(
     st.tuples(st.just("send"), st.sampled_from(sorted(TOPICS)), st.binary(max_size=20), ASKS),
     st.tuples(st.just("many"), st.lists(st.binary(max_size=9), min_size=1, max_size=4)),
+    st.tuples(st.just("spread"), st.lists(st.tuples(st.binary(max_size=3), st.binary(max_size=90)), max_size=12), ASKS),
+    st.tuples(st.just("refused"), ERRORS),
     st.tuples(st.just("fault"), ERRORS),
     st.tuples(st.just("lost"), ERRORS),
     st.tuples(st.just("wrong"), st.sampled_from([ZeroDivisionError, KeyboardInterrupt, list, three_results])),
@@ -121,6 +144,25 @@ def test_in_one_go_is_as_step_by_step(steps: list[tuple[Any, ...]], idempotent: 
     for side in (one, other):
         with suppress(LogStoreError):  # what failed and was not asked for
             side.producer.close()
+
+
+def test_batches_of_several_partitions_take_no_steps(fake: FakeBackend) -> None:
+    rows = [(b"%d" % number, bytes(60)) for number in range(40)]
+    with Producer(fake, linger_ms=60_000, batch_bytes=300) as producer:
+        producer.send_many("events", rows).result(10)  # an id is taken, and each partition's first numbers
+        steps: list[object] = []
+        fly = producer._sender._fly_in_steps
+        producer._sender._fly_in_steps = lambda *told: steps.append(told) or fly(*told)  # type: ignore[func-returns-value, method-assign]
+        for _ in range(3):
+            seen: list[object] = []
+            group = producer.send_many("events", rows)
+            producer.send("events", b"v", key=b"1").add_callback(seen.append)
+            producer.flush()
+            assert sum(one.end_exclusive - one.start for one in group.result(10)) == 40
+            assert len(seen) == 1
+        assert not steps or not native_status().compiled
+        assert producer.metrics()["buffered_bytes"] == 0
+    assert len(values_of(fake, "events")) == 163
 
 
 def test_a_record_of_one_thread_takes_no_steps(fake: FakeBackend) -> None:
