@@ -34,7 +34,7 @@ Row: TypeAlias = (
 
 
 @final
-@compiled("records")
+@compiled("format.record")
 class Record(NamedTuple, Generic[K, V]):
     """One record as read. ``timestamp_ms``: ms since 1970 UTC; ``headers``: tuple of (name, bytes | None).
 

@@ -159,7 +159,7 @@ def _batch_of(part: EncodedRows, codec: str) -> bytes:
     return pack_batch(header, part.records if codec == "none" else compress(codec, part.records))
 
 
-@compiled("arrow_rows")
+@compiled("client.arrow_encoding")
 def encode_arrow(rows: ArrowRows, where: str, spread: Spread, limits: Limits, now_ms: int) -> Encoded:
     """Rows to batches, or to the records of batches. Errors: ``ArrowRows.tuples``, ``check_rows``, ``check_sizes``."""
     checked = check_rows(where, rows.tuples())

@@ -43,7 +43,7 @@ _CACHED_KEY_BYTES = 64
 murmur3_hash: Callable[..., int] = mmh3.hash
 
 
-@compiled("hashing")
+@compiled("client.hashing")
 def murmur2(data: bytes) -> int:
     """MurmurHash2, 32 bits, as ``org.apache.kafka.common.utils.Utils.murmur2`` has it; unsigned here."""
     length = len(data)
@@ -62,12 +62,12 @@ def murmur2(data: bytes) -> int:
 _murmur2_of_short = lru_cache(maxsize=_CACHED_HASHES)(murmur2)
 
 
-@compiled("hashing")
+@compiled("client.hashing")
 def murmur3_partition(key: bytes, partitions: int) -> int:
     return (murmur3_hash(key, 0) & POSITIVE) % partitions
 
 
-@compiled("hashing")
+@compiled("client.hashing")
 def murmur2_partition(key: bytes, partitions: int) -> int:
     hashed = _murmur2_of_short(key) if len(key) <= _CACHED_KEY_BYTES else murmur2(key)
     return (hashed & POSITIVE) % partitions
@@ -84,7 +84,7 @@ _BY_KEY: dict[str, Callable[[bytes, int], int]] = {
 }
 
 
-@compiled("hashing")
+@compiled("client.hashing")
 def by_key(name: str, partitions: int) -> Callable[[bytes], int]:
     """The function key -> partition of a partitioner that goes by the key."""
     choose = _BY_KEY[name]
@@ -118,7 +118,7 @@ def empty_buckets(partitions: int) -> list[Bucket]:
     return [Bucket([], []) for _ in range(partitions)]
 
 
-@compiled("hashing")
+@compiled("client.hashing")
 def bucket_by_key(name: str, rows: Sequence[Any], sizes: Sequence[int], partitions: int) -> list[Bucket]:
     """``rows`` (tuples whose first field is a key, never None) with their ``sizes``, by partition, as the
     partitioner ``name`` says, which goes by the key."""
@@ -139,7 +139,7 @@ def bucket_by_key(name: str, rows: Sequence[Any], sizes: Sequence[int], partitio
     return buckets
 
 
-@compiled("hashing")
+@compiled("client.hashing")
 def chunks_by_key(
     name: str,
     rows: list[Any],

@@ -133,7 +133,7 @@ def to_table(
     return builder.table()
 
 
-@compiled("columns")
+@compiled("format.columns")
 class TableBuilder:
     """A table of a partition's records that is built of one buffer of whole batches after the other.
 

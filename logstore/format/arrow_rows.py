@@ -93,7 +93,7 @@ class ArrowRows:
         return rows_digest(self, seed)
 
 
-@compiled("arrow_rows")
+@compiled("format.arrow_rows")
 def rows_digest(rows: ArrowRows, seed: int) -> int:
     """The sum, in 64 bits, of the hashes of all rows: the same in any order and in any cut into batches. ``seed``: of
     32 bits. Errors as ``ArrowRows.tuples``."""

@@ -226,7 +226,7 @@ def stamp(buffer: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     return _STAMP.pack(base_offset, _INT32.unpack_from(buffer, 8)[0], leader_epoch)
 
 
-@compiled("encoding")
+@compiled("format.encoding")
 def stamped(buffer: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """A copy of the batch in ``buffer`` with new first 16 bytes: see ``stamp``."""
     return b"".join((stamp(buffer, base_offset, leader_epoch), memoryview(buffer)[STAMP_SIZE:]))
@@ -268,7 +268,7 @@ def first_offset(buffer: Buffer) -> int:
     return base_offset
 
 
-@compiled("batches")
+@compiled("format.batches")
 def whole_batches(
     buffer: Buffer, *, limit_offset: int | None = None, position: int = 0, gapless: bool = False
 ) -> tuple[int, int, int]:
@@ -356,7 +356,7 @@ def encode_batch(
     )[0]
 
 
-@compiled("encoding")
+@compiled("format.encoding")
 def encode_with_header(
     rows: Sequence[Row],
     now_ms: int,
@@ -453,7 +453,7 @@ def section_view(
     return decompress(header.codec, section, max_bytes)
 
 
-@compiled("batches")
+@compiled("format.batches")
 def data_batches(
     buffer: Buffer, start_offset: int, end_offset: int | None, check: bool
 ) -> Iterator[tuple[int, BatchHeader]]:

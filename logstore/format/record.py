@@ -83,7 +83,7 @@ class _Column(NamedTuple):
     sizes: Sequence[int]
 
 
-@compiled("encoding")
+@compiled("format.encoding")
 def encode_rows(rows: Sequence[Row], now_ms: int) -> EncodedRows:
     """The records section of ``rows`` (tuples of 2, 3 or 4: key, value[, headers[, timestamp_ms]]).
 
@@ -294,7 +294,7 @@ def _timestamp_deltas(column: Sequence[Any], now_ms: int) -> tuple[int, int, lis
     return base_ms, highest, list(map(encode_varlong, deltas))
 
 
-@compiled("records")
+@compiled("format.decoding")
 def decode_rows(
     section: Buffer,
     count: int,
@@ -470,7 +470,7 @@ def _decode_headers(section: bytes, at: int, index: int) -> tuple[tuple[Header, 
     return tuple(found), at
 
 
-@compiled("records")
+@compiled("format.record_checks")
 def newest_record(section: Buffer, count: int, base_timestamp: int) -> tuple[int, int]:
     """The offset delta of the last record and the largest timestamp of all, in ms, of a section that is proved:
     ``CorruptBatchError`` as ``decode_rows``."""
@@ -481,7 +481,7 @@ def newest_record(section: Buffer, count: int, base_timestamp: int) -> tuple[int
     return records[-1].offset, max(record.timestamp_ms for record in records)
 
 
-@compiled("records")
+@compiled("format.record_checks")
 def check_records(section: Buffer, count: int, need_key: bool) -> None:
     """Prove the structure of an uncompressed section without keeping its records.
 

@@ -40,7 +40,7 @@ class KeyColumn(NamedTuple):
     shifted: bool
 
 
-@compiled("spans")
+@compiled("format.spans")
 def key_column(section: bytes, count: int) -> KeyColumn:
     """The keys in ``section``, which holds ``count`` records. ``CorruptBatchError`` if it does not."""
     if count * MIN_RECORD_BYTES > len(section):
@@ -189,7 +189,7 @@ def _scanned(section: bytes, count: int) -> KeyColumn:
     return KeyColumn(keys, deltas, nulls, bounds, shifted)
 
 
-@compiled("spans")
+@compiled("format.spans")
 def record_bounds(section: bytes, count: int) -> tuple[Sequence[int], bool]:
     """``bounds`` and ``shifted`` of ``key_column``, for a section that it has read before without an error."""
     alike = keys_alike(section, count)
@@ -213,13 +213,13 @@ def record_bounds(section: bytes, count: int) -> tuple[Sequence[int], bool]:
     return bounds, shifted
 
 
-@compiled("spans")
+@compiled("format.spans")
 def joined(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> bytes:
     """The records of these numbers, as they stand."""
     return b"".join([section[bounds[number] : bounds[number + 1]] for number in numbers])
 
 
-@compiled("spans")
+@compiled("format.spans")
 def timestamp_deltas(section: bytes, bounds: Sequence[int], numbers: Iterable[int]) -> list[int]:
     """Milliseconds from the base timestamp of the records of these numbers."""
     found = []
@@ -238,7 +238,7 @@ def timestamp_deltas(section: bytes, bounds: Sequence[int], numbers: Iterable[in
     return found
 
 
-@compiled("spans")
+@compiled("format.spans")
 def kept_section(section: Buffer, live: bytes | bytearray) -> tuple[bytes, int, int]:
     """The records whose byte in ``live`` is not 0, joined as they stand, and their least and largest timestamp delta:
     of a section that ``key_column`` has read before without an error."""

@@ -14,7 +14,7 @@ from logstore.format.batch import (
 from logstore.native import compiled
 
 
-@compiled("row_buffer")
+@compiled("format.row_buffer")
 class RowBuffer(list[Any]):
     """Rows (key, value[, headers[, timestamp_ms]]) that were checked, in order. The compiled twin encodes plain ones as
     they come, and gives back equal rows where one is asked for."""

@@ -115,7 +115,7 @@ class RowShape(NamedTuple):
     some_keys: bool
 
 
-@compiled("rows")
+@compiled("format.rows")
 def shape_of(rows: list[Any]) -> RowShape:
     if not _TUPLE.issuperset(set(map(type, rows))):
         return RowShape(False, False, False, False, False, False)
@@ -139,7 +139,7 @@ class PlainRows(NamedTuple):
     sizes: list[int] | None
 
 
-@compiled("rows")
+@compiled("format.rows")
 def plain_rows(rows: Any) -> PlainRows | None:
     """What ``check_rows`` and ``row_sizes`` find of a list of (key, value) tuples, keys and values bytes or None. None
     of all else, and of no rows."""
@@ -168,7 +168,7 @@ def _name_wrong_bytes(where: str, rows: Sequence[Any]) -> None:
                 raise RecordTypeError(f"row {index} for {where}: the {name} is {type(content).__name__}")
 
 
-@compiled("rows")
+@compiled("format.rows")
 def wide_rows(where: str, rows: Sequence[Any]) -> tuple[list[Any], bool]:
     """Rows with their headers as tuples, and whether any row has a timestamp."""
     checked: list[Any] = []
@@ -218,7 +218,7 @@ def _is_text(name: str) -> bool:
         return False
 
 
-@compiled("rows")
+@compiled("format.rows")
 def measured_headers(headers: Any, topic: str) -> tuple[tuple[Header, ...], int]:
     """``check_headers`` and the headers' part of ``row_bytes``, in one quick pass."""
     total = HEADERS_OVERHEAD
@@ -270,7 +270,7 @@ def missing_key(who: str) -> InvalidRecordError:
     )
 
 
-@compiled("rows")
+@compiled("format.rows")
 def row_sizes(checked: CheckedRows, rows: Sequence[Any]) -> list[int]:
     """Bytes of each row, without the overhead every row has (see ``row_bytes``)."""
     if not checked.pairs:
@@ -298,7 +298,7 @@ def check_sizes(where: str, checked: CheckedRows, limit: int, setting: str, size
             check_alone(f"row {index} for {where}", row, limit, setting)
 
 
-@compiled("rows")
+@compiled("format.rows")
 def largest(sizes: Sequence[int]) -> int:
     """0 of none."""
     return max(sizes, default=0)
@@ -316,7 +316,7 @@ def check_alone(who: str, row: Sequence[Any], limit: int, setting: str) -> int:
     return alone
 
 
-@compiled("rows")
+@compiled("format.rows")
 def cut(
     rows: list[Any], sizes: Sequence[int], timestamped: bool, cap: int, limit: int, most: int = 1 << 31
 ) -> Iterator[Chunk]:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore.config import TopicConfig
 from logstore.errors import LogStoreError
-from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, BatchHeader, stamp, stamped
+from logstore.format.batch import HEADER_SIZE, STAMP_SIZE, TRANSACTIONAL_BIT, BatchHeader, stamp, stamped
 from logstore.invariants import invariant
 from logstore.log.append_validation import CheckedBatch
 from logstore.log.commit_policy import CommitPolicy
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import Appended, LogOffsets, Waiter
 from logstore.log.producers.producer_journal import ProducerJournal
+from logstore.log.producers.producer_state import SEQUENCE_MASK
 from logstore.log.segments.held_file import HeldFile
 from logstore.log.segments.segment import Segment
 from logstore.log.segments.segment_list import SegmentList
@@ -35,7 +36,7 @@ _COPIED_BYTES = 2048  # a batch up to this is written as one buffer
 _MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
 
 
-@compiled("appending")
+@compiled("log.appending")
 class AppendPath:
     """The positions of a log, its quick append and its sync. ``_lock`` is held wherever one of these fields changes;
     ``_sync_lock`` lets one sync run at a time."""
@@ -128,19 +129,21 @@ class AppendPath:
 
     def append_run(self, batches: list[CheckedBatch]) -> list[Appended]:
         """As leader of a lone node: as many batches as the active segment takes, from the first on, with one write;
-        where each of them is. None of them, where ``append`` has more to ask: of one batch, of producers with an id, of
-        a roll. Errors as ``append``; then none is in."""
+        where each of them is. None of them, where ``append`` has more to ask: of one batch, of a repeated one, of a
+        roll. Errors as ``append``; then none is in."""
         with self._lock:
             segment, epoch, count = self.segments.active, self.epochs.latest, 0
             if self._failure is not None or epoch < 0 or segment is None or segment.closed:
                 return []
             most = min(_MOST_TOGETHER, (self.config.segment_index_bytes - segment.index_bytes) // LARGEST_ROW)
-            while count < min(len(batches), most) and _is_unnumbered(batches[count].header):
+            before: BatchHeader | None = None
+            while count < min(len(batches), most) and _goes_with(batches[count].header, before):
+                before = batches[count].header
                 count += 1
-            end = self.log_end_offset
-            if count < 2 or self._must_roll(
-                segment, batches[0], segment.size, end, segment.first_timestamp_ms
-            ):
+            end, first = self.log_end_offset, batches[0]
+            if count < 2 or self._must_roll(segment, first, segment.size, end, segment.first_timestamp_ms):
+                return []
+            if first.header.producer_id >= 0 and self.producers.repeated_one(first.header) is not None:
                 return []
             placed = []
             for batch in batches[: self._append_run(batches, 0, epoch, count)]:
@@ -235,6 +238,16 @@ class AppendPath:
         self._publish(self)
 
 
-def _is_unnumbered(header: BatchHeader) -> bool:
-    """Whether the batch is of records whose producer has no id."""
-    return header.producer_id < 0 and not header.is_control
+def _goes_with(header: BatchHeader, before: BatchHeader | None) -> bool:
+    """Whether the batch may be written behind the one ``before`` (None: it is the first) with nothing asked of it: its
+    producer has no id, or it is the next one of the same producer."""
+    if header.is_control or before is None:
+        return not header.is_control
+    if header.producer_id < 0:
+        return before.producer_id < 0
+    return (
+        header.producer_id == before.producer_id
+        and header.producer_epoch == before.producer_epoch
+        and not (header.attributes ^ before.attributes) & TRANSACTIONAL_BIT
+        and header.base_sequence == (before.base_sequence + before.last_offset_delta + 1) & SEQUENCE_MASK
+    )

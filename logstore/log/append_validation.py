@@ -44,7 +44,7 @@ class CheckedBatch(NamedTuple):
     header: BatchHeader
 
 
-@compiled("checking")
+@compiled("log.checking")
 def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
     """The whole batches in ``buffer``, each with magic, length, CRC and records verified (``proof.py``). Errors have
     the batch's ``position`` in the buffer."""
@@ -64,7 +64,7 @@ def split_checked(buffer: Buffer, where: str) -> list[CheckedBatch]:
     return found
 
 
-@compiled("checking")
+@compiled("log.checking")
 def check_leader_append(
     batches: Sequence[CheckedBatch], config: TopicConfig, now_ms: int, where: str
 ) -> list[CheckedBatch]:

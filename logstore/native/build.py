@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
-from logstore.native.modules import FOLDER, MODULES, fingerprint
+from logstore.native.modules import FOLDER, MODULES, file_of, fingerprint
 
 NO_BUILD = "LOGSTORE_NO_BUILD"
 """``1`` in this environment variable: compile nothing."""
@@ -35,6 +35,8 @@ _DIRECTIVES = [
     "-Xbinding=False",
     "-Xembedsignature=True",  # what ``inspect.signature`` reads, which such methods have nothing else for
     "-Xembedsignature.format=clinic",
+    # None where a compiled class is declared is an AttributeError, and not memory that is read as that class's fields.
+    "-Xnonecheck=True",
 ]
 
 
@@ -53,18 +55,21 @@ def build(target: Path, *, force: bool = False, flags: Sequence[str] = ()) -> li
     Without ``force``, a file there that was made from the same source is kept. ``flags``: more of the compiler's.
     ``BuildSkippedError`` where a tool is missing or fails: then nothing in ``target`` has changed.
     """
-    done = [target / f"{name}{suffix()}" for name in MODULES]
+    done = [file_of(name, suffix(), target) for name in MODULES]
     due = [name for name, path in zip(MODULES, done, strict=True) if force or not _is_current(name, path)]
     if not due:
         return done
     compiler = _compiler()
     with tempfile.TemporaryDirectory(prefix="logstore-native-") as work:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            made = list(pool.map(lambda name: _make(name, Path(work), compiler, flags), due))
-        for file in made:
+            libraries = pool.map(lambda name: _make(name, Path(work), compiler, flags), due)
+            made = [
+                (file, file_of(name, suffix(), target)) for name, file in zip(due, libraries, strict=True)
+            ]
+        for file, path in made:
             # Beside its place first, then renamed: a process that has the old file mapped keeps it, and no process
             # ever sees half a file.
-            path = target / file.name
+            path.parent.mkdir(exist_ok=True)
             beside = path.with_name(f".{path.name}.{os.getpid()}")
             shutil.copyfile(file, beside)
             beside.replace(path)
@@ -94,7 +99,7 @@ def _compiler() -> list[str]:
 
 def _make(name: str, work: Path, compiler: list[str], flags: Sequence[str]) -> Path:
     """One shared library, in the folder ``work``."""
-    source, code, made = FOLDER / f"{name}.pyx", work / f"{name}.c", work / f"{name}{suffix()}"
+    source, code, made = file_of(name, ".pyx"), work / f"{name}.c", work / f"{name}{suffix()}"
     # -w: the package's name in the module's own is found from the folders above the source.
     _run([sys.executable, "-m", "cython", "-3", "-w", str(_ROOT), *_DIRECTIVES, "-o", str(code), str(source)])
     paths = sysconfig.get_paths()

@@ -32,7 +32,8 @@ class NativeBuildHook(BuildHookInterface):
                 build.build(modules.FOLDER)
                 return
             self._work = tempfile.TemporaryDirectory(prefix="logstore-wheel-")
-            made = build.build(Path(self._work.name))
+            target = Path(self._work.name)
+            made = build.build(target)
         except build.BuildSkippedError as error:
             self._clear()
             if os.environ.get(build.REQUIRE_BUILD) == "1":
@@ -41,7 +42,9 @@ class NativeBuildHook(BuildHookInterface):
             return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["force_include"].update({str(path): f"logstore/native/{path.name}" for path in made})
+        build_data["force_include"].update(
+            {str(path): f"logstore/native/{path.relative_to(target)}" for path in made}
+        )
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """The wheel is written: the compiled files outside it go."""

@@ -11,28 +11,40 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 
 MODULES = (
-    "appending",
-    "arrow_rows",
-    "batches",
-    "checking",
-    "columns",
-    "encoding",
-    "file_pins",
-    "flights",
-    "hashing",
-    "keytable",
-    "live",
-    "local_append",
-    "pending",
-    "records",
-    "row_buffer",
-    "rows",
-    "segment_tail",
-    "sending",
-    "spans",
-    "tail_cache",
+    "client.arrow_encoding",
+    "client.flights",
+    "client.hashing",
+    "client.pending",
+    "client.sending",
+    "format.arrow_buffers",
+    "format.arrow_rows",
+    "format.batches",
+    "format.columns",
+    "format.decoding",
+    "format.encoding",
+    "format.record",
+    "format.record_checks",
+    "format.row_buffer",
+    "format.rows",
+    "format.spans",
+    "log.appending",
+    "log.checking",
+    "log.file_pins",
+    "log.keytable",
+    "log.segment_tail",
+    "log.tail_cache",
+    "partition.live",
+    "partition.local_append",
+    "partition.lock_check",
+    "partition.lone_commits",
+    "partition.topic_users",
 )
-"""Each is built from ``<name>.pyx``. All of them are used, or none."""
+"""Each by its folder and its noun: ``format.rows`` is built from ``format/rows.pyx``. All of them are used, or none."""
+
+
+def file_of(name: str, ending: str, folder: Path = FOLDER) -> Path:
+    """The file of an extension module in the package's folder: its source, its declarations or what was built."""
+    return folder / f"{name.replace('.', '/')}{ending}"
 
 
 def fingerprint(name: str, folder: Path = FOLDER) -> str | None:
@@ -40,10 +52,9 @@ def fingerprint(name: str, folder: Path = FOLDER) -> str | None:
 
     None where the source is not there to compare with.
     """
-    source = folder / f"{name}.pyx"
     try:
-        found = zlib.crc32(source.read_bytes())
-        for shared in sorted(folder.glob("*.pxd")):
+        found = zlib.crc32(file_of(name, ".pyx", folder).read_bytes())
+        for shared in sorted(folder.glob("*/*.pxd")):
             found = zlib.crc32(shared.read_bytes(), found)
     except OSError:
         return None

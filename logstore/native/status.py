@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
 from typing import NamedTuple
 
-from logstore.native.modules import FOLDER, MODULES, fingerprint
+from logstore.native.modules import MODULES, file_of, fingerprint
 
 SWITCH = "LOGSTORE_NATIVE"
 """``0`` in this environment variable selects the Python twin, whatever is built."""
@@ -46,7 +46,7 @@ def _chosen() -> tuple[NativeStatus, dict[str, ModuleType]]:
     if os.environ.get(SWITCH) == "0":
         return NativeStatus(False, f"{SWITCH}=0 is set"), {}
     suffix = EXTENSION_SUFFIXES[0]
-    lacking = [name for name in MODULES if not (FOLDER / f"{name}{suffix}").exists()]
+    lacking = [name for name in MODULES if not file_of(name, suffix).exists()]
     if len(lacking) == len(MODULES):
         reason = f"it was not built for this Python ({suffix}), as without a C compiler; {_REBUILD}"
         return NativeStatus(False, reason), {}

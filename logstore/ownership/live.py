@@ -135,7 +135,7 @@ class LiveBoard(Protocol):
     def close(self) -> None: ...
 
 
-@compiled("live")
+@compiled("partition.live")
 class LivePublisher:
     """What a publish touches of ``.live``. ``_written``: by slot, the file's bytes after our publish, and the body."""
 

@@ -10,7 +10,7 @@ from logstore.seams.clock import Clock
 CHECKED_FOR_S: Final = 0.001
 
 
-@compiled("local_append")
+@compiled("partition.lock_check")
 class LockCheck:
     """What every append asks of its locks."""
 

@@ -48,7 +48,7 @@ class _Ticket:
                 logger.exception("a callback of an append failed")
 
 
-@compiled("local_append")
+@compiled("partition.lone_commits")
 class LoneCommits:
     """The commit of one log by a thread that is alone, as most are. ``_mutex`` guards the fields. ``_inside``: threads
     in ``commit``."""

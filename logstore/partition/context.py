@@ -144,7 +144,7 @@ class StoreContext:
         return f"{self.root}/{topic}-{partition}"
 
 
-@compiled("live")
+@compiled("partition.live")
 class SlotPublisher:
     """Publishes a log's state in its slot of ``.live``."""
 

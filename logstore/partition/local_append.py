@@ -31,7 +31,7 @@ class AppendLease(Protocol):
     def log_to_append(self, partition: int) -> OwnedLog: ...
 
 
-@compiled("local_append")
+@compiled("partition.local_append")
 class LocalAppend:
     """A ``PendingAppend`` that is decided by syncs of this process. ``must_sync``: it waits for one; ``promised``: its
     failure is the append's (``acks="all"``), and not just the next one's."""
@@ -119,7 +119,7 @@ class LocalAppend:
         self._context.committer.commit_later([(self._log, self.next_offset)], decided)
 
 
-@compiled("local_append")
+@compiled("partition.local_append")
 class LocalAppends:
     """The appends of a partition whose only copy is in this directory."""
 
@@ -221,14 +221,14 @@ class LocalAppends:
         return len(appended)
 
 
-@compiled("local_append")
+@compiled("partition.local_append")
 def append_row(*_appended: object) -> RecordMetadata | None:
     """``PartitionLog.append(log, rows, acks)`` of one plain row to a partition of this directory, where that is quicker
     than the usual way; None: it is not, and nothing was done."""
     return None
 
 
-@compiled("local_append")
+@compiled("partition.local_append")
 def append_proved(*_appended: object) -> RecordMetadata | None:
     """``PartitionLog.append_batch(log, buffer, acks)`` likewise."""
     return None

@@ -13,7 +13,7 @@ from logstore.ownership.topic_use import inside
 from logstore.partition.context import StoreContext
 
 
-@compiled("local_append")
+@compiled("partition.topic_users")
 class TopicUsers:
     """What an append touches of its topic. ``_lock`` guards the fields; ``_draining``: a release waits for the users,
     and only those that are inside already come in; ``_leaving``: it has seen the last one go."""

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.errors import DiskFullError, PartitionPoisonedError, StorageError
+from logstore.errors import (
+    DiskFullError,
+    OutOfOrderSequenceError,
+    PartitionPoisonedError,
+    ProducerFencedError,
+    StorageError,
+    TransactionStateError,
+)
 from logstore.format.batch import encode_batch
 from logstore.log import append_path
 from logstore.log.append_validation import CheckedBatch
@@ -119,6 +126,73 @@ def test_after_a_failed_write_none_is_in(twin: Any) -> None:
     assert twin(log, run) == []  # ``append`` says why
     with pytest.raises(PartitionPoisonedError):
         log.append(run)
+
+
+def numbered(*numbers: tuple[int, int, int], transactional: bool = False) -> list[CheckedBatch]:
+    """A batch of two records for each (producer id, epoch, base sequence)."""
+    rows = [(None, b"a"), (None, b"b")]
+    return [
+        one
+        for producer_id, epoch, sequence in numbers
+        for one in checked(
+            encode_batch(
+                rows,
+                now_ms=NOW_MS,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+        )
+    ]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_batches_of_one_producer_in_order_are_a_run(twin: Any) -> None:
+    log = opened(Desk())
+    assert twin(log, numbered((7, 0, 0), (7, 0, 2), (7, 0, 4))) == [(1, 3), (3, 5), (5, 7)]
+    entry = log.producers.entry(7)
+    assert entry is not None
+    assert [one[:4] for one in entry.batches] == [(0, 1, 1, 2), (2, 3, 3, 4), (4, 5, 5, 6)]
+    most = 2**31
+    log = opened(Desk())
+    assert len(twin(log, numbered((7, 0, most - 4), (7, 0, most - 2), (7, 0, 0)))) == 3  # around the circle
+    mixed = [*numbered((7, 0, 2), (7, 0, 4)), *numbered((7, 0, 6), transactional=True)]
+    assert len(twin(log, mixed)) == 2
+    for behind in ((8, 0, 8), (7, 1, 0), (7, 0, 10), (7, 0, 6), (-1, -1, -1)):
+        assert twin(log, numbered((7, 0, 6), behind)) == []
+    assert len(twin(log, numbered((8, 0, 0), (8, 0, 2), (-1, -1, -1)))) == 2
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_run_that_is_stored_or_out_of_order(twin: Any) -> None:
+    log = opened(Desk())
+    batches = numbered((7, 0, 0), (7, 0, 2), (7, 0, 4))
+    assert len(twin(log, batches[:2])) == 2
+    assert twin(log, batches) == []  # ``append`` says where the first is
+    assert log.append(batches[:1]) == (1, 3)
+    with pytest.raises(OutOfOrderSequenceError):
+        twin(log, numbered((7, 0, 6), (7, 0, 8)))
+    assert len(twin(log, numbered((7, 1, 0), (7, 1, 2)))) == 2
+    with pytest.raises(ProducerFencedError):
+        twin(log, numbered((7, 0, 4), (7, 0, 6)))
+    assert log.log_end_offset == 9
+    assert len(twin(log, numbered((9, 0, 0), (9, 0, 2), transactional=True))) == 2
+    with pytest.raises(TransactionStateError):
+        twin(log, numbered((9, 0, 4), (9, 0, 6)))
+    assert log.producers.first_unstable == 9
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_failed_run_of_a_producer_is_not_remembered(twin: Any) -> None:
+    desk = Desk()
+    log = opened(desk)
+    batches = numbered((7, 0, 0), (7, 0, 2))
+    desk.fs.faults.on("pwritev", FaultKind.ENOSPC)
+    with pytest.raises(DiskFullError):
+        twin(log, batches)
+    assert log.producers.entry(7) is None
+    assert twin(log, batches) == [(1, 3), (3, 5)]
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from logstore.native import build
-from logstore.native.modules import MODULES
+from logstore.native.modules import MODULES, file_of
 from tests.house import ROOT
 
 HAS_TOOLS = find_spec("Cython") is not None and shutil.which("cc") is not None
@@ -44,6 +44,13 @@ def hook(monkeypatch: pytest.MonkeyPatch, root: Path = ROOT) -> Any:
 
 def wheel() -> dict[str, Any]:
     return {"pure_python": True, "infer_tag": False, "force_include": {}}
+
+
+def put(name: str, folder: Path, text: str) -> None:
+    """A built file of an extension module, with a mark of its source or without."""
+    path = file_of(name, build.suffix(), folder)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
 
 
 def contents(folder: Path) -> list[str]:
@@ -83,9 +90,9 @@ def test_what_is_current_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LOGSTORE_NO_BUILD", "1")
     for name in MODULES:
         mark = f"..logstore-source:{build.fingerprint(name)}.."
-        (tmp_path / f"{name}{build.suffix()}").write_text(mark)
-    assert [path.name for path in build.build(tmp_path)] == [f"{name}{build.suffix()}" for name in MODULES]
-    (tmp_path / f"{MODULES[0]}{build.suffix()}").write_text("..logstore-source:00000000..")
+        put(name, tmp_path, mark)
+    assert build.build(tmp_path) == [file_of(name, build.suffix(), tmp_path) for name in MODULES]
+    put(MODULES[0], tmp_path, "..logstore-source:00000000..")
     with pytest.raises(build.BuildSkippedError):
         build.build(tmp_path)
 
@@ -102,10 +109,10 @@ def test_only_what_is_not_current_is_made(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(build, "_make", make)
     for name in MODULES:
         mark = f"..logstore-source:{build.fingerprint(name)}.."
-        (tmp_path / f"{name}{build.suffix()}").write_text("old" if name == MODULES[1] else mark)
+        put(name, tmp_path, "old" if name == MODULES[1] else mark)
     build.build(tmp_path)
     assert made == [MODULES[1]]
-    assert (tmp_path / f"{MODULES[1]}{build.suffix()}").read_text() == "new"
+    assert file_of(MODULES[1], build.suffix(), tmp_path).read_text() == "new"
     build.build(tmp_path, force=True)
     assert sorted(made) == sorted([MODULES[1], *MODULES])
 
@@ -130,8 +137,9 @@ def test_release_builds_refuse_a_pure_wheel(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_wheel_of_this_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     def fake_build(target: Path) -> list[Path]:
-        made = [target / f"{name}{build.suffix()}" for name in MODULES]
+        made = [file_of(name, build.suffix(), target) for name in MODULES]
         for path in made:
+            path.parent.mkdir(exist_ok=True)
             path.write_text("built")
         return made
 
@@ -140,7 +148,7 @@ def test_wheel_of_this_platform(monkeypatch: pytest.MonkeyPatch) -> None:
     made.initialize("standard", data)
     assert (data["pure_python"], data["infer_tag"]) == (False, True)
     assert sorted(data["force_include"].values()) == sorted(
-        f"logstore/native/{name}{build.suffix()}" for name in MODULES
+        str(file_of(name, build.suffix(), Path("logstore/native"))) for name in MODULES
     )
     files = [Path(path) for path in data["force_include"]]
     assert [path.read_text() for path in files] == ["built"] * len(MODULES)

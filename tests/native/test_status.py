@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from logstore.native import native_status
-from logstore.native.modules import FOLDER, MODULES, fingerprint
+from logstore.native.modules import FOLDER, MODULES, file_of, fingerprint
 from tests.house import ROOT
 
 SUFFIX = str(sysconfig.get_config_var("EXT_SUFFIX"))
-BUILT = all((FOLDER / f"{name}{SUFFIX}").exists() for name in MODULES)
+BUILT = all(file_of(name, SUFFIX).exists() for name in MODULES)
 DECODES = (
     "from logstore.format.batch import decode_batches, encode_batch\n"
     "from logstore import native_status\n"
@@ -50,12 +50,13 @@ def copied(tmp_path: Path) -> Path:
 
 
 def put(tree: Path, name: str, content: bytes) -> None:
-    (tree / "logstore/native" / f"{name}{SUFFIX}").write_bytes(content)
+    file_of(name, SUFFIX, tree / "logstore/native").write_bytes(content)
 
 
 def test_the_modules_are_the_sources() -> None:
-    assert sorted(MODULES) == sorted(path.stem for path in FOLDER.glob("*.pyx"))
-    assert sorted(MODULES) == sorted(path.stem for path in FOLDER.glob("*.pyi"))
+    for ending in ".pyx", ".pyi":
+        found = (path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob(f"*{ending}"))
+        assert sorted(MODULES) == sorted(".".join(path.parts) for path in found)
 
 
 def test_switch_selects_the_python_twin() -> None:
@@ -90,7 +91,7 @@ class TestBuilt:
         @pytest.fixture
         def built(self, copied: Path) -> Path:
             for name in MODULES:
-                put(copied, name, (FOLDER / f"{name}{SUFFIX}").read_bytes())
+                put(copied, name, file_of(name, SUFFIX).read_bytes())
             return copied
 
         def test_in_use(self, built: Path) -> None:
@@ -98,17 +99,17 @@ class TestBuilt:
 
         def test_one_is_lacking(self, built: Path) -> None:
             if len(MODULES) > 1:
-                (built / "logstore/native" / f"{MODULES[-1]}{SUFFIX}").unlink()
+                file_of(MODULES[-1], SUFFIX, built / "logstore/native").unlink()
                 assert f"not in use: {MODULES[-1]} was not built" in run(DECODES, built)
 
         def test_a_changed_source_is_seen(self, built: Path) -> None:
-            with (built / "logstore/native" / f"{MODULES[0]}.pyx").open("a") as source:
+            with file_of(MODULES[0], ".pyx", built / "logstore/native").open("a") as source:
                 source.write("# changed\n")
             said = run(DECODES, built)
             assert f"not in use: {MODULES[0]} was built from another source than the one beside it" in said
 
         def test_without_sources_there_is_nothing_to_compare(self, built: Path) -> None:
-            for path in (built / "logstore/native").glob("*.p[yx][xd]"):
+            for path in (built / "logstore/native").glob("*/*.p[yx][xd]"):
                 path.unlink()
             assert run(DECODES, built).startswith("True compiled core in use: ")
 

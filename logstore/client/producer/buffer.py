@@ -12,7 +12,7 @@ from logstore.client.producer.counters import Counters
 from logstore.native import compiled
 
 
-@compiled("pending")
+@compiled("client.pending")
 class ProducerBuffer:
     """``limit_bytes``: ``buffer.memory``; ``held_bytes``: what batches hold of it."""
 

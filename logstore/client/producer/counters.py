@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from logstore.native import compiled
 
 
-@compiled("pending")
+@compiled("client.pending")
 @dataclass(slots=True)
 class Counters:
     """Totals since the producer was made; written with the lock held."""

@@ -27,7 +27,7 @@ from logstore.native import compiled
 from logstore.types import OffsetRange, RecordMetadata
 
 
-@compiled("sending")
+@compiled("client.sending")
 class Delivery:
     """One record's outcome. May be shared by threads."""
 
@@ -74,7 +74,7 @@ class Delivery:
         return described(self._batch, self._index)
 
 
-@compiled("sending")
+@compiled("client.sending")
 @dataclass(slots=True)
 class Piece:
     """Rows [start, start + count) of a batch."""
@@ -84,7 +84,7 @@ class Piece:
     count: int
 
 
-@compiled("sending")
+@compiled("client.sending")
 def landed_ranges(pieces: list[Piece]) -> list[OffsetRange] | None:
     """The ranges of records that are all in, each with the batch that took it. None: some are not, or not so."""
     for piece in pieces:

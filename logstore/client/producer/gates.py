@@ -8,7 +8,7 @@ from logstore.client.producer.pending import Releasable
 from logstore.native import compiled
 
 
-@compiled("pending")
+@compiled("client.pending")
 def release_all(gates: Sequence[Releasable]) -> None:
     """Let all waiters of a batch go on."""
     for gate in gates:

@@ -58,7 +58,7 @@ class Driver(Protocol):
         ...
 
 
-@compiled("pending")
+@compiled("client.pending")
 class OpenBatch:
     """The fields of a batch: compiled, so that ``send``, a flight and deliveries touch them without a step of Python.
 
@@ -205,7 +205,7 @@ class Route(Protocol):
     def move_on(self, queue: PartitionQueue) -> None: ...
 
 
-@compiled("pending")
+@compiled("client.pending")
 class OpenQueue:
     """The fields of a partition's queue, compiled as those of ``OpenBatch``. ``open``: the batch that takes rows,
     ``closed``: those before it, ``flights``: the batches in the backend's hands now, by flight, the oldest first; all

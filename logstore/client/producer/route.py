@@ -8,7 +8,7 @@ from logstore.client.producer.pending import PartitionQueue
 from logstore.native import compiled
 
 
-@compiled("pending")
+@compiled("client.pending")
 class QuickRoute:
     """What the quick path of ``send`` touches of a route: compiled, without a step of Python. ``queues``, by
     partition, and ``sticky``, where null keys go, are guarded by the accumulator's lock; the rest never changes.

@@ -7,7 +7,7 @@ import threading
 from logstore.native import compiled
 
 
-@compiled("pending")
+@compiled("client.pending")
 def send_lock() -> threading.Lock:
     """The compiled twin's is one that compiled code takes without a step of Python."""
     return threading.Lock()

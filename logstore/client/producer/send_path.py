@@ -20,7 +20,7 @@ from logstore.native import compiled
 from logstore.types import Headers, K, V
 
 
-@compiled("sending")
+@compiled("client.sending")
 def queue_rows(
     accumulator: Accumulator,
     notice: Callable[[PartitionQueue, float], None],
@@ -75,7 +75,7 @@ def queue_rows(
     return pieces
 
 
-@compiled("sending")
+@compiled("client.sending")
 def open_for(
     accumulator: Accumulator, queue: PartitionQueue, row: object, row_bytes: int, alone: int, now_s: float
 ) -> tuple[PendingBatch, int] | None:
@@ -83,7 +83,7 @@ def open_for(
     return accumulator.append(queue, row, row_bytes, alone, False, now_s)
 
 
-@compiled("sending")
+@compiled("client.sending")
 class SendPath(Generic[K, V]):
     """``send``, and ``send_now`` that never waits; a producer brings the slow path.
 

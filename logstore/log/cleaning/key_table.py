@@ -18,7 +18,7 @@ LIVE_TOMBSTONE: Final = 2
 _AT_ONCE = 500  # entries: some 0.1 ms
 
 
-@compiled("keytable")
+@compiled("log.keytable")
 class KeyTable:
     """Used by one thread at a time: a cleaning's. ``used_bytes``: of all entries, as they are reckoned.
 

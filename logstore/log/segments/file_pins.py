@@ -16,7 +16,7 @@ from logstore.seams.fs import File, FileIdentity
 PoolKey: TypeAlias = tuple[str, str]  # (path, "r" | "rw" | "map")
 
 
-@compiled("file_pins")
+@compiled("log.file_pins")
 class PoolEntry:
     """An open file, or a mapping. ``identity``: None: nobody has asked yet; ``pins``: by how many it is used."""
 
@@ -31,7 +31,7 @@ class PoolEntry:
         self.pins = 0
 
 
-@compiled("file_pins")
+@compiled("log.file_pins")
 class FilePins:
     """``_lock`` guards the fields. ``_pinned``: entries that are in use; ``_doomed``: forgotten while pinned: closed by
     their last unpin, never given out."""

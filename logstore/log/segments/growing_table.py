@@ -14,7 +14,7 @@ from bisect import bisect_right
 from logstore.native import compiled
 
 
-@compiled("segment_tail")
+@compiled("log.segment_tail")
 class GrowingTable:
     """Rows (key, value); keys grow strictly. One writer, any number of readers."""
 

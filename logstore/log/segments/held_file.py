@@ -9,7 +9,7 @@ from logstore.native import compiled
 from logstore.seams.fs import File
 
 
-@compiled("file_pins")
+@compiled("log.file_pins")
 class HeldFile:
     """An unsynced file keeps its descriptor: one that is closed and opened again between a failed writeback
     and the fsync might not be told of the failure. The log's lock guards it.

@@ -51,7 +51,7 @@ class OffsetIndex:
         table.append(last_offset - self.base_offset, position)  # type: ignore[union-attr]
 
 
-@compiled("segment_tail")
+@compiled("log.segment_tail")
 class IndexRule:
     """When a batch gets index entries: one place for append, recovery and rebuild, so that they agree.
 

@@ -9,7 +9,7 @@ from logstore.log.segments.time_index import TimeIndex
 from logstore.native import compiled
 
 
-@compiled("segment_tail")
+@compiled("log.segment_tail")
 class SegmentTail:
     """``size``: valid bytes; ``next_offset``: first offset past them (for a closed one: the next base)."""
 

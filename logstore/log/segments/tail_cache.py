@@ -20,7 +20,7 @@ from logstore.types import Buffer
 CachedBatch: TypeAlias = tuple[int, int, int, tuple[Buffer, ...], int]
 
 
-@compiled("tail_cache")
+@compiled("log.tail_cache")
 class TailBudget:
     """Bytes that all tails of a store may hold together."""
 
@@ -45,7 +45,7 @@ class TailBudget:
                 oldest.drop_first()
 
 
-@compiled("tail_cache")
+@compiled("log.tail_cache")
 class TailCache:
     """The tail of one log. ``read`` is safe beside the appending thread."""
 

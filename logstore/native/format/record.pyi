@@ -1,0 +1,3 @@
+from logstore.types import Record as Record
+
+FINGERPRINT: str

@@ -1,0 +1,1 @@
+"""Compiled twins of one partition's log."""

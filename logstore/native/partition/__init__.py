@@ -1,0 +1,1 @@
+"""Compiled twins of the way to a log in this process."""
