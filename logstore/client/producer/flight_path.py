@@ -18,8 +18,9 @@ from logstore.seams.clock import Clock
 
 @compiled("client.flights")
 class FlightPath:
-    """The compiled twin takes, numbers, encodes, produces and lands the flight of a lone new batch in one go. Every
-    other one, and all that goes wrong, it leaves to the steps of ``Sender``, which this twin takes always.
+    """The compiled twin numbers, encodes, produces and lands a flight of new batches in one go, and takes the lone one
+    of a caller who waits. Every other one, and all that goes wrong, it leaves to the steps of ``Sender``, which this
+    twin takes always.
 
     ``lock``, ``clock``, ``pid`` and ``grace_s`` are for those that wait without ``drive`` (``Delivery``): the
     accumulator's lock, the time, the process that made this, and how long after its time a flight is given up on.
