@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.scripts import Rewriting
 
@@ -19,6 +20,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the commands of tests/scripts/*.txt answer into the files",
     )
+
+
+# How long an example takes, or drawing it, says how busy the machine is: Hypothesis allows 200 ms.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -71,7 +71,7 @@ def _make(path: str) -> dict[str, Any]:
                 value = b"flight %03d " % number * 8
                 sent = producer.send("flights", value, key=b"N%d" % number, partition=number % 2)
                 if number % 10 == 9:
-                    sent.result(timeout_s=10)
+                    sent.result(timeout_s=60)
         for number in range(30):
             store.partition("latest", 0).append([(b"k%d" % (number % 4), b"value %02d" % number)])
         store.admin.compact("latest")
@@ -79,14 +79,14 @@ def _make(path: str) -> dict[str, Any]:
         for name, end in (("first", True), ("second", False)):
             with store.producer(transactional_id="till") as producer:
                 producer.begin()
-                producer.send("paid", name.encode()).result(timeout_s=10)
+                producer.send("paid", name.encode()).result(timeout_s=60)
                 producer.commit() if end else producer.abort()
         place = TopicPartition("flights", 0)
         store.commit_offsets("readers", {place: OffsetAndMetadata(7, 0, "seen")})
     store = logstore.open(path)
     producer = store.producer(transactional_id="till")
     producer.begin()
-    producer.send("paid", b"pending").result(timeout_s=10)
+    producer.send("paid", b"pending").result(timeout_s=60)
     seen = look(store)
     store.abandon()
     return seen

@@ -153,6 +153,56 @@ def sleeps(text: str) -> Iterator[str]:
             yield f"{node.lineno}: sleep({node.args[0].value}): poll with a deadline instead"
 
 
+_WAITS = {"result", "exception", "join", "wait", "acquire", "communicate", "flush"}
+_LIMITS = {"timeout", "timeout_s", "patience_s"}
+_SHORTEST_S = 30
+
+
+def _is_short(node: ast.expr) -> bool:
+    """Seconds that a busy machine may take over anything; less than two are meant to pass."""
+    return (
+        isinstance(node, ast.Constant) and type(node.value) in (int, float) and 2 <= node.value < _SHORTEST_S
+    )
+
+
+def _refused(text: str) -> set[int]:
+    """Lines of blocks that are to raise: what is waited for there may be the end of the time."""
+    blocks = [
+        block
+        for block in _nodes(text, ast.With)
+        if any("raises" in ast.unparse(item.context_expr) for item in block.items)
+    ]
+    return {line for block in blocks for line in range(block.lineno, (block.end_lineno or block.lineno) + 1)}
+
+
+def short_waits(text: str) -> Iterator[str]:
+    """A test that gives what is to come a few seconds fails where the machine has other things to do, and so does one
+    that says how long something took."""
+    refused = _refused(text)
+    for node in _nodes(text, ast.Call):
+        if not isinstance(node.func, ast.Attribute) or node.func.attr not in _WAITS or node.lineno in refused:
+            continue
+        limits = [limit.value for limit in node.keywords if limit.arg in _LIMITS]
+        given = [] if node.func.attr == "acquire" else node.args[:1]  # the slot of a lock
+        if any(map(_is_short, [*limits, *given])):
+            yield f"{node.lineno}: {node.func.attr}: it is given {_SHORTEST_S} s and more"
+    for node in _nodes(text, ast.Assign):
+        names = [name.id for name in node.targets if isinstance(name, ast.Name)]
+        if any(re.search("PATIENCE|DEADLINE", name) for name in names) and _is_short(node.value):
+            yield f"{node.lineno}: {names[0]}: it is {_SHORTEST_S} s and more"
+    for node in _nodes(text, ast.Compare):
+        took = re.match(r"time\.(monotonic|perf_counter)\(\) - ", ast.unparse(node.left))
+        if took and isinstance(node.ops[0], ast.Lt) and any(map(_is_short, node.comparators)):
+            yield f"{node.lineno}: a time that a busy machine exceeds"
+
+
+def counted_threads(text: str) -> Iterator[str]:
+    """Threads of stores that other tests left to the collector end at any moment."""
+    for node in _nodes(text, ast.Attribute):
+        if node.attr == "active_count":
+            yield f"{node.lineno}: active_count: compare sets of threads, of which others may go"
+
+
 Rule = Callable[[str], Iterator[str]]
 
 

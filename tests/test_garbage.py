@@ -48,7 +48,7 @@ from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 CASES = 160
-LONGEST_CASE_S = 10
+LONGEST_CASE_S = 60
 NEW = b"appended after the garbage"
 
 Seen = dict[tuple[str, int], dict[int, bytes | None]]

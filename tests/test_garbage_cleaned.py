@@ -86,7 +86,7 @@ def append_all(store: logstore.LogStore) -> tuple[Seen, Last]:
                 log.append_batch(encode_batch([(b"k0", b"void")], now_ms=1, transactional=True, **producer))  # type: ignore[arg-type]
                 log.end_transaction(number, 0, commit=False)
         with store.producer(name="import") as by_name:
-            landed = by_name.send(topic, b"named", key=b"n", partition=partition).result(timeout_s=5)
+            landed = by_name.send(topic, b"named", key=b"n", partition=partition).result(timeout_s=60)
         note(landed.offset, b"n", b"named")
     return written, last
 
@@ -182,7 +182,7 @@ class CleanedCase(Case):
         with self.step("erase"):
             store.admin.erase_keys("packed", [b"absent"])
         with self.step("by name"), store.producer(name="other") as producer:
-            producer.send("packed", NEW, key=b"other").result(timeout_s=5)
+            producer.send("packed", NEW, key=b"other").result(timeout_s=60)
         return appended
 
     def compare_saved(

@@ -20,7 +20,7 @@ def test_an_old_store_is_written_on_and_opened_again(tmp_path: Path) -> None:
             assert producer.last_sequence("flights", 0) == 20
             assert producer.last_sequence("flights", 1) == 20
             delivery = producer.send("flights", b"one more", partition=1)
-            assert delivery.result(timeout_s=10).offset == then["places"]["flights-1"]["end"]
+            assert delivery.result(timeout_s=60).offset == then["places"]["flights-1"]["end"]
         with store.producer(
             transactional_id="till"
         ) as producer:  # fences the old one, which ends what it left open

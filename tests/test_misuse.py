@@ -67,17 +67,17 @@ def store() -> Iterator[logstore.LogStore]:
 
 def sent(store: logstore.LogStore, *arguments: Any, **settings: Any) -> object:
     with store.producer() as producer:
-        return producer.send(*arguments, **settings).result(timeout_s=5)
+        return producer.send(*arguments, **settings).result(timeout_s=60)
 
 
 def sent_many(store: logstore.LogStore, *arguments: Any, **settings: Any) -> object:
     with store.producer() as producer:
-        return producer.send_many(*arguments, **settings).result(timeout_s=5)
+        return producer.send_many(*arguments, **settings).result(timeout_s=60)
 
 
 def produced(store: logstore.LogStore, **settings: Any) -> object:
     with store.producer(**settings) as producer:
-        return producer.send("t", b"v", key=b"k").result(timeout_s=5)
+        return producer.send("t", b"v", key=b"k").result(timeout_s=60)
 
 
 def consumed(store: logstore.LogStore, topics: Any = "t", **settings: Any) -> object:

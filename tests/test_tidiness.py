@@ -46,6 +46,10 @@ BROKERS = house.python_files("tests/rpc", "tests/history", "tests/replication")
 LOOSE = ("rpc/served.py", "history/workers.py", "rpc/testing/test_proxy.py", "rpc/test_connection_ends.py")
 BESIDE = [path for path in BROKERS if path not in {ROOT / "tests" / name for name in LOOSE}]
 
+# Clients and faults of a history have times of their own; a simulated cluster's seconds are its clock's.
+HURRIED = [ROOT / "tests" / name for name in ("history", "sim", "interleave")]
+UNHURRIED = [path for path in TESTS if not {path, *path.parents} & set(HURRIED)]
+
 RULES: list[tuple[str, Rule, list[Path], str]] = [
     (
         "product length",
@@ -67,6 +71,8 @@ RULES: list[tuple[str, Rule, list[Path], str]] = [
         "@pytest.mark.skip\ndef test(): ...\n",
     ),
     ("no sleeping test", house.sleeps, TESTS, "import time\n\ntime.sleep(1)\n"),
+    ("no short wait", house.short_waits, UNHURRIED, "def test() -> None:\n    assert ready.wait(10)\n"),
+    ("no count of threads", house.counted_threads, TESTS, "import threading\n\nthreading.active_count()\n"),
     ("threads end", house.loose_threads, BESIDE, "import threading\n\nthreading.Thread(target=f).start()\n"),
     ("loud excepts", house.quiet_excepts, PRODUCT + BENCH, "try:\n    f()\nexcept:\n    raise\n"),
 ]

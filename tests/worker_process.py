@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Worker:

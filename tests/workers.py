@@ -99,7 +99,7 @@ def own(root: str, topic: str) -> None:
         store.partition(topic, 0).append([(None, b"mine")])
         store.pin(topic)
         say("owned")
-        stop.wait(60)
+        stop.wait(600)
     say("closed")
 
 
@@ -125,6 +125,18 @@ def commit(root: str, topic: str, group: str, count: str) -> None:
             place = TopicPartition(topic, 0)
             store.commit_offsets(group, {place: OffsetAndMetadata(offset, 0, f"by {group}")})
     say("closed")
+
+
+def commit_until_killed(root: str, topic: str, group: str, last: str) -> None:
+    """Commit the offsets 1, 2, ... ``last`` for a group, and the last one again and again."""
+    with LogStore(root) as store:
+        say("ready")
+        offset = 0
+        while True:
+            offset = min(offset + 1, int(last))
+            store.commit_offsets(
+                group, {TopicPartition(topic, 0): OffsetAndMetadata(offset, 0, f"by {group}")}
+            )
 
 
 def commit_rounds(root: str, topic: str, groups: str, partitions: str, rounds: str) -> None:
@@ -184,6 +196,7 @@ JOBS: dict[str, Callable[..., None]] = {
         own,
         obey,
         commit,
+        commit_until_killed,
         commit_rounds,
         send_by_name,
         take_turns,

@@ -77,9 +77,12 @@ class RetentionTask:
 
     def pass_over(self, topic: Topic, *, by_time: bool) -> Retired:
         """One pass over an owned topic; what went. Errors are those of state and disk. To open a partition's log
-        removes what its last owner had retired."""
+        removes what its last owner had retired. A topic that another thread gives up meanwhile is left alone: to take
+        it back, or to wait for its next owner, would keep all other topics from what they are due."""
         retired = Retired()
-        with topic.using(counts_as_use=False):
+        if not topic.try_enter():
+            return retired
+        try:
             for partition in range(topic.entry.partitions):
                 log = topic.owned_log(partition)
                 if log is None and not self._has_folder(topic, partition):
@@ -88,6 +91,8 @@ class RetentionTask:
                 if by_time:
                     log.expire_producers(self._context.clock.wall_ms())
                 retired = retired.plus(self._one(topic, log, by_time))
+        finally:
+            topic.leave(counts_as_use=False)
         return retired
 
     def _has_folder(self, topic: Topic, partition: int) -> bool:

@@ -138,7 +138,7 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open(world: World, tmp_path
 
         for _ in range(20):
             await attempt(random_, asyncio.create_task(use()))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await reopened(store):
                 await asyncio.sleep(0.01)  # the last one is still being closed
 

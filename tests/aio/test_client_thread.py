@@ -11,7 +11,7 @@ import pytest
 from logstore.aio.client_thread import ClientThread
 from logstore.errors import ClientClosedError
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def named(name: str) -> list[threading.Thread]:

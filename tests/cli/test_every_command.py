@@ -60,7 +60,7 @@ def stocked(filled: Shell) -> Shell:
         with store.producer(transactional_id="x") as producer, producer.transaction() as tx:
             tx.send("t", b"v")
         with store.consumer("t", group="g", until_end=True) as consumer:
-            consumer.poll(timeout_s=5)
+            consumer.poll(timeout_s=60)
             consumer.commit()
     stock_node(filled.store.parent)
     stock_users(filled.store.parent, filled.store)

@@ -39,14 +39,14 @@ def test_the_lock_timeout_bounds_every_wait(shell: Shell, monkeypatch: pytest.Mo
     with logstore.open(shell.store) as store:
         store.pin("t")
         for arguments, environment in (
-            (["--lock-timeout", "0.3", "produce", "t"], "20"),
-            (["produce", "t", "--lock-timeout", "0.3"], "20"),
+            (["--lock-timeout", "0.3", "produce", "t"], "240"),
+            (["produce", "t", "--lock-timeout", "0.3"], "240"),
             (["produce", "t"], "0.3"),
             (["topic", "trim", "t", "--before-offset", "0"], "0.3"),
         ):
             monkeypatch.setenv("LOGSTORE_LOCK_TIMEOUT", environment)
             started = time.monotonic()
             failed = shell.run(*arguments, stdin="a\n", code=1)
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 60
             assert f"is locked by pid {os.getpid()}" in failed.stderr
     assert "--lock-timeout" in shell.run("topic", "list", "--lock-timeout", "-1", code=2).output

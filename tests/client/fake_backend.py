@@ -253,7 +253,7 @@ class FakeBackend(FakeGroups):
 
     def produce(self, items: Sequence[ProduceItem], acks: Acks, timeout_s: float) -> list[ProduceResult]:
         self.entered.release()
-        self.gate.wait(20)
+        self.gate.wait(60)
         with self.lock:
             self.calls.append([(i.topic, i.partition, read_header(i.batch).records_count) for i in items])
             self.acks.append(acks)

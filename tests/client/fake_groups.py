@@ -144,7 +144,7 @@ class FakeGroups(ABC):
         *,
         member: MemberIdentity | None = None,
     ) -> None:
-        self.commit_gate.wait(20)
+        self.commit_gate.wait(60)
         if self.commit_faults:
             raise self.commit_faults.pop(0)
         ends = {where: self.end_offset(where) for where in offsets}

@@ -10,7 +10,7 @@ from logstore.api.records import FetchRequest, FetchResult
 from logstore.format.batch import decode_batches
 from logstore.types import Isolation, Record
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def all_records(backend: Backend, topic: str, partition: int = 0) -> list[Record]:

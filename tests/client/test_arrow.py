@@ -86,7 +86,7 @@ def test_batches_come_one_fetch_at_a_time(store: AnyStore, monkeypatch: pytest.M
 def test_committed_records_only(store: AnyStore) -> None:
     with store.producer(transactional_id="x") as producer:
         tx = producer.begin()
-        tx.send("t", b"gone", partition=0).result(timeout_s=5)
+        tx.send("t", b"gone", partition=0).result(timeout_s=60)
         producer.abort()
     assert b"gone" not in store.to_arrow("t")["value"].to_pylist()
     assert b"gone" in store.to_arrow("t", isolation="read_uncommitted")["value"].to_pylist()

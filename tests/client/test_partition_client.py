@@ -42,7 +42,7 @@ def served() -> Iterator[Served]:
         store.admin.compact("t", roll=True)
         store.delete_records("t", 17)
         with store.producer(transactional_id="y") as producer:
-            producer.begin().send("t", b"open", key=b"o").result(timeout_s=5)
+            producer.begin().send("t", b"open", key=b"o").result(timeout_s=60)
             yield served
             producer.abort()
 

@@ -42,7 +42,7 @@ def store() -> Iterator[LogStore]:
         store.delete_records("t", 17)
         with store.producer(transactional_id="y") as producer:
             tx = producer.begin()
-            tx.send("t", b"open", key=b"o").result(timeout_s=5)
+            tx.send("t", b"open", key=b"o").result(timeout_s=60)
             yield store
             producer.abort()
 

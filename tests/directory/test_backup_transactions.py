@@ -158,7 +158,7 @@ def test_the_index_of_aborted_transactions_comes_along_and_producers_are_remembe
                 producer.flush()
                 producer.abort()
         with store.producer(name="import") as named:
-            named.send("out", b"named").result(5)
+            named.send("out", b"named").result(60)
         due = values(store)
         report = store.backup(tmp_path / "beside")
     assert report.aborted_transactions == 0
@@ -172,7 +172,7 @@ def test_the_index_of_aborted_transactions_comes_along_and_producers_are_remembe
             assert values(copy) == due
             with copy.producer(name="import") as named:
                 assert named.last_sequence("out", 0) == 1
-                named.send("out", b"named again").result(5)
+                named.send("out", b"named again").result(60)
             assert values(copy) == [*due, b"named again"]
         assert faults(tmp_path / name) == []
 

@@ -44,7 +44,7 @@ from tests.client.records import until
 
 ROOT = "/store"
 NOW_MS = 1_700_000_000_000
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def batch(*found: bytes, at_ms: int = NOW_MS) -> bytes:
@@ -327,7 +327,7 @@ def test_a_waiting_fetch_is_woken_by_an_append_and_not_by_polling() -> None:
         appended = time.monotonic()
         thread.join(PATIENCE_S)
         assert answers[0][1] == [b"second"]
-        assert answers[0][0] - appended < 5
+        assert answers[0][0] - appended < PATIENCE_S / 2
         assert not log._waiters
 
 
@@ -337,7 +337,7 @@ def test_it_waits_until_there_are_enough_bytes_or_the_time_is_over() -> None:
         store.partition("t", 0).append([(None, b"x" * 100)])
         started = time.monotonic()
         (found,) = fetch(store.backend, at(0), min_bytes=5_000, max_wait_s=0.15)
-        assert 0.14 < time.monotonic() - started < 10
+        assert 0.14 < time.monotonic() - started < PATIENCE_S
         assert values(found) == [b"x" * 100]  # what there is
         threading.Timer(0.05, lambda: store.partition("t", 0).append([(None, b"y" * 6_000)])).start()
         (found,) = fetch(store.backend, at(0), min_bytes=5_000, max_wait_s=PATIENCE_S)
@@ -356,7 +356,7 @@ def test_a_cancelled_fetch_answers_at_once_also_if_that_was_before() -> None:
             else:
                 threading.Timer(0.05, handle.cancel).start()
             (found,) = fetch(store.backend, at(0, 1), max_wait_s=PATIENCE_S, cancel=handle)
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < PATIENCE_S / 2
             assert values(found) == []
             assert handle.cancelled
 
@@ -395,7 +395,7 @@ def test_closing_the_store_ends_a_waiting_fetch() -> None:
             errors: list[BaseException] = errors,
         ) -> None:
             try:
-                fetch(store.backend, *requests, max_wait_s=60)
+                fetch(store.backend, *requests, max_wait_s=2 * PATIENCE_S)
             except LogStoreError as error:
                 errors.append(error)
 
@@ -407,11 +407,9 @@ def test_closing_the_store_ends_a_waiting_fetch() -> None:
         while not log._waiters:
             assert time.monotonic() < deadline
             time.sleep(0.001)
-        started = time.monotonic()
         store.close()
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-        assert time.monotonic() - started < 10
         assert isinstance(errors[0], StoreClosedError)
 
 

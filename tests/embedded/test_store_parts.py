@@ -15,7 +15,7 @@ import pytest
 
 import logstore
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def until(met: Callable[[], bool]) -> None:
@@ -24,6 +24,12 @@ def until(met: Callable[[], bool]) -> None:
     while not met():
         assert time.monotonic() < deadline
         turn.wait(0.01)
+
+
+@pytest.fixture(autouse=True)
+def collected() -> None:
+    """What other tests left to the collector does not go, and warn, in the middle of these."""
+    gc.collect()
 
 
 def drop(held: list[Any]) -> None:
@@ -53,7 +59,7 @@ def test_a_dropped_store_warns_with_its_path_and_is_closed_in_order(
         pytest.warns(ResourceWarning, match=r"dropped without close\(\)") as told,
     ):
         drop(stores)
-    assert path in str(told[0].message)
+    assert [path in str(one.message) for one in told].count(True) == 1
     assert path in caplog.text
     until(lambda: context.closed and not any(thread.is_alive() for thread in mine))
     with logstore.open(path, lock_timeout_s=PATIENCE_S) as again:

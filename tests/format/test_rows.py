@@ -179,12 +179,12 @@ ODD_ROWS: list[Any] = [
 def sent(store: logstore.LogStore, rows: list[Any]) -> None:
     key, value, headers, timestamp_ms = (*rows[0], None, None)[:4]
     with store.producer() as producer:
-        producer.send("t", value, key=key, headers=headers, timestamp_ms=timestamp_ms).result(5)
+        producer.send("t", value, key=key, headers=headers, timestamp_ms=timestamp_ms).result(60)
 
 
 def sent_many(store: logstore.LogStore, rows: list[Any]) -> None:
     with store.producer() as producer:
-        producer.send_many("t", rows).result(5)
+        producer.send_many("t", rows).result(60)
 
 
 def in_transaction(store: logstore.LogStore, rows: list[Any]) -> None:

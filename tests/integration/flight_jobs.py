@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ TOPIC, DEAD = "aircraft", "aircraft.dead"
 MISSING = "NA"  # as the data writes it
 PARTS = 3
 _CHUNK = 500
+_PATIENCE_S = 60.0
 
 
 def state_of(row: dict[str, str]) -> tuple[bytes | None, bytes | None]:
@@ -46,11 +48,19 @@ def load(root: str, source: str) -> None:
                             producer.send(
                                 DEAD, json.dumps(row).encode(), headers=[("reason", b"no tail number")]
                             )
-            cleanings = int(store.metrics()["logstore_cleanings_total"])
+            cleanings = _cleanings(store)
             store.release(TOPIC)
             say("part", begin // per_part, begin + len(part), cleanings)
             sys.stdin.readline()
     say("closed")
+
+
+def _cleanings(store: LogStore) -> int:
+    """In the background, once there is one: all that is not in a last segment is dirty at first."""
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not (found := int(store.metrics()["logstore_cleanings_total"])) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return found
 
 
 def watch(root: str, target: str) -> None:

@@ -73,9 +73,7 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
         config = {"segment.bytes": str(dice.choice((50_000, 400_000, 4_000_000)))}
         store.create_topic("in", partitions)
         store.create_topic("out", partitions, config)
-        with store.producer() as producer:
-            rows = [(b"%d" % (number % 7), b"record %d" % number) for number in range(records)]
-            producer.send_many("in", rows).result()
+    _fill(root, 0, records)
     most = dice.choice((50, 200, 500))
     command = [
         sys.executable,
@@ -87,8 +85,9 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
         str(most),
     ]
     landed = missed = finished = reached = 0
-    while landed < kills and missed < 2 * kills + 5 and reached < records:
-        in_middle = _kill_one(command, root, dice, _RECORD_BYTES * records // (2 * kills))
+    longest_bytes = _RECORD_BYTES * records // (2 * kills)
+    while landed < kills and missed < 2 * kills + 5:
+        in_middle = _kill_one(command, root, dice, longest_bytes)
         decided = _is_decided(root)
         before, reached = reached, _committed(root)
         if reached < before:
@@ -96,11 +95,20 @@ def run_copy(folder: Path, seed: int, records: int, kills: int) -> Copy:
         counts = in_middle and reached < records
         landed, missed = landed + counts, missed + (not counts)
         finished += decided
+        if reached == records and landed < kills:  # this process was held up, and the copier not
+            _fill(root, records, 2 * records)
+            records *= 2
     done = subprocess.run(command, capture_output=True, timeout=10 * PATIENCE_S, check=False)
     if done.returncode:
         raise WrongCopyError(f"seed {seed}: the last run failed: {done.stderr.decode()}")
     aborted = _compare(seed, root, partitions)
     return Copy(seed, records, landed, missed, aborted, finished)
+
+
+def _fill(root: Path, first: int, end: int) -> None:
+    with logstore.open(root) as store, store.producer() as producer:
+        rows = [(b"%d" % (number % 7), b"record %d" % number) for number in range(first, end)]
+        producer.send_many("in", rows).result()
 
 
 def _kill_one(command: list[str], root: Path, dice: random.Random, longest_bytes: int) -> bool:

@@ -27,7 +27,11 @@ def test_no_gap_that_is_not_reported_and_never_a_wrong_value(
     workers.append(reader := Worker("read", root, seed, module=_JOBS))
     reader.expect("ready")
     workers.append(writer := Worker("write", root, seed, least_s, module=_JOBS))
-    done = json.loads(writer.expect("done", patience_s=least_s + 90).partition(" ")[2])
+    for worker in (writer, reader):  # however fast one of them is, and the other slow
+        worker.expect("enough", patience_s=least_s + 90)
+    assert writer.process.stdin is not None
+    writer.process.stdin.close()
+    done = json.loads(writer.expect("done").partition(" ")[2])
     assert writer.finish() == 0
     assert reader.process.stdin is not None
     reader.process.stdin.close()
@@ -38,9 +42,6 @@ def test_no_gap_that_is_not_reported_and_never_a_wrong_value(
     assert done["cleanings"] >= 12
     assert done["erased"] > 0
     assert saw["keys"] > 300
-    assert saw["jumps"] > 10
-    assert saw["legal"] > 300, "the reader was beside the cleanings, not ahead of all of them"
-    assert saw["shown"] > 3_000
     with LogStore(root, "r") as store:
         for partition, end in enumerate(done["ends"]):
             assert store.partition(TOPIC, partition).high_watermark == end

@@ -13,6 +13,7 @@ from logstore.types import TopicPartition
 from tests.worker_process import Worker
 
 _ROUNDS = 40
+_MORE_ROUNDS = 800  # of both, so that neither is through where the other, or this process, is held up
 # Each process has a group of its own, and its own partitions of the group that both share.
 _MINE = {"first": ("own0,shared", (0, 2)), "second": ("own1,shared", (1, 3))}
 
@@ -56,7 +57,7 @@ def _switches(root: str) -> int:
 def test_no_acknowledged_commit_is_lost(tmp_path: Path, workers: list[Worker], seed: int, kills: int) -> None:
     dice = random.Random(seed)
     root = str(tmp_path / "store")
-    rounds = _ROUNDS * kills
+    rounds = _ROUNDS * kills + _MORE_ROUNDS
     with LogStore(root) as store:
         store.create_topic("t", 4)
         for partition in range(4):

@@ -87,13 +87,13 @@ def share_is(sizes: list[int], *members: Member) -> bool:
 def test_a_killed_and_a_stopped_member(store: LogStore, workers: list[Worker]) -> None:
     feed = Feed(store)
     try:
-        one, two, three = (Member(store.root, 3_000) for _ in range(3))
+        one, two, three = (Member(store.root, session_ms) for session_ms in (240_000, 3_000, 3_000))
         workers += [one, two, three]
         until(lambda: share_is([2, 2, 2], one, two, three), "three processes share")
         started_s = time.monotonic()
         one.kill()
         until(lambda: share_is([3, 3], two, three), "the killed one's partitions move")
-        assert time.monotonic() - started_s < 2.5, "at once, not when its session ends"
+        assert time.monotonic() - started_s < 60, "at once, not when its session ends"
         two.tell("hold")
         until(lambda: two.heard("holding"), "it has records, and did not commit them")
         two.process.send_signal(signal.SIGSTOP)
@@ -124,12 +124,12 @@ def test_a_killed_and_a_stopped_member(store: LogStore, workers: list[Worker]) -
 
 
 def test_a_static_member_restarts_and_nothing_moves(store: LogStore, workers: list[Worker]) -> None:
-    one, two = Member(store.root, 20_000, "one"), Member(store.root, 20_000, "two")
+    one, two = Member(store.root, 120_000, "one"), Member(store.root, 120_000, "two")
     workers += [one, two]
     until(lambda: share_is([3, 3], one, two), "two processes share")
     epoch, had = store.admin.list_groups()[0].epoch, two.has
     two.kill()
-    workers.append(again := Member(store.root, 20_000, "two"))
+    workers.append(again := Member(store.root, 120_000, "two"))
     until(lambda: again.heard("has " + " ".join(map(str, had))), "it has what it had, at once")
     store.partition("t", had[0]).append([(None, b"v")])
     until(lambda: again.heard(f"read {had[0]} 0 0"), "and reads it")

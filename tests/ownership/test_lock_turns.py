@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -50,13 +51,19 @@ def test_a_turn_that_times_out_is_given_up() -> None:
 def test_two_processes_that_are_always_busy_alternate(tmp_path: Path, mechanism: type[LockMechanism]) -> None:
     path = str(tmp_path / "locks")
     counts = [0, 0]
-    until = time.monotonic() + 20
-    enough = threading.Event()
+    overtaken: list[
+        int
+    ] = []  # how often the other had it while one waited; a thread that is held up may see many
+    until = time.monotonic() + 60
+    enough, both = threading.Event(), threading.Barrier(2)
 
     def work(number: int) -> None:
         locks = FileLocks(path, mechanism=mechanism)
+        both.wait(60)
         while not enough.is_set() and time.monotonic() < until:
-            locks.acquire_in_turn(1, 10, "the slot")
+            before = counts[1 - number]
+            locks.acquire_in_turn(1, 60, "the slot")
+            overtaken.append(counts[1 - number] - before)
             counts[number] += 1
             time.sleep(0.0002)  # what a write holds it for
             locks.release(1)
@@ -68,6 +75,6 @@ def test_two_processes_that_are_always_busy_alternate(tmp_path: Path, mechanism:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert min(counts) >= 30
-    assert max(counts) < 30 * 20
+    assert statistics.median(overtaken) <= 2

@@ -50,10 +50,10 @@ def test_nothing_is_seen_before_the_commit_index_covers_it(store: LogStore) -> N
 def test_clients_cannot_tell(store: LogStore) -> None:
     with store.producer() as producer, store.producer(transactional_id="till") as till:
         sent = [producer.send("t", b"%d" % number) for number in range(9)]
-        assert [one.result(timeout_s=10).offset for one in sent] == list(range(9))
+        assert [one.result(timeout_s=60).offset for one in sent] == list(range(9))
         for commits in (True, False):
             till.begin()
-            till.send("t", b"in one" if commits else b"in none").result(timeout_s=10)
+            till.send("t", b"in one" if commits else b"in none").result(timeout_s=60)
             till.commit() if commits else till.abort()
     with store.consumer("t", group="g", until_end=True) as consumer:
         assert [record.value for record in consumer] == [*(b"%d" % number for number in range(9)), b"in one"]

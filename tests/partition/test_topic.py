@@ -29,7 +29,7 @@ from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 
 ROOT = "/store"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class World:
@@ -307,7 +307,9 @@ def test_threads_append_while_others_release_and_read() -> None:
     fs, table, clock = MemoryFileSystem(), LockTable(), SystemClock()
 
     def opened() -> LogStore:
-        return LogStore(ROOT, fs=fs, clock=clock, locks=MemoryLocks(table, clock=clock), lock_timeout_s=20)
+        return LogStore(
+            ROOT, fs=fs, clock=clock, locks=MemoryLocks(table, clock=clock), lock_timeout_s=PATIENCE_S
+        )
 
     store = opened()
     store.create_topic("t", partitions=2, config={"segment.bytes": "2000"})

@@ -236,10 +236,10 @@ def test_two_stores_with_batches_of_two_topics_do_not_wait_for_each_other(tmp_pa
 
         def send(topics: tuple[str, str]) -> None:
             try:
-                with LogStore(root, lock_timeout_s=20) as store, store.producer(linger_ms=20) as producer:
+                with LogStore(root, lock_timeout_s=60) as store, store.producer(linger_ms=20) as producer:
                     for _ in range(15):
                         for delivery in [producer.send(topic, b"x") for topic in topics]:
-                            delivery.result(20)
+                            delivery.result(60)
             except BaseException as error:  # noqa: BLE001 - carried to the test's thread
                 failures.append(error)
 
@@ -247,6 +247,6 @@ def test_two_stores_with_batches_of_two_topics_do_not_wait_for_each_other(tmp_pa
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
         assert not failures
         assert [first.partition(topic, 0).high_watermark for topic in "ab"] == [30, 30]

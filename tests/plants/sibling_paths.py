@@ -66,7 +66,7 @@ class Paths:
             if self.source.random() < 0.5:
                 producer.commit()
                 self.wanted += [
-                    (one.result(5).offset, value) for one, value in zip(sent, values, strict=True)
+                    (one.result(60).offset, value) for one, value in zip(sent, values, strict=True)
                 ]
             else:
                 producer.abort()

@@ -29,7 +29,7 @@ def loop() -> asyncio.AbstractEventLoop:
     return made
 
 
-def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 30.0) -> Answer:
+def wait(work: Coroutine[Any, Any, Answer], timeout_s: float = 60.0) -> Answer:
     return asyncio.run_coroutine_threadsafe(work, loop()).result(timeout_s)
 
 

@@ -74,7 +74,7 @@ def test_a_connection_that_hangs_is_found_out_long_before_the_calls_deadline(ser
 def test_pings_that_come_close_to_each_other_end_no_connection() -> None:
     """A busy machine holds some of a client's up, and hands them on together; three of those ended the connection."""
     ping, answer = b"\0\0\x08\6\0\0\0\0\0%08d", b"\0\0\x08\6\1\0\0\0\0%08d"
-    with Served(":memory:") as served, socket.create_connection(("127.0.0.1", served.port), 20) as link:
+    with Served(":memory:") as served, socket.create_connection(("127.0.0.1", served.port), 60) as link:
         link.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0")  # and no settings
         got = b""
         for number in range(10):

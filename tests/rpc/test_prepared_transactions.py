@@ -19,7 +19,7 @@ from tests.rpc.served import Served
 PLACE = TopicPartition("t", 0)
 
 
-def until(met: Callable[[], bool], within_s: float = 20.0) -> None:
+def until(met: Callable[[], bool], within_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + within_s
     while not met():
         assert time.monotonic() < deadline_s

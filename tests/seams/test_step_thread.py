@@ -23,10 +23,10 @@ def test_it_steps_when_started_when_woken_and_when_it_asked() -> None:
 
     thread = StepThread("steps", step, enabled=True)
     thread.start()
-    assert stepped.acquire(timeout=10)
+    assert stepped.acquire(timeout=60)
     thread.wake()
-    assert stepped.acquire(timeout=10)
-    assert stepped.acquire(timeout=10), "it asked to be called after a millisecond"
+    assert stepped.acquire(timeout=60)
+    assert stepped.acquire(timeout=60), "it asked to be called after a millisecond"
     thread.close()
     thread.start()
     assert len(steps) == 3, "after its end it steps no more"
@@ -48,7 +48,7 @@ def test_a_closed_store_ends_it_and_it_may_close_itself() -> None:
 
     thread = StepThread("closes", step, enabled=True)
     thread.start()
-    assert ended.wait(10)
+    assert ended.wait(60)
     thread.close()
 
 

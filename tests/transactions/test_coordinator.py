@@ -259,7 +259,7 @@ def test_ten_thousand_ids_are_looked_over_by_what_is_under_way() -> None:
     """Housekeeping asks every second: what is idle must cost it nothing."""
     machine = opened(*(f"id-{number}" for number in range(10_000)))
     apply(machine, machine.decide_add_partitions("id-77", 78, 0, [FLIGHTS], 0))
-    began_s = time.process_time()
+    began_s = time.thread_time()
     for _ in range(1_000):
         assert [state.transactional_id for state in machine.in_doubt()] == ["id-77"]
-    assert time.process_time() - began_s < 0.5, "1,000 looks take 2 ms"
+    assert time.thread_time() - began_s < 0.5, "1,000 looks take 2 ms"

@@ -39,14 +39,14 @@ def fill(backend: Backend, topic: str = "events", count: int = 10, partition: in
     """Values b"0", b"1", ... a second apart, in batches of about four."""
     rows = [(b"k", b"%d" % n, None, T0_MS + 1000 * n) for n in range(base, base + count)]
     with Producer(backend, batch_bytes=220) as producer:
-        producer.send_many(topic, rows, partition=partition).result(20)
+        producer.send_many(topic, rows, partition=partition).result(60)
 
 
 def take(consumer: Consumer[Any, Any], count: int) -> list[bytes]:
     """The next values, by as many polls as it takes."""
     values: list[bytes] = []
     while len(values) < count:
-        values += [record.value for record in consumer.poll(count - len(values), timeout_s=10)]
+        values += [record.value for record in consumer.poll(count - len(values), timeout_s=60)]
     return values
 
 
@@ -75,7 +75,7 @@ def test_poll_waits_for_what_comes(backend: Backend) -> None:
     with Consumer(backend, "events") as consumer:
         later = threading.Timer(0.05, fill, args=(backend,), kwargs={"count": 1})
         later.start()
-        assert [record.value for record in consumer.poll(timeout_s=20)] == [b"0"]
+        assert [record.value for record in consumer.poll(timeout_s=60)] == [b"0"]
         later.join()
 
 
@@ -284,7 +284,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(backend: Backen
         fill(backend, "flights-late", 2)
         seen: Counter[str] = Counter()
         while seen.total() < 5:
-            seen.update(record.topic for record in consumer.poll(10, timeout_s=10))
+            seen.update(record.topic for record in consumer.poll(10, timeout_s=60))
         assert seen == {"flights": 3, "flights-late": 2}
     new = [partition for group in told[1:] for partition in group]
     assert told[0] == [TopicPartition("flights", partition) for partition in range(4)]
@@ -550,7 +550,7 @@ def in_thread(call: Any) -> Any:
     """What ``call`` gives, or the error it raises, in a thread that ends before this returns."""
     with ThreadPoolExecutor(1, thread_name_prefix="other") as pool:
         outcome = pool.submit(call)
-        return outcome.exception(20) or outcome.result()
+        return outcome.exception(60) or outcome.result()
 
 
 def test_a_consumer_belongs_to_one_thread(backend: Backend) -> None:

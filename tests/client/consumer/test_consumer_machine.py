@@ -50,7 +50,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         log = self.log[partition]
         new = [b"%d-%d" % (partition, offset) for offset in range(len(log), len(log) + count)]
         self.producer.send_many("t", [(None, value) for value in new], partition=partition)
-        self.producer.flush(20)
+        self.producer.flush(60)
         log += new
 
     @rule(most=st.integers(1, 30))

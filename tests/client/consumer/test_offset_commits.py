@@ -45,7 +45,7 @@ class Desk:
 
     def _write(self, row: tuple[Any, ...]) -> None:
         self.entered.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
@@ -87,7 +87,7 @@ def test_a_commit_that_is_waited_for_does_not_overtake(desk: Desk) -> None:
     desk.gate.clear()
     told: list[Any] = []
     desk.commits.commit_async(point(1), lambda points, error: told.append((offsets(points), error)))
-    assert desk.entered.wait(10)
+    assert desk.entered.wait(60)
     desk.commits.commit_async(point(2, 1), lambda points, error: told.append((offsets(points), error)))
     desk.commits.commit_async(point(3), None)
     assert not desk.commits.call_back(), "nothing is done yet"
@@ -112,7 +112,7 @@ def test_of_several_that_fail_together_each_gets_its_own_answer(
         told.append((offsets(points), None if error is None else str(error)))
 
     desk.commits.commit_async(point(1), tell)
-    assert desk.entered.wait(10)
+    assert desk.entered.wait(60)
     desk.errors = [None, StorageError("all"), StorageError("the first"), None, ValueError("a bug")]
     for number in (2, 3):
         desk.commits.commit_async(point(number), tell)
@@ -130,7 +130,7 @@ def test_members_commit_under_the_generation_of_the_call(desk: Desk) -> None:
     desk.gate.clear()
     desk.commits.member, desk.commits.epoch = member, 4
     desk.commits.commit_async(point(1), None)
-    assert desk.entered.wait(10)
+    assert desk.entered.wait(60)
     desk.commits.commit_async(point(2), None)
     desk.commits.epoch = 5
     desk.commits.commit_async(point(3), None)

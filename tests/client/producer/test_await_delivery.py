@@ -74,7 +74,7 @@ def test_a_task_that_is_cancelled_loses_nothing(fake: FakeBackend) -> None:
 
     with Producer(fake) as producer:
         asyncio.run(give_up(producer))
-        assert producer.send("events", b"w").result(10).offset == 1
+        assert producer.send("events", b"w").result(60).offset == 1
     assert values_of(fake, "events") == [b"v", b"w"]
 
 
@@ -89,7 +89,7 @@ def test_a_loop_that_ends_first_loses_nothing(fake: FakeBackend, caplog: pytest.
     with Producer(fake) as producer:
         asyncio.run(start(producer))
         fake.gate.set()
-        producer.flush(10)
+        producer.flush(60)
     assert values_of(fake, "events") == [b"v"]
     assert not caplog.records
 
@@ -135,7 +135,7 @@ def test_outside_of_a_loop_it_says_so(fake: FakeBackend) -> None:
         delivery = producer.send("events", b"v")
         with pytest.raises(RuntimeError, match="no running event loop"):
             next(iter(delivery.__await__()))
-        assert delivery.result(10).offset == 0
+        assert delivery.result(60).offset == 0
 
 
 def test_the_library_does_not_import_asyncio() -> None:

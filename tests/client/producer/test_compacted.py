@@ -26,7 +26,7 @@ def test_send_refuses_it_at_once_and_harms_no_other(backend: Backend) -> None:
             with pytest.raises(InvalidRecordError, match="a record for topic 'c' has no key"):
                 producer.send("c", b"2", **settings)
         last = producer.send("c", key=b"a")
-        assert [first.result(10).offset, last.result(10).offset] == [0, 1]
+        assert [first.result(60).offset, last.result(60).offset] == [0, 1]
     assert [(record.key, record.value) for record in all_records(backend, "c")] == [
         (b"a", b"1"),
         (b"a", None),
@@ -44,12 +44,12 @@ def test_send_many_names_the_row_and_queues_none(backend: Backend) -> None:
 
 def test_a_policy_that_changes_is_obeyed_from_then_on(backend: Backend) -> None:
     with Producer(backend) as producer:
-        producer.send("events", b"1").result(10)
+        producer.send("events", b"1").result(60)
         backend.alter_topic("events", {"cleanup.policy": "compact"})
         with pytest.raises(InvalidRecordError):
             producer.send("events", b"2").result(10)
         backend.alter_topic("events", {"cleanup.policy": None})
-        producer.send("events", b"3").result(10)
+        producer.send("events", b"3").result(60)
 
 
 ROWS = [(b"a", b"1"), (None, b"2")]

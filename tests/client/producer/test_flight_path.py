@@ -167,12 +167,12 @@ def test_batches_of_several_partitions_take_no_steps(fake: FakeBackend) -> None:
 
 def test_a_record_of_one_thread_takes_no_steps(fake: FakeBackend) -> None:
     with Producer(fake, linger_ms=60_000) as producer:
-        producer.send("events", b"first").result(10)
+        producer.send("events", b"first").result(60)
         steps: list[object] = []
         fly = producer._sender._fly_in_steps
         producer._sender._fly_in_steps = lambda *told: steps.append(told) or fly(*told)  # type: ignore[func-returns-value, method-assign]
         for number in range(5):
-            assert producer.send("events", b"v", partition=0).result(10).timestamp_ms > 0, number
+            assert producer.send("events", b"v", partition=0).result(60).timestamp_ms > 0, number
         assert len(steps) == (0 if native_status().compiled else 5)
     assert len(values_of(fake, "events")) == 6
 
@@ -181,13 +181,13 @@ def test_a_flight_that_was_given_up_on_does_not_land_twice(fake: FakeBackend) ->
     """The batch has its outcome, too late an answer changes nothing, and the queue goes on."""
     clock = ManualClock()
     producer = stepped(fake, clock, linger_ms=500, delivery_timeout_ms=1000)
-    assert producer.send("events", b"first", partition=0).result(10).offset == 0
+    assert producer.send("events", b"first", partition=0).result(60).offset == 0
     delivery = producer.send("events", b"late", partition=0)
     fake.gate.clear()
     while fake.entered.acquire(blocking=False):
         pass
     errors: list[LogStoreError | None] = []
-    waiting = threading.Thread(target=lambda: errors.append(delivery.exception(10)))
+    waiting = threading.Thread(target=lambda: errors.append(delivery.exception(60)))
     waiting.start()
     fake.entered.acquire()
     clock.advance(10_000)
@@ -200,7 +200,7 @@ def test_a_flight_that_was_given_up_on_does_not_land_twice(fake: FakeBackend) ->
     assert producer.metrics()["records_failed_total"] == held["records_failed_total"] == 1
     assert producer.metrics()["records_sent_total"] == 1
     assert producer.metrics()["buffered_bytes"] == 0
-    assert producer.send("events", b"next", partition=0).result(10).offset >= 1
+    assert producer.send("events", b"next", partition=0).result(60).offset >= 1
     producer.close()
 
 
@@ -208,7 +208,7 @@ def test_an_interrupt_frees_the_queue_and_the_buffer() -> None:
     backend = SteppedBackend()
     backend.create_topic("events", 1, {})
     with Producer(backend, linger_ms=60_000) as producer:
-        producer.send("events", b"first").result(10)
+        producer.send("events", b"first").result(60)
         for _ in range(3):
             backend.wrong = KeyboardInterrupt()
             delivery = producer.send("events", b"cut short")
@@ -216,7 +216,7 @@ def test_an_interrupt_frees_the_queue_and_the_buffer() -> None:
                 delivery.result(10)
             assert isinstance(delivery.exception(0), OutcomeUnknownError)
             assert producer.metrics()["buffered_bytes"] == 0
-            assert producer.send("events", b"next").result(10).offset >= 1
+            assert producer.send("events", b"next").result(60).offset >= 1
 
 
 def test_a_closed_producer_answers_what_it_sent_and_takes_no_more(fake: FakeBackend) -> None:
@@ -230,12 +230,12 @@ def test_a_closed_producer_answers_what_it_sent_and_takes_no_more(fake: FakeBack
 
 def test_a_child_does_not_fly_its_parents_batch(fake: FakeBackend) -> None:
     producer: Producer[bytes, bytes] = Producer(fake, linger_ms=60_000)
-    producer.send("events", b"first").result(10)
+    producer.send("events", b"first").result(60)
     delivery = producer.send("events", b"v")
     producer._sender.pid += 1  # as a child sees it
     for ask in (delivery.result, delivery.exception):
         with pytest.raises(ForkedStoreError):
             ask(1)
     producer._sender.pid = os.getpid()
-    assert delivery.result(10).offset >= 0
+    assert delivery.result(60).offset >= 0
     producer.close()

@@ -19,7 +19,8 @@ from logstore.store import LogStore
 from logstore.types import OffsetAndMetadata, TopicPartition
 
 TIMEOUT_MS = 400
-IN_TIME_S = 2.0  # far less than the store's lock timeout
+LOCK_TIMEOUT_S = 240.0
+IN_TIME_S = 60.0  # far less than the store's lock timeout: what waits for that is late
 IN_TIME_CLOSED_S = IN_TIME_S + 1.0  # and a second for the lease
 
 
@@ -27,7 +28,10 @@ IN_TIME_CLOSED_S = IN_TIME_S + 1.0  # and a second for the lease
 def stores(tmp_path: Path) -> Iterator[tuple[LogStore, LogStore]]:
     """Two openings of a directory, whose locks keep each other out as those of two processes do."""
     root = str(tmp_path / "store")
-    with LogStore(root) as store, LogStore(root) as other:
+    with (
+        LogStore(root, lock_timeout_s=LOCK_TIMEOUT_S) as store,
+        LogStore(root, lock_timeout_s=LOCK_TIMEOUT_S) as other,
+    ):
         store.create_topic("t")
         yield store, other
 
@@ -54,7 +58,7 @@ def within(limit_s: float) -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline_s
         threading.Event().wait(0.001)
@@ -111,7 +115,7 @@ def test_a_wait_for_the_catalogue_keeps_no_other_thread_from_its_topics(
             assert store.partition("u", 0).append([(None, b"x")]).offset == 0
             with pytest.raises(TopicLockedError, match="catalogue"), store._context.wait_limit.within(0.1):
                 store.create_topic("w")
-    thread.join(30)
+    thread.join(60)
     assert not failures
 
 
@@ -175,7 +179,7 @@ def test_a_thread_in_line_behind_one_that_waits_longer_ends_in_time(
         with within(IN_TIME_S), pytest.raises(DeliveryTimeoutError, match="__transaction_state") as caught:
             second.send("t", b"x").result()
         assert holder in str(caught.value)
-    leader.join(30)
+    leader.join(60)
     first.commit()
     second.abort()
     producer.close()

@@ -33,7 +33,7 @@ def test_a_dropped_producer_is_reported_and_sends_all_the_same(
 def test_a_dropped_producer_that_holds_nothing_is_no_news(fake: FakeBackend) -> None:
     producer: Producer[bytes, bytes] = Producer(fake)
     delivery = producer.send("events", b"v")
-    delivery.result(10)
+    delivery.result(60)
     del producer
     assert delivery.result(0).offset == 0
 
@@ -43,7 +43,7 @@ def test_a_delivery_outlives_its_producer(fake: FakeBackend) -> None:
     delivery = producer.send("events", b"held")
     with pytest.warns(ResourceWarning):
         del producer
-    assert delivery.result(10).offset == 0
+    assert delivery.result(60).offset == 0
 
 
 def test_a_dropped_group_consumer_is_reported(fake: FakeBackend) -> None:
@@ -108,7 +108,7 @@ def test_a_forked_childs_producer_refuses_and_the_parents_goes_on(fake: FakeBack
         for call in calls:
             assert in_child(call) == ForkedStoreError.__name__
         assert in_child(producer.close) == "nothing"
-        assert delivery.result(10).offset == 0
+        assert delivery.result(60).offset == 0
     assert values_of(fake, "events") == [b"parent's"]
 
 

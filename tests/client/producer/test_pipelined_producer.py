@@ -235,7 +235,7 @@ def test_threads_and_a_flush_leave_a_deep_queue_to_the_pipeline() -> None:
     with Producer(backend, batch_bytes=200, linger_ms=0, buffer_bytes=3000) as producer:
         producer._accumulator.deep_bytes = DEEP_BYTES
         deliveries = send(producer, 900)
-        producer.flush(20)
+        producer.flush(60)
         assert all(delivery.done() for delivery in deliveries)
     assert numbers(backend) == list(range(900))
 

@@ -80,7 +80,7 @@ def test_while_batches_keep_coming_the_thread_naps_instead_of_sleeping(fake: Fak
     clock = ManualClock()
     producer = stepped(fake, clock, linger_ms=5)
     for _ in range(3):
-        producer.send("events", b"v").result(10)
+        producer.send("events", b"v").result(60)
         assert producer._sender.step() == pytest.approx(0.005)
     assert producer._sender.step() is None
     producer.close()
@@ -110,8 +110,8 @@ def test_a_backend_with_a_bug_fails_deliveries_and_not_the_thread(
     with Producer(wrong_backend, linger_ms=0) as producer:
         wrong_backend.wrong = wrong
         delivery = producer.send("events", b"lost")
-        assert isinstance(delivery.exception(10), error)
-        assert producer.send("events", b"kept").result(10).offset == 0
+        assert isinstance(delivery.exception(60), error)
+        assert producer.send("events", b"kept").result(60).offset == 0
     assert values_of(wrong_backend, "events") == [b"kept"]
 
 
@@ -123,7 +123,7 @@ def test_an_interrupt_in_the_callers_thread_leaves_no_flight_behind(wrong_backen
             delivery.result(10)
         with pytest.raises(OutcomeUnknownError, match="may be in or not"):
             delivery.result(0)
-        assert producer.send("events", b"next").result(10).offset == 0
+        assert producer.send("events", b"next").result(60).offset == 0
 
 
 class SenderMachine(RuleBasedStateMachine):

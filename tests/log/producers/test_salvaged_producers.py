@@ -88,7 +88,7 @@ def test_a_transaction_without_its_end_is_noted() -> None:
 def send(store: logstore.LogStore, *sent: bytes, name: str | None = None) -> None:
     with store.producer(name=name) as producer:
         for value in sent:
-            producer.send("t", value, timestamp_ms=1).result(timeout_s=5)
+            producer.send("t", value, timestamp_ms=1).result(timeout_s=60)
 
 
 def test_names_go_along_and_no_id_is_given_twice() -> None:

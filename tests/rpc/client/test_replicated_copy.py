@@ -27,7 +27,7 @@ class Copier:
     def run(self) -> None:
         with (
             self._brokers.connect() as client,
-            client.consumer("in", group="copy", session_timeout_ms=6_000) as consumer,
+            client.consumer("in", group="copy", session_timeout_ms=60_000) as consumer,
             client.producer(transactional_id=self._name) as producer,
         ):
             while not self._over.is_set():

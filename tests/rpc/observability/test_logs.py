@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from logstore.errors import UnknownTopicError
-from rpc.errors import BrokerConfigError, BrokerUnavailableError
+from rpc.errors import BrokerConfigError, BrokerTimeoutError, BrokerUnavailableError
 from rpc.handlers.call import Call, begin, current_call
 from rpc.handlers.caller import Caller
 from rpc.observability.logs import FIELDS, JsonFormatter, RequestLog, TextFormatter
@@ -120,6 +120,9 @@ def lines() -> Iterator[io.StringIO]:
     of_broker.removeHandler(handler)
 
 
+DESCRIBED = "slow: logstore.v1.TopicService/DescribeTopic worked"
+
+
 def test_a_slow_call_and_its_error_have_one_request_id(
     tmp_path: Path, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,18 +138,18 @@ def test_a_slow_call_and_its_error_have_one_request_id(
         monkeypatch.setattr(served.store.backend, "describe_topic", describe_topic)
         with pytest.raises(UnknownTopicError) as refused:
             client.backend.describe_topic("none")
-    (line,) = map(json.loads, lines.getvalue().splitlines())
-    assert line["message"].startswith("slow: logstore.v1.TopicService/DescribeTopic worked")
+    found = map(json.loads, lines.getvalue().splitlines())  # a busy machine may have others that were slow
+    (line,) = [one for one in found if one["message"].startswith(DESCRIBED)]
     assert line["request_id"] == refused.value.request_id
     assert (line["error"], line["client_id"]) == ("UnknownTopicError", "me")
     assert f"request id: {line['request_id']}" in refused.value.__notes__
 
 
 def test_a_call_that_waits_is_not_slow(tmp_path: Path, lines: io.StringIO) -> None:
-    with Served(tmp_path / "store", slow_request_s=0.2) as served:
+    with Served(tmp_path / "store", slow_request_s=3.0) as served:
         served.store.create_topic("t")
         with served.connect() as client, client.consumer("t", group="g") as consumer:
-            consumer.poll(timeout_s=0.5)
+            consumer.poll(timeout_s=3.5)
     assert lines.getvalue() == ""
 
 
@@ -174,7 +177,7 @@ def test_request_ids_are_taken_or_made_and_given_back(served: Served) -> None:
 def test_an_error_without_an_answer_has_the_id_that_was_sent(served: Served) -> None:
     with served.connect(request_timeout_s=0.5) as client:
         served.close()
-        with pytest.raises(BrokerUnavailableError) as failed:
+        with pytest.raises((BrokerUnavailableError, BrokerTimeoutError)) as failed:
             client.backend.list_groups()
     assert len(failed.value.request_id) == 16
 

@@ -42,10 +42,16 @@ def test_calls_bytes_and_errors_of_a_broker_beside_its_store(tmp_path: Path) -> 
                 producer.send("t", b"x" * 1000).result(timeout_s=30)
             with pytest.raises(UnknownTopicError):
                 client.backend.describe_topic("none")
-            watching = ("logstore_broker_requests_in_flight", "TopicService/WatchMetadata")
-            until_s = time.monotonic() + 30
-            while (found := scrape(f"127.0.0.1:{server.port}")).get(watching) != 1:
-                assert time.monotonic() < until_s
+            noted = (  # a call is counted once its answer is on its way
+                ("logstore_broker_requests_in_flight", "TopicService/WatchMetadata"),
+                ("logstore_broker_requests_total", "ProduceService/Produce"),
+                ("logstore_broker_request_seconds_count", "ProduceService/Produce"),
+                ("logstore_broker_errors_total", "UnknownTopicError", "TopicService/DescribeTopic"),
+            )
+            until_s, found = time.monotonic() + 60, dict[tuple[str, ...], float]()
+            while any(found.get(one) != 1 for one in noted):
+                assert time.monotonic() < until_s, found
+                found = scrape(f"127.0.0.1:{server.port}")
         assert found["kafka_brokers",] == 1
         assert found["kafka_topic_partition_current_offset", "0", "t"] == 1
         assert found["logstore_broker_requests_total", "ProduceService/Produce"] == 1

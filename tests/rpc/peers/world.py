@@ -13,7 +13,7 @@ from rpc.peers.network import GrpcPeerNetwork
 from rpc.peers.settings import PeerSettings
 from rpc.testing.proxy import Proxy
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def until(met: Callable[[], bool], what: str) -> None:
@@ -60,7 +60,7 @@ class PeerWorld:
     """Nodes 1 to ``count``, not started yet. ``settings``: of all."""
 
     def __init__(self, count: int = 2, **settings: Any) -> None:
-        self.settings = {"peer_timeout_s": 2.0, **settings}
+        self.settings = {"peer_timeout_s": 10.0, **settings}
         self.proxies = {node: Proxy(0) for node in range(1, count + 1)}
         self.peers = ",".join(f"{node}=localhost:{proxy.port}" for node, proxy in self.proxies.items())
         self.received: dict[int, Received] = {}
@@ -72,9 +72,10 @@ class PeerWorld:
         *,
         cluster_id: str = "",
         handlers: dict[str, CallHandler] | None = None,
+        prepare: Callable[[GrpcPeerNetwork], None] | None = None,
         **settings: Any,
     ) -> GrpcPeerNetwork:
-        """The node, anew if it was stopped."""
+        """The node, anew if it was stopped. ``prepare``: what is done with the network before it starts."""
         given = {
             "node_id": node,
             "peers": self.peers,
@@ -85,6 +86,8 @@ class PeerWorld:
         network = GrpcPeerNetwork(PeerSettings(**given), cluster_id=cluster_id)
         for operation, handler in (handlers or {}).items():
             network.serve(operation, handler)
+        if prepare is not None:
+            prepare(network)
         received = self.received.setdefault(node, Received())
         network.start(received)
         self.proxies[node].target = network.port

@@ -93,7 +93,7 @@ def refused_as(
     """The name of the error that a call ends with; "": it does not."""
     try:
         channel.unary_unary(f"/logstore.v1.{path}")(
-            request.SerializeToString(), timeout=10, metadata=metadata
+            request.SerializeToString(), timeout=60, metadata=metadata
         )
     except grpc.RpcError as error:
         trailers = dict(error.trailing_metadata() or ())

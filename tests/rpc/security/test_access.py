@@ -42,7 +42,7 @@ def shared(
             admin.create_topic("secret")
             admin.create_topic("keyed", config={"cleanup.policy": "compact"})
             with admin.producer() as producer:
-                producer.send("t", b"v", key=b"k", partition=0).result(timeout_s=10)
+                producer.send("t", b"v", key=b"k", partition=0).result(timeout_s=60)
             admin.backend.commit_offsets("g", {PLACE: OffsetAndMetadata(0)})
         with served.client("alice") as alice:
             yield served, alice
@@ -62,12 +62,12 @@ def alice(shared: tuple[Secured, RemoteStore]) -> RemoteStore:
 
 def produce(client: RemoteStore) -> None:
     with client.producer(idempotence=False) as producer:
-        producer.send("t", b"v", partition=0).result(timeout_s=10)
+        producer.send("t", b"v", partition=0).result(timeout_s=60)
 
 
 def consume(client: RemoteStore) -> None:
     with client.consumer([PLACE], start="earliest") as consumer:
-        assert consumer.poll(timeout_s=10)
+        assert consumer.poll(timeout_s=60)
 
 
 def join(client: RemoteStore) -> None:
@@ -82,7 +82,7 @@ def transact(client: RemoteStore) -> None:
 
 def named(client: RemoteStore) -> None:
     with client.producer(name="import") as producer:
-        producer.send("t", b"v", partition=1).result(timeout_s=10)
+        producer.send("t", b"v", partition=1).result(timeout_s=60)
 
 
 def delete_producer(client: RemoteStore) -> None:
@@ -446,7 +446,7 @@ def test_a_fetch_that_waits_gives_nothing_once_the_right_is_taken_away(
                     isolation="read_uncommitted",
                     min_bytes=1,
                     max_bytes=1 << 20,
-                    max_wait_s=20,
+                    max_wait_s=120,
                 )
             )
         except AccessDeniedError as error:
@@ -464,7 +464,7 @@ def waits_for_records(served: Secured) -> bool:
     return bool(served.broker._waits._under_way)
 
 
-def until(met: Callable[[], bool], within_s: float = 20.0) -> None:
+def until(met: Callable[[], bool], within_s: float = 60.0) -> None:
     import time
 
     deadline_s = time.monotonic() + within_s

@@ -177,7 +177,7 @@ def test_a_change_that_waits_holds_up_no_call(files: AccessFiles, tmp_path: Path
             leave.set()
 
         with Beside(change, stop=other.close):
-            entered.wait(10)
+            assert entered.wait(60)
             for _ in range(100):
                 files.rules.look()
                 assert files.rules.current().rules == {READ}

@@ -142,9 +142,9 @@ def outcome(channel: grpc.Channel, path: str) -> tuple[str, bytes]:
     """The error's name, or "" and the answer."""
     try:
         if METHODS[path].client_streaming:
-            found = list(channel.stream_stream(path)(iter(bodies(path)), timeout=10))
+            found = list(channel.stream_stream(path)(iter(bodies(path)), timeout=60))
             return "", b"".join(found)
-        return "", channel.unary_unary(path)(bodies(path)[0], timeout=10)
+        return "", channel.unary_unary(path)(bodies(path)[0], timeout=60)
     except grpc.RpcError as error:
         trailers = dict(error.trailing_metadata() or ())
         return common_pb2.Error.FromString(trailers[TRAILER]).name, b""

@@ -34,7 +34,7 @@ class Silent:
     def begin(self, path: str) -> grpc.Future:
         never: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._open.append(never)
-        return self._channel.stream_unary(path).future(iter(never.get, None), timeout=20)
+        return self._channel.stream_unary(path).future(iter(never.get, None), timeout=60)
 
     def close(self) -> None:
         for one in self._open:
@@ -91,5 +91,5 @@ def test_calls_of_one_connection_are_bounded(tmp_path: Path, pair: Pair, authori
 
 def test_a_call_without_a_request(secured: Secured) -> None:
     with secured.channel() as channel:
-        call = channel.stream_unary("/logstore.v1.ClusterService/GetCluster").future(iter(()), timeout=20)
+        call = channel.stream_unary("/logstore.v1.ClusterService/GetCluster").future(iter(()), timeout=60)
         assert name_of(call) == "MalformedRequestError"

@@ -66,7 +66,7 @@ def test_tls(served: Served, authority: Authority) -> None:
     with served.connect(tls_ca=authority.file) as client:
         client.create_topic("plain", exist_ok=True)
         with client.producer() as producer:
-            assert producer.send("plain", b"v").result(timeout_s=10).offset >= 0
+            assert producer.send("plain", b"v").result(timeout_s=60).offset >= 0
 
 
 def test_the_name_in_the_certificate_may_be_another_one(served: Served, authority: Authority) -> None:
@@ -213,7 +213,7 @@ def shown_by(port: int, authority: Authority) -> int:
 
     from cryptography import x509
 
-    pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=authority.file, timeout=10)
+    pem = ssl.get_server_certificate(("127.0.0.1", port), ca_certs=authority.file, timeout=60)
     return x509.load_pem_x509_certificate(pem.encode()).serial_number
 
 
@@ -244,7 +244,7 @@ def test_bytes_that_are_no_tls_harm_nobody(served: Served, authority: Authority)
     import socket
 
     for junk in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"x" * 70_000, b""):
-        with socket.create_connection(("127.0.0.1", served.port), timeout=10) as raw:
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as raw:
             raw.sendall(junk)
     with served.connect(tls_ca=authority.file) as client:
         assert client.cluster.cluster_id == "tests"
@@ -279,7 +279,7 @@ def test_health_is_served_over_tls_alone(served: Served, authority: Authority) -
 
     credentials = grpc.ssl_channel_credentials(Path(authority.file).read_bytes())
     with grpc.secure_channel(served.address, credentials) as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     with grpc.insecure_channel(served.address) as channel, pytest.raises(grpc.RpcError):
         health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)

@@ -27,7 +27,7 @@ def test_a_token_names_its_user(secured: Secured) -> None:
         admin.create_topic("t")
     secured.allow_topic("alice", "t", "write")
     with secured.client("alice") as alice, alice.producer() as producer:
-        assert producer.send("t", b"v").result(timeout_s=10).offset == 0
+        assert producer.send("t", b"v").result(timeout_s=60).offset == 0
 
 
 def test_a_token_from_a_file(secured: Secured, tmp_path: Path) -> None:

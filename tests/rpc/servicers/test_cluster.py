@@ -51,7 +51,7 @@ def test_metadata_says_who_leads() -> None:
 def call(served: Served, path: str, request: Any, kind: Any) -> Any:
     connection = Connection(served.address, ConnectionSettings())
     try:
-        return connection.call(path, request, kind, timeout_s=10)
+        return connection.call(path, request, kind, timeout_s=60)
     finally:
         connection.close()
 

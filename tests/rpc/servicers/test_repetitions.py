@@ -23,7 +23,7 @@ from rpc.servicers.repetitions import KEPT_S, REMEMBERED, REMEMBERED_BYTES, Call
 from rpc.servicers.service import CALL_ID, Service
 from tests.rpc.served import Served
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Made:

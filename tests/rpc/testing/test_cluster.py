@@ -49,7 +49,7 @@ def test_another_leads_when_the_leader_is_killed_or_stops(cluster: ClusterForTes
     made(cluster, 1)
     first = cluster.leader_of("t")
     with logstore.connect(cluster.brokers[first].address) as client, client.producer() as producer:
-        producer.send("t", b"before", partition=0).result(20)
+        producer.send("t", b"before", partition=0).result(60)
     cluster.kill(first)
     until(lambda: cluster.leader_of("t") not in (-1, first), "another leads")
     cluster.restart(first)
@@ -85,7 +85,7 @@ def test_brokers_with_certificates_make_a_cluster(tmp_path: Path) -> None:
     with ClusterForTests(tmp_path / "brokers", **files) as cluster:
         made(cluster, 1)
         with cluster.connect() as client, client.producer() as producer:
-            assert producer.send("t", b"v").result(20).offset == 0
+            assert producer.send("t", b"v").result(60).offset == 0
     BrokerForTests.end_spares()
 
 
@@ -111,7 +111,7 @@ def test_a_reader_in_a_rack_reads_there_and_from_the_leader_when_that_fails(tmp_
 
             def pass_on(values: list[bytes]) -> None:
                 for value in values:
-                    producer.send("t", value, partition=0).result(20)
+                    producer.send("t", value, partition=0).result(60)
                 more: list[bytes | None] = []
                 until(lambda: more.extend(one.value for one in consumer.poll()) or len(more) >= 10, "read")
                 read.extend(more)
@@ -163,10 +163,10 @@ def test_producers_go_on_where_a_leaders_disk_takes_nothing_more(
         logstore.connect(cluster.address) as client,
         client.producer() as producer,
     ):
-        producer.send("t", b"before", partition=0).result(20)
+        producer.send("t", b"before", partition=0).result(60)
         getattr(cluster.brokers[first], fault)()
         for number in range(3):
-            producer.send("t", b"%d" % number, partition=0).result(20)
+            producer.send("t", b"%d" % number, partition=0).result(60)
         until(lambda: not leads(cluster, first), "others lead all that it led")
         getattr(cluster.brokers[first], fault)(False)
         if fault == "broken_disk":  # what it could not make durable it does not try again
@@ -174,7 +174,7 @@ def test_producers_go_on_where_a_leaders_disk_takes_nothing_more(
             cluster.restart(first)
         cluster.await_healthy()
         until(lambda: leads(cluster, first), "it leads again what it preferably leads")
-        producer.send("t", b"after", partition=0).result(20)
+        producer.send("t", b"after", partition=0).result(60)
     with logstore.connect(cluster.brokers[first].address) as client:
         values = [record.value for record in client.partition("t", 0).records(0)]
     assert values == [b"before", b"0", b"1", b"2", b"after"]

@@ -202,7 +202,7 @@ def test_a_disk_that_becomes_full_at_any_write_of_a_commit(
     begin_s = time.monotonic()
     with contextlib.suppress(StorageError, DiskFullError, OutcomeUnknownError):
         commit(root).once(QUERY, 1, receipts)
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 60
     disk.full = False
     commit(root).once(QUERY, 1, receipts)
     assert (values(root), next_batch(root)) == (["a", "b", "c"], 2)
@@ -221,7 +221,7 @@ def test_a_full_disk_fails_the_commit_at_once(
     if delivery == "exactly_once":
         with pytest.raises(StorageError, match="No space left"):
             sink.together("run", receipts)
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 60
     disk.full = False
     assert (values(root), next_batch(root)) == ([], None)
     if delivery == "exactly_once":
@@ -282,7 +282,7 @@ def test_what_a_killed_driver_left_open_is_aborted_first(root: Path) -> None:
     store = logstore.open(root, threads=False)
     producer = store.producer(transactional_id=f"spark-{QUERY}")
     tx = producer.begin()
-    tx.send(OUT, b"half").result(timeout_s=10)
+    tx.send(OUT, b"half").result(timeout_s=60)
     store.abandon()  # as a kill leaves it
     assert values(root, isolation="read_uncommitted") == ["half"]
     assert commit(root).once(QUERY, 0, [stage(root, rows("a"))])
