@@ -244,12 +244,12 @@ class TransactionControl:
             if self._phase is not Phase.OPEN:
                 raise self._refusal("offsets were sent")
             waiting = accumulator.unfinished()
+            # Now, as the thread that sends may take full ones while the coordinator is asked: the rest goes with them.
+            for batch in waiting:
+                batch.wanted = True
         try:
             # One step for all that waits, too; and then that is made durable beside the offsets.
             self._sequences.prepare(waiting, offsets=True)
-            with accumulator.lock:
-                for batch in waiting:
-                    batch.wanted = True
             self._sender.wake()
             self.lease.send_offsets(group, offsets, member)
         except LogStoreError as error:

@@ -91,6 +91,29 @@ def test_offsets_sent_as_a_partition_goes_count(store: AnyStore) -> None:
     assert copied(store) == EXPECTED
 
 
+def test_an_open_batch_goes_with_the_full_ones_before_it(store: AnyStore) -> None:
+    """They may be taken while the coordinator is asked for offsets: the rest would need one more flight and sync."""
+    seen: list[list[bool]] = []
+    with (
+        store.consumer("in", group="g") as consumer,
+        store.producer(transactional_id="one", linger_ms=60_000) as producer,
+    ):
+        drain(consumer)
+        control: Any = producer._transactions
+        prepare = control._sequences.prepare
+
+        def watched(batches: Any, **more: Any) -> None:
+            seen.append([batch.wanted for batch in batches])
+            prepare(batches, **more)
+
+        control._sequences.prepare = watched
+        with producer.transaction() as tx:
+            tx.send("out", b"open")
+            tx.send_offsets(consumer)
+    assert seen[0] == [True]
+    assert copied(store) == [b"open"]
+
+
 def test_a_wait_for_an_open_transaction_that_holds_the_offsets_is_told(
     store: AnyStore, caplog: pytest.LogCaptureFixture
 ) -> None:
