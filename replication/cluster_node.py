@@ -57,11 +57,13 @@ from replication.raft.types import NO_NODE, NodeId
 from replication.replicas.replica import Replica
 from replication.replicas.replica_manager import ReplicaManager
 from replication.replicas.standalone_log import StandaloneLog
+from replication.sessions import BrokerSessions
 from replication.transport import (
     METADATA_GROUP,
     METADATA_TOPIC,
     ClusterNetwork,
     GroupId,
+    Presence,
 )
 
 logger = logging.getLogger(__name__)
@@ -79,8 +81,9 @@ _LEADERS_S: Final = 5.0
 class ClusterNode:
     """``StoreReplication``, and ``ClusterView`` of its cluster. Thread-safe once ``start`` has returned.
 
-    ``store``: served by ``engine``; both there after ``start``. ``local_access``: users and rules of the directory,
-    which the cluster takes over when it joins.
+    ``store``: served by ``engine``; both there after ``start``. ``sessions``: tells when another process is this
+    broker: this one leads nothing and says nothing from then on, and is to be closed. ``local_access``:
+    users and rules of the directory, which the cluster takes over when it joins.
     """
 
     store: LogStore
@@ -131,12 +134,20 @@ class ClusterNode:
             recovery_bytes_s=settings.recovery_bytes_s,
             together_from=settings.together_from,
         )
+        self.sessions = self.node.sessions = BrokerSessions(
+            Presence(settings.node_id, self.node.incarnation),
+            network,
+            self._clock,
+            silent_s=settings.raft.election_ticks * settings.tick_s,
+        )
+        self.sessions.when_superseded(lambda _: self._adjuster.wake())
 
     # --- opening ---
 
     def start(self) -> None:
         """Open, join, and serve what this node leads. Errors: those of ``logstore.open``; TopicLockedError: another
-        process is this node; ClusterMismatchError: the directory is another node's, or of another cluster;
+        process is this node; DuplicateBrokerError: another one is, with another directory or a copy of this one;
+        ClusterMismatchError: the directory is another node's, or of another cluster;
         NotLeaderError, LeaderNotReadyError: no majority of the metadata's voters was found in time."""
         try:
             self._open_store()
@@ -151,6 +162,7 @@ class ClusterNode:
             self.node.start()
             self._undo.append(self.node.close)
             self._peers.follow(self.metadata.follower.newest())
+            self.sessions.follow(self.metadata.follower.newest())
             self._join()
         except BaseException:
             self.close()
@@ -203,6 +215,7 @@ class ClusterNode:
         )
         follower.subscribe(snapshots.follow)
         follower.subscribe(self._peers.follow)
+        follower.subscribe(self.sessions.follow)
         self.metadata = ClusterMetadata(
             self.node_id,
             self._context,
@@ -212,6 +225,7 @@ class ClusterNode:
             candidates=self._candidates,
             random_bytes=self._randomness.randbytes,
             peers=sorted(settings.voters),
+            incumbent=self.sessions.incumbent,
         )
         self._catalogue.metadata = self.metadata
 
@@ -245,7 +259,7 @@ class ClusterNode:
         settings, catalogue, follower = self.settings, self._catalogue, self.metadata.follower
         self._beginning.settle(settings.join_timeout_s)
         identity = self._identity.identity
-        _, cluster_id = self.metadata.register(
+        broker, cluster_id = self.metadata.register(
             settings.host,
             settings.port,
             settings.rack,
@@ -254,7 +268,9 @@ class ClusterNode:
             directory_id=identity.directory_id,
             held_back=self._beginning.is_held_back,
             peer=PeerAddress(*settings.peers[self.node_id]) if settings.peers else None,
+            incarnation=self.node.incarnation,
         )
+        self.sessions.registered(broker.epoch)
         self._identity.take_up(cluster_id)
         self._network.take_cluster_id(cluster_id)
         if not identity.joined:
@@ -352,6 +368,9 @@ class ClusterNode:
     def _adjust(self) -> float:
         """Have the replicas that the metadata say; seconds until the next look."""
         if not self._joined:
+            return _ADJUST_S
+        if self.sessions.superseded is not None:
+            self.node.close()
             return _ADJUST_S
         with self._adjusting:
             try:

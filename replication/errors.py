@@ -123,9 +123,23 @@ class BrokerInUseError(FatalError):
 
 
 class StaleBrokerError(FatalError):
-    """The broker was registered again since: another process is that broker now."""
+    """Another process has registered as that broker since: this one is it no more."""
 
     code = 77
+    hint = (
+        "give one of the two another number (`node_id`) and a directory of its own, and see that no supervisor starts "
+        "both under one number"
+    )
+
+
+class DuplicateBrokerError(FatalError):
+    """A process wants to be a broker that another one is, which lives."""
+
+    code = 101
+    hint = (
+        "give this process another number (`node_id`) and a directory of its own, or end the other one; a broker that "
+        "was started anew waits until its process of before is gone, and then starts by itself"
+    )
 
 
 class ClusterMismatchError(FatalError):

@@ -11,9 +11,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from replication.errors import PeerUnavailableError, UnknownPeerError
+from replication.errors import (
+    DuplicateBrokerError,
+    PeerUnavailableError,
+    StaleBrokerError,
+    UnknownPeerError,
+)
 from replication.raft.types import NodeId
-from replication.transport import Address, CallHandler, Deliver, GroupMessage
+from replication.transport import Address, CallHandler, Deliver, GroupMessage, PeerGate, Presence
 
 _MOST_WAITING: Final = 10_000
 
@@ -62,7 +67,33 @@ class MemoryLine:
         self._more = threading.Condition()
         self._thread: threading.Thread | None = None
         self.known: Mapping[NodeId, Address] | None = None
+        self.presence = Presence(node)
+        self._gate: PeerGate | None = None
         self.closed = False
+
+    def guard(self, gate: PeerGate) -> None:
+        self._gate = gate
+
+    def present(self, presence: Presence) -> None:
+        self.presence = presence
+
+    def recheck(self) -> None:
+        """Each message is checked."""
+
+    def _admits(self, sender: MemoryLine, *, messages: bool) -> None:
+        """StaleBrokerError, DuplicateBrokerError."""
+        if self._gate is None:
+            return
+        try:
+            (self._gate.admit_messages if messages else self._gate.admit_call)(sender.presence)
+        except (StaleBrokerError, DuplicateBrokerError) as error:
+            if sender._gate is not None:
+                sender._gate.refused(error)
+            raise
+
+    def _left(self, presence: Presence) -> None:
+        if self._gate is not None:
+            self._gate.left(presence)
 
     def know_peers(self, addresses: Mapping[NodeId, Address]) -> None:
         self.known = dict(addresses)
@@ -76,6 +107,10 @@ class MemoryLine:
     def send(self, to: NodeId, message: GroupMessage) -> None:
         line = self._network.reaches(self._node, to)
         if line is not None and self._knows(to) and line._knows(self._node):
+            try:
+                line._admits(self, messages=True)
+            except (StaleBrokerError, DuplicateBrokerError):
+                return
             line.take(self._node, message)
 
     def _knows(self, node: NodeId) -> bool:
@@ -120,6 +155,10 @@ class MemoryLine:
             raise PeerUnavailableError(f"node {to} cannot be reached from node {self._node}")
         if to != node or not line._knows(self._node):
             raise UnknownPeerError(f"node {to} does not speak with node {self._node} as node {node}")
+        try:
+            line._admits(self, messages=False)
+        except StaleBrokerError as error:
+            raise PeerUnavailableError(f"node {to} does not listen to this process: {error}") from error
         handler = line._handlers.get(operation)
         if handler is None:
             raise PeerUnavailableError(f"node {to} does not know the call {operation!r}")
@@ -130,5 +169,8 @@ class MemoryLine:
             self.closed = True
             self._waiting.clear()
             self._more.notify_all()
+        for line in list(self._network.lines.values()):
+            if line is not self:
+                line._left(self.presence)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -12,7 +12,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from logstore.errors import LogStoreError
 from logstore.seams.clock import Clock
@@ -43,12 +43,21 @@ _PATIENCE: Final = 5
 """For so many times ``silent_s`` a node that this one is behind with does not count as silent."""
 
 
+class Sessions(Protocol):
+    """``BrokerSessions``, as the node tells it."""
+
+    def beat(self, node: NodeId, incarnation: int) -> None: ...
+
+    def excuse(self, for_s: float) -> None: ...
+
+
 class ReplicationNode:
     """Thread-safe. ``tick_s``: the time between ticks; ``silent_s``: after how long without a word of a node it counts
     as gone, for what rests on it (``resting.py``); ``recovery_bytes_s``: how much peers that are not in sync
     are sent, 0: as much as goes; ``on_change``: told, with a replica's lock held, when the
     replica has another role or leader: must not wait. ``disk``: set before the replicas come; None: nothing is known of
-    it. ``together_from``: from how many logs on that wait for a sync all of them are synced together."""
+    it. ``sessions``: told which processes are heard of, set before the start. ``together_from``: from how many logs on
+    that wait for a sync all of them are synced together."""
 
     def __init__(
         self,
@@ -83,7 +92,8 @@ class ReplicationNode:
         ] = {}  # in the order in which they came: a run is a function of its seed
         self._resting = Resting(silent_s)
         self._deliveries = Deliveries(int(_PATIENCE * silent_s / tick_s))
-        self._incarnation = randomness.getrandbits(62)
+        self.incarnation = randomness.getrandbits(62) | 1  # 0 is none
+        self.sessions: Sessions | None = None
         self._ticks = 0
         self._ticked_s = float("inf")
         self._members: list[NodeId] = []
@@ -211,6 +221,8 @@ class ReplicationNode:
     def _deliver_one(self, sender: NodeId, message: GroupMessage) -> None:
         if isinstance(message.message, NodeBeat):
             self._resting.beat(sender, message.message.incarnation)
+            if self.sessions is not None:
+                self.sessions.beat(sender, message.message.incarnation)
             (self._refusing.add if message.message.disk_refuses else self._refusing.discard)(sender)
             return
         replica = self._replicas.get(message.group)
@@ -234,6 +246,8 @@ class ReplicationNode:
         self._ticked_s = now_s
         if late_s > 0:
             self._resting.excuse(late_s, now_s)
+            if self.sessions is not None:
+                self.sessions.excuse(late_s)
         behind = self._deliveries.look(now_s)
         for node in behind:
             self._heard_s[node] = now_s
@@ -256,7 +270,7 @@ class ReplicationNode:
 
     def _beat(self) -> None:
         """One word to each node that has a replica of any group here."""
-        beat = NodeBeat(self.node_id, self._incarnation, disk_refuses=self.disk_refuses(self.node_id))
+        beat = NodeBeat(self.node_id, self.incarnation, disk_refuses=self.disk_refuses(self.node_id))
         for node in self._members:
             self.network.send(node, GroupMessage(NO_GROUP, beat))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from logstore.errors import LogStoreError
 from replication.raft.messages import Message
 from replication.raft.types import NodeId
 
@@ -36,6 +37,35 @@ class GroupMessage(NamedTuple):
     group: GroupId
     message: Message
     log_start: int = 0
+
+
+class Presence(NamedTuple):
+    """Which process speaks as a node. ``incarnation``: another one for each start, 0: it does not say (an older
+    version); ``epoch``: of its registration, -1: it has none yet."""
+
+    node: NodeId
+    incarnation: int = 0
+    epoch: int = -1
+
+
+class PeerGate(Protocol):
+    """Of one node: which processes it listens to. Thread-safe, never waits."""
+
+    def admit_messages(self, presence: Presence) -> None:
+        """StaleBrokerError; DuplicateBrokerError: another process is that node."""
+        ...
+
+    def admit_call(self, presence: Presence) -> None:
+        """StaleBrokerError. A process that has not registered yet may call: that is how it registers."""
+        ...
+
+    def left(self, presence: Presence) -> None:
+        """The process has ended, or its connection has."""
+        ...
+
+    def refused(self, error: LogStoreError) -> None:
+        """A peer's gate does not admit this process."""
+        ...
 
 
 Deliver: TypeAlias = Callable[[NodeId, Sequence[GroupMessage]], None]
@@ -73,6 +103,18 @@ Address: TypeAlias = tuple[str, int]
 
 class ClusterNetwork(PeerNetwork, Protocol):
     """Of one node of a cluster, whose nodes come and go."""
+
+    def guard(self, gate: PeerGate) -> None:
+        """Before ``start``: who decides which processes are listened to."""
+        ...
+
+    def present(self, presence: Presence) -> None:
+        """From now on this process says that of itself."""
+        ...
+
+    def recheck(self) -> None:
+        """The gate may decide differently from now on."""
+        ...
 
     def take_cluster_id(self, cluster_id: str) -> None:
         """The cluster has got its id: peers of others are refused from now on."""

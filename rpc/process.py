@@ -6,11 +6,13 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, NoReturn
 
 import logstore
 from logstore.cli.streams.failures import EXIT_INTERRUPTED
+from logstore.errors import LogStoreError
 from rpc.addresses import address_of, host_and_port
 from rpc.broker import Broker
 from rpc.observability.metrics import serve_metrics
@@ -38,10 +40,12 @@ class BrokerProcess:
         self._store_settings = store_settings
         self._security = Security()
         self._exit_code = 0
+        self._superseded: LogStoreError | None = None
 
     def run(self) -> int:
         """Serve until a signal; the exit code. Of the main thread. Errors: those of ``logstore.open``,
-        TopicLockedError (other processes write), BrokerConfigError (the address cannot be listened on),
+        TopicLockedError (other processes write), DuplicateBrokerError and StaleBrokerError (another process is this
+        broker, or has become it), BrokerConfigError (the address cannot be listened on),
         SecretFileError and TlsConfigError (files of the broker's security)."""
         signal.signal(signal.SIGTERM, _leave)
         self._security = open_security(self._settings, self._settings.data)
@@ -49,6 +53,8 @@ class BrokerProcess:
             if served.access is not None:
                 self._security = open_security(self._settings, self._settings.data, served.access)
             asyncio.run(self._serve(served))
+        if self._superseded is not None:
+            raise self._superseded
         return self._exit_code
 
     async def _serve(self, served: Serving) -> None:
@@ -66,6 +72,13 @@ class BrokerProcess:
         loop = asyncio.get_running_loop()
         for number, code in _SIGNALS.items():
             loop.add_signal_handler(number, self._stop, stopping, code)
+
+        def end(error: LogStoreError) -> None:
+            self._superseded = error
+            with suppress(RuntimeError):  # the loop is over: this process ends anyway
+                loop.call_soon_threadsafe(stopping.set)
+
+        served.when_superseded(end)
         metrics = None
         try:
             port = await broker.start()
@@ -79,10 +92,11 @@ class BrokerProcess:
             notify("READY=1")
             await stopping.wait()
             notify("STOPPING=1")
-            await asyncio.to_thread(served.hand_over)
-            logger.info("stopping: calls under way may go on for %g s", settings.drain_s)
+            if self._superseded is None:
+                await asyncio.to_thread(served.hand_over)
+                logger.info("stopping: calls under way may go on for %g s", settings.drain_s)
         finally:
-            await broker.stop()
+            await broker.stop(None if self._superseded is None else 0.0)
             if metrics is not None:
                 await asyncio.to_thread(metrics.close)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 import logstore
+from logstore.errors import LogStoreError
 from replication.cluster.view import BrokerInfo
 from replication.cluster_node import ClusterNode
 from replication.cluster_status import led_here
@@ -32,10 +33,16 @@ def _nothing() -> None:
     """What a store that is alone gives up before it stops."""
 
 
+def _never(tell: Callable[[LogStoreError], None]) -> None:
+    """Of a store that is alone."""
+    del tell
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Serving:
     """``access``: users and rules of the cluster; None: those of the directory count. ``hand_over``: blocks until other
-    brokers lead what this one led, as far as that can be had; calls are answered meanwhile."""
+    brokers lead what this one led, as far as that can be had; calls are answered meanwhile. ``when_superseded``: has a
+    function called, by any thread, once another process is this broker."""
 
     store: logstore.LogStore
     engine: Engine
@@ -44,11 +51,12 @@ class Serving:
     place: ClusterPlace | None = None
     access: Access | None = None
     hand_over: Callable[[], None] = _nothing
+    when_superseded: Callable[[Callable[[LogStoreError], None]], None] = _never
 
 
 def serving(settings: BrokerSettings, store_settings: dict[str, Any]) -> AbstractContextManager[Serving]:
     """Errors: those of ``logstore.open``; TopicLockedError: other processes write; ClusterMismatchError;
-    BrokerConfigError: peers cannot be listened for."""
+    DuplicateBrokerError: another process is this broker; BrokerConfigError: peers cannot be listened for."""
     given = {"prepared_max_age_s": settings.prepared_max_age_s, **store_settings}
     return _node(settings, given) if settings.in_cluster else _alone(settings, given)
 
@@ -104,6 +112,7 @@ def _node(settings: BrokerSettings, store_settings: dict[str, Any]) -> Iterator[
             ),
             access=ClusterAccess(node),
             hand_over=node.hand_over,
+            when_superseded=node.sessions.when_superseded,
         )
     finally:
         node.close()

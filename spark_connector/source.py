@@ -18,6 +18,7 @@ from logstore.errors import InvalidArgumentError
 from spark_connector.notices import notice
 from spark_connector.settings.options import check_names, parse
 from spark_connector.settings.sink_options import parse_sink
+from spark_connector.worker_heap import settle_worker
 
 if TYPE_CHECKING:
     from spark_connector.settings.options import Mode, SourceOptions
@@ -43,6 +44,7 @@ class LogStoreDataSource(DataSource):
         """The columns, after a look at all options; what changes nothing is warned about here, once a read."""
         from spark_connector.reading.schema import spark_schema
 
+        settle_worker()
         for warning in check_names(self.options, "any").warnings:
             logger.warning("%s", warning)
         return spark_schema(parse(self.options, "any"))

@@ -135,8 +135,10 @@ def to_table(
 
 @compiled("format.columns")
 class TableBuilder:
-    """A table of a partition's records that is built of one buffer of whole batches after the other.
+    """A table of a partition's records that is built of one buffer of whole batches after the other, or record batches
+    of them as they come.
 
+    ``columns``: those of ``schema``, by whatever names, timestamps in ms or us; headers by that name, if at all.
     ``chunk_bytes``: of records in a chunk of the table. ``end_offset``: where the last buffer will end, at most; None:
     there is one buffer.
     """
@@ -166,6 +168,18 @@ class TableBuilder:
             _chunk_table(sections, self._columns, self._topic, self._partition, start_offset, end_offset)
             for sections in _gathered(buffer, batches, self._max_decompressed_bytes, self._chunk_bytes)
         ]
+
+    def batches(self, buffer: Buffer, start_offset: int, end_offset: int | None) -> Iterator[pa.RecordBatch]:
+        """``add``, and of all that was added what need not wait for more, as record batches: each is made when it is
+        asked for, and what was given is not in ``table``. After an error rows of ``buffer`` may have been given."""
+        self.add(buffer, start_offset, end_offset)
+        yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What was added and not given yet, as record batches."""
+        chunks, self._chunks = self._chunks, []
+        for chunk in chunks:
+            yield from chunk.to_batches()
 
     def table(self) -> pa.Table:
         """All that was added; ``buffer``s may go. The last call."""
@@ -251,13 +265,15 @@ def _chunk_table(
         keys, values = keys.where(keep), values.where(keep)
         offsets, times, appended = offsets[keep], times[keep], appended[keep]
     count = len(offsets)
+    stamps = pa.array(times).view(pa.timestamp("ms", "UTC"))
+    kind = columns.field(5).type
     arrays = [
         memory.binary(keys),
         memory.binary(values),
         pa.repeat(pa.scalar(topic, pa.string()), count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
         pa.array(offsets),
-        pa.array(times).view(columns.field("timestamp").type),
+        stamps if stamps.type == kind else stamps.cast(kind),
         pa.array(appended),
     ]
     return pa.table(arrays if lists is None else [*arrays, lists], schema=columns)

@@ -85,6 +85,7 @@ class Housekeeper:
         self._look_for_changes = look_for_changes
         self._last_look_s = 0.0
         self._next_pass_s = 0.0  # when the thread does all that is due again; only the cleaner works before
+        self._next_cleaning_s = 0.0  # when the cleaner wants to work next, by its own word
         self._asked = True  # to do so at once
         self._topics = topics
         self._idle_release_s = idle_release_s
@@ -117,8 +118,10 @@ class Housekeeper:
     # --- the work ---
 
     def wake_up(self) -> float | None:
-        """``step`` if it is time for that, else a slice of cleaning alone: those come hundreds a second, and a look
-        at all the rest would cost the threads that write as much as the slice. Seconds as ``step``."""
+        """``step`` if it is time for that, else what is due of two things alone: a slice of cleaning, as those come
+        hundreds a second, and a look at all the rest would cost the threads that write as much as the slice; and the
+        look for processes that wait, which comes twenty times a second also where nothing happens. Seconds as
+        ``step``."""
         if self._vanished:
             return None
         now_s = self._clock.monotonic_s()
@@ -126,6 +129,9 @@ class Housekeeper:
         if self._asked or left_s <= 0:
             return self.step()
         turn = self._pass_on(now_s)
+        cleaning_s = self._next_cleaning_s - now_s
+        if turn is not None and cleaning_s > 0:
+            return min(turn, cleaning_s, left_s)
         cleaning = self._clean(left_s)
         left_s = self._until_pass(left_s, cleaning)
         self._next_pass_s = now_s + left_s
@@ -251,6 +257,7 @@ class Housekeeper:
     def _clean(self, flush_in_s: float | None) -> float | None:
         """A slice of compaction, after what is more urgent."""
         wait = self._guarded("compacted topics", lambda: self._cleaner().step(flush_in_s))
+        self._next_cleaning_s = self._clock.monotonic_s() + (wait if isinstance(wait, float) else math.inf)
         return wait if isinstance(wait, float) else None
 
     def _release_idle(self, topic: Topic) -> object:

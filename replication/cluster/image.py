@@ -30,8 +30,9 @@ _V = TypeVar("_V")
 
 
 class BrokerRegistration(NamedTuple):
-    """``epoch``: of its newest registration: what it says of itself under an older one is out of date. ``draining``: it
-    gets no replicas, and is to give up those that it has. ``directory_id``: of its newest registration."""
+    """``epoch``: the revision of the metadata at its newest registration: a process that registered under an older one
+    is that broker no more. ``draining``: it gets no replicas, and is to give up those that it has. ``directory_id``,
+    ``incarnation``: of its newest registration; 0: its process did not say (an older version)."""
 
     node_id: NodeId
     host: str
@@ -40,6 +41,7 @@ class BrokerRegistration(NamedTuple):
     epoch: int = 0
     draining: bool = False
     directory_id: str = ""
+    incarnation: int = 0
 
 
 class PeerAddress(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -39,11 +40,11 @@ from replication.errors import (
     BrokerExistsError,
     BrokerInUseError,
     ClusterMismatchError,
+    DuplicateBrokerError,
     InvalidReplicasError,
     InvalidReplicationFactorError,
     MetadataConflictError,
     RemovedBrokerError,
-    StaleBrokerError,
 )
 from replication.raft.types import NodeId
 from replication.transport import METADATA_GROUP
@@ -63,6 +64,31 @@ class Candidates:
 
 
 ANYWHERE: Final = Candidates()
+
+
+class Incumbent(Enum):
+    """What is known of the process that is registered as a broker, when another one wants to be it. ``LIVES``: it was
+    heard of a moment ago; ``DOUBTFUL``: it may live, as it was heard of lately, or the node that is asked began to
+    listen lately."""
+
+    GONE = 0
+    DOUBTFUL = 1
+    LIVES = 2
+
+
+def check_incumbent(known: BrokerRegistration, directory_id: str, incumbent: Incumbent) -> None:
+    """DuplicateBrokerError. A process that comes with the broker's own directory has mostly been started anew, so that
+    a doubt counts for it; the replicas of one that comes with another are given up for it, so that it waits."""
+    if known.incarnation == 0 or incumbent is Incumbent.GONE:
+        return
+    same = directory_id == known.directory_id
+    if same and incumbent is Incumbent.DOUBTFUL:
+        return
+    raise DuplicateBrokerError(
+        f"another process is broker {known.node_id}, at {known.host}:{known.port}, "
+        + ("with a copy of this directory" if same else "with another directory")
+        + (", and it lives" if incumbent is Incumbent.LIVES else ", and it may live")
+    )
 
 
 class AccessChange(NamedTuple):
@@ -162,11 +188,14 @@ class ClusterMachine:
         directory_id: str = "",
         held_back: bool = False,
         peer: PeerAddress | None = None,
+        incarnation: int = 0,
+        incumbent: Incumbent = Incumbent.GONE,
     ) -> Decision[BrokerRegistration]:
         """A broker that starts; what it is under a new epoch. ``cluster_id``: of its directory, None: it was in no
         cluster yet; ``held_back``: it does not know what it promised in the metadata's group. With another directory
-        than before all replicas that it has are vacated. ``peer``: where it listens for its peers.
-        ClusterMismatchError, RemovedBrokerError."""
+        than before all replicas that it has are vacated. ``peer``: where it listens for its peers. ``incarnation``: of
+        its process, 0: it does not say; one that is registered asks again for want of the answer. ``incumbent``: what
+        is known of the process that is registered. ClusterMismatchError, RemovedBrokerError, DuplicateBrokerError."""
         if cluster_id is not None and cluster_id != self._cluster_id:
             raise ClusterMismatchError(
                 f"broker {node_id} is of cluster {cluster_id}, this is cluster {self._cluster_id}",
@@ -175,8 +204,16 @@ class ClusterMachine:
         if node_id in self.image.removed:
             raise RemovedBrokerError(f"broker {node_id} was removed from cluster {self._cluster_id}")
         known = self._brokers.get(node_id)
-        epoch, draining = (0, False) if known is None else (known.epoch + 1, known.draining)
-        broker = BrokerRegistration(node_id, host, port, rack, epoch, draining, directory_id)
+        if known is not None and incarnation:
+            if known.incarnation == incarnation:
+                return Decision((), known)
+            check_incumbent(known, directory_id, incumbent)
+        # By the revision, so that a number that was removed and given again does not count from the beginning.
+        epoch = max(self.image.revision, -1 if known is None else known.epoch) + 1
+        draining = known is not None and known.draining
+        broker = BrokerRegistration(
+            node_id, host, port, rack, epoch, draining, directory_id, incarnation=incarnation
+        )
         after = self.image.with_broker(broker)
         if peer is not None:
             after = after.with_peer(node_id, peer)
@@ -229,16 +266,6 @@ class ClusterMachine:
         image = self.image
         broker = image.broker(node_id)._replace(draining=draining)
         return self._decided(image.with_broker(broker), broker)
-
-    def check_broker(self, node_id: NodeId, epoch: int) -> BrokerRegistration:
-        """UnknownBrokerError; StaleBrokerError: it was registered again since."""
-        broker = self.image.broker(node_id)
-        if broker.epoch != epoch:
-            raise StaleBrokerError(
-                f"broker {node_id} speaks under registration {epoch}, it has registered again as {broker.epoch}",
-                hint="let only one process be that broker",
-            )
-        return broker
 
     # --- who may do what ---
 

@@ -9,6 +9,7 @@ is the controller; what administrators ask for is refused elsewhere, ``NotLeader
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -28,9 +29,16 @@ from replication.cluster.changes import (
 )
 from replication.cluster.follower import MetadataFollower
 from replication.cluster.image import AccessKey, BrokerRegistration, PeerAddress
-from replication.cluster.machine import AccessChange, Candidates, ClusterMachine
+from replication.cluster.machine import (
+    AccessChange,
+    Candidates,
+    ClusterMachine,
+    Incumbent,
+    check_incumbent,
+)
 from replication.cluster.metadata_log import MetadataLog, MetadataPartition
 from replication.errors import (
+    DuplicateBrokerError,
     LeaderNotReadyError,
     NotLeaderError,
     PeerUnavailableError,
@@ -39,6 +47,7 @@ from replication.errors import (
 from replication.raft.types import NO_NODE, NodeId
 from replication.transport import PeerNetwork
 
+logger = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
 CHANGE: Final = "metadata.change"
@@ -50,6 +59,7 @@ REVISION: Final = "metadata.revision"
 _FIRST_PAUSE_S: Final = 0.02
 _LONGEST_PAUSE_S: Final = 0.5
 _CALL_S: Final = 10.0
+_SUCCESSION_S: Final = 5.0  # more than a process of before can count as alive without a word
 _WHERE: Final = "a call about the cluster's metadata"
 _AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError, UnknownPeerError)
 
@@ -57,7 +67,7 @@ _AGAIN: Final = (NotLeaderError, LeaderNotReadyError, PeerUnavailableError, Unkn
 class ClusterMetadata:
     """Thread-safe. ``partition``: of the metadata group; ``candidates``: brokers that may get replicas, as this node
     knows them; ``random_bytes``: makes the cluster's id; ``pause``: as of the follower; ``peers``: who is asked, in
-    turn, while this node has heard of no controller."""
+    turn, while this node has heard of no controller; ``incumbent``: what is known of a registered process."""
 
     def __init__(
         self,
@@ -71,6 +81,7 @@ class ClusterMetadata:
         random_bytes: Callable[[int], bytes],
         pause: Callable[[float], None] | None = None,
         peers: Sequence[NodeId] = (),
+        incumbent: Callable[[BrokerRegistration], Incumbent] = lambda _: Incumbent.GONE,
     ) -> None:
         self.node_id = node_id
         self._peers = [peer for peer in peers if peer != node_id]
@@ -81,6 +92,7 @@ class ClusterMetadata:
         self._candidates = candidates
         self._random_bytes = random_bytes
         self._pause = pause or _wait
+        self._incumbent = incumbent
         self._runtime = CoordinatorRuntime(store, MetadataLog(partition), ClusterMachine)
 
     def serve(self) -> None:
@@ -139,9 +151,11 @@ class ClusterMetadata:
         directory_id: str = "",
         held_back: bool = False,
         peer: PeerAddress | None = None,
+        incarnation: int = 0,
     ) -> tuple[BrokerRegistration, str]:
         """This node is a broker of the cluster: its registration, and the cluster's id. See ``decide_register_broker``.
-        ClusterMismatchError, RemovedBrokerError."""
+        ClusterMismatchError, RemovedBrokerError; DuplicateBrokerError: another process is that broker, and was still
+        there after some seconds."""
         fields = {
             "host": host,
             "port": port,
@@ -150,6 +164,7 @@ class ClusterMetadata:
             "directory_id": directory_id,
             "held_back": held_back,
             "peer": None if peer is None else [peer.host, peer.port],
+            "incarnation": incarnation,
         }
         answer: list[bytes] = []
 
@@ -157,11 +172,28 @@ class ClusterMetadata:
             answer.append(self._register(self.node_id, fields))
             return 0
 
-        self._asked(REGISTER, _request(fields), timeout_s, here, answer.append)
+        self._await_number(lambda: self._asked(REGISTER, _request(fields), timeout_s, here, answer.append))
         found = _fields(answer[-1])
         epoch = whole(found.get("epoch"), "epoch", _WHERE)
-        broker = BrokerRegistration(self.node_id, host, port, rack, epoch, directory_id=directory_id)
+        broker = BrokerRegistration(
+            self.node_id, host, port, rack, epoch, directory_id=directory_id, incarnation=incarnation
+        )
         return broker, text(found.get("cluster_id"), "cluster_id", _WHERE)
+
+    def _await_number(self, ask: Callable[[], object]) -> None:
+        """A process that was started anew is refused until the one of before counts as gone."""
+        now_s = self._store.clock.monotonic_s
+        deadline_s = now_s() + _SUCCESSION_S
+        while True:
+            try:
+                ask()
+                return
+            except DuplicateBrokerError as error:
+                left_s = deadline_s - now_s()
+                if left_s <= 0:
+                    raise
+                logger.warning("waiting for %.1f s at the most: %s", left_s, error.message)
+                self._pause(min(_LONGEST_PAUSE_S, left_s))
 
     def _answer_register(self, node: NodeId, request: bytes) -> bytes:
         return self._register(node, _fields(request))
@@ -171,6 +203,7 @@ class ClusterMetadata:
         port = whole(fields.get("port"), "port", _WHERE, 0, 65_535)
         known = fields.get("cluster_id")
         own = None if known is None else text(known, "cluster_id", _WHERE)
+        self._check_unclaimed(node, fields)
         fresh = own or encode_uuid(
             self._random_bytes(16)
         )  # a cluster whose metadata are new keeps the id it had
@@ -178,12 +211,36 @@ class ClusterMetadata:
         directory_id = text(fields.get("directory_id", ""), "directory_id", _WHERE)
         held_back = truth(fields.get("held_back", False), "held_back", _WHERE)
         peer = _peer_of(fields.get("peer"))
-        broker = self.decide(
-            lambda machine: machine.decide_register_broker(
-                node, host, port, rack, own, directory_id=directory_id, held_back=held_back, peer=peer
+        incarnation = whole(fields.get("incarnation", 0), "incarnation", _WHERE)
+
+        def register(machine: ClusterMachine) -> Decision[BrokerRegistration]:
+            known = machine.image.brokers.get(node)
+            return machine.decide_register_broker(
+                node,
+                host,
+                port,
+                rack,
+                own,
+                directory_id=directory_id,
+                held_back=held_back,
+                peer=peer,
+                incarnation=incarnation,
+                incumbent=Incumbent.GONE if known is None else self._incumbent(known),
             )
-        )
+
+        broker = self.decide(register)
         return _request({"epoch": broker.epoch, "cluster_id": cluster_id})
+
+    def _check_unclaimed(self, node: NodeId, fields: Mapping[str, Any]) -> None:
+        """DuplicateBrokerError, also by a node that is not the controller: that may be the very broker whose number the
+        process wants, which it cannot ask."""
+        incarnation = whole(fields.get("incarnation", 0), "incarnation", _WHERE)
+        known = self.follower.image.brokers.get(node)
+        if known is None or incarnation in (0, known.incarnation) or self.is_controller:
+            return
+        incumbent = self._incumbent(known)
+        if incumbent is Incumbent.LIVES:
+            check_incumbent(known, text(fields.get("directory_id", ""), "directory_id", _WHERE), incumbent)
 
     def import_catalogue(self, catalogue: Catalogue, timeout_s: float) -> int:
         """The topics of this node's directory are the cluster's from now on; the revision. See ``decide_import``."""

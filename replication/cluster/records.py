@@ -147,6 +147,7 @@ def _read_broker(key: tuple[Any, ...], fields: dict[str, Any], where: str) -> An
         whole(fields.get("epoch"), "epoch", where),
         truth(fields.get("draining"), "draining", where),
         text(fields.get("directory_id", ""), "directory_id", where),
+        whole(fields.get("incarnation", 0), "incarnation", where),
     )
 
 

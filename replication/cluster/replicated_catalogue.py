@@ -73,8 +73,8 @@ class ReplicatedCatalogue:
         StorageError, DiskFullError: at the first load since it joined; the errors of ``CatalogueFile.load``."""
         with self._lock:
             held = self._file()
-            if self.metadata is None:
-                return held
+            if self.metadata is None or not self._identity.identity.joined:
+                return held  # what the cluster takes over is the directory's own, and nothing that it deleted since
             image = self.metadata.follower.newest()
             merged = self._merged(held, image.catalogue)
             if merged is not held and not self._try_to_follow(held, merged):
@@ -89,6 +89,8 @@ class ReplicatedCatalogue:
     def changed(self) -> bool:
         """Whether ``load`` would give another, or try to: not at once where the disk has just refused. Cheap."""
         if self.metadata is None or self._clock.monotonic_s() < self._refused_until_s:
+            return False
+        if not self._identity.identity.joined:
             return False
         return self.metadata.follower.newest().revision != self._shown
 
@@ -152,8 +154,15 @@ class ReplicatedCatalogue:
             logger.info("topic %s was deleted by the cluster", entry.name)
 
     def joined(self) -> None:
-        """The cluster has all topics of this directory: from now on what it does not have is taken away here."""
+        """The cluster has all topics of this directory, as this node has followed: from now on what it does not have is
+        taken away here. The file's revision is one of the cluster's before that is so, just below what was followed:
+        an image of before the take-over, as after a start, changes nothing."""
         with self._lock:
+            if not self._identity.identity.joined:
+                revision = 0 if self.metadata is None else self.metadata.follower.newest().revision
+                held = replace(self._file(), revision=max(revision - 1, 0))
+                self._local.save(held)
+                self._held = held
             self._identity.join()
             self._shown = -1
 

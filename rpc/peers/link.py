@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 
 from logstore.errors import LogStoreError
-from replication.errors import PeerUnavailableError
+from replication.errors import DuplicateBrokerError, PeerUnavailableError, StaleBrokerError
 from replication.raft.types import NodeId
 from replication.transport import GroupMessage
 from rpc.addresses import address_of
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 DELIVER: Final = "/logstore.v1.PeerService/Deliver"
 CALL: Final = "/logstore.v1.PeerService/Call"
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.05, 1.0
+_CALLS_ONLY_S: Final = 0.5
 _HEADROOM: Final = 1 << 16  # what a frame or a call has beside its messages
 
 
@@ -111,6 +112,12 @@ class PeerLink:
             answer = ask(message, timeout=timeout_s, metadata=self._metadata())
         except grpc.RpcError as error:
             named = refusal_of(error)
+            if isinstance(named, StaleBrokerError):
+                # It is of this process: whoever asked it is told that the peer cannot be had by it.
+                self._identity.refused(named)
+                raise PeerUnavailableError(
+                    f"node {self.node} does not listen to this process: {named}"
+                ) from error
             if named is not None:
                 raise named from error
             raise PeerUnavailableError(
@@ -177,6 +184,10 @@ class PeerLink:
                 logger.info("node %d at %s is connected", self.node, self.address)
             self._await_end(call)
             return accepted
+        except DuplicateBrokerError as error:
+            self._say(str(error), "duplicate")
+            self._closed.wait(_CALLS_ONLY_S)  # by calls this process finds out which of the two is the broker
+            return False
         finally:
             self._outbox = None
             with self._lock:
@@ -207,6 +218,7 @@ class PeerLink:
             return
         named = refusal_of(error)
         if named is not None:
+            self._identity.refused(named)
             raise named
         self._say(_words(error), error.code().name)
 

@@ -128,7 +128,7 @@ class PeerListener:
     # --- a peer's messages ---
 
     def _take_stream(self, frames: Iterator[bytes], context: Any) -> bytes:
-        hello = self._greet(context)
+        hello = self._greet(context, messages=True)
         decoder = FrameDecoder(hello.node)
         with self._lock:
             older, self._streams[hello.node] = self._streams.get(hello.node), (hello, context)
@@ -144,15 +144,18 @@ class PeerListener:
             logger.debug("the stream of node %d is over", hello.node)
         finally:
             with self._lock:
-                if self._streams.get(hello.node, (hello, None))[1] is context:
-                    del self._streams[hello.node]
+                newest, other = self._streams.get(hello.node, (hello, context))
+                if other is context:
+                    self._streams.pop(hello.node, None)
+            if other is context or newest.incarnation != hello.incarnation:
+                self._identity.left(hello)
         return pb.PeerFrameEnd().SerializeToString()
 
-    def _greet(self, context: Any) -> Hello:
+    def _greet(self, context: Any, *, messages: bool) -> Hello:
         """Who calls; it is told who answers, in the initial metadata. Others are refused by name."""
         try:
             hello = hello_of(context.invocation_metadata() or ())
-            self._identity.check(hello)
+            self._identity.check(hello, messages=messages)
         except LogStoreError as error:
             self._say_refused(error)
             refuse(context, error)
@@ -169,7 +172,7 @@ class PeerListener:
     # --- a peer's calls ---
 
     def _take_call(self, data: bytes, context: Any) -> bytes:
-        hello = self._greet(context)
+        hello = self._greet(context, messages=False)
         try:
             answer = self._answer(hello.node, data)
         except LogStoreError as error:

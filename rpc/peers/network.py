@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from logstore.invariants import invariant
 from replication.errors import PeerUnavailableError
 from replication.raft.types import NodeId
-from replication.transport import Address, CallHandler, Deliver, GroupMessage
+from replication.transport import Address, CallHandler, Deliver, GroupMessage, PeerGate, Presence
 from rpc.peers.handshake import Identity
 from rpc.peers.link import PeerLink
 from rpc.peers.listener import PeerListener, answer_of
@@ -69,6 +69,19 @@ class GrpcPeerNetwork:
             link.start()
         for link in gone:
             link.close()
+        if self._listener is not None:
+            self._listener.recheck()
+
+    def guard(self, gate: PeerGate) -> None:
+        """See ``ClusterNetwork``."""
+        self._identity.gate = gate
+
+    def present(self, presence: Presence) -> None:
+        """See ``ClusterNetwork``. Streams that are open have said less."""
+        self._identity.presence = presence
+
+    def recheck(self) -> None:
+        """See ``ClusterNetwork``."""
         if self._listener is not None:
             self._listener.recheck()
 

@@ -12,12 +12,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from logstore import LogStoreError, TopicPartition
-from logstore.api.batches import to_table
+from logstore.api.batches import arrow_builder
+from logstore.api.batches import schema as log_schema
 from logstore.api.records import FetchResult
 from logstore.errors import DataLossError, OffsetOutOfRangeError, SegmentVanishedError
 from spark_connector.connection import Logs
 from spark_connector.reading.planner import Range
-from spark_connector.reading.schema import arrow_schema, to_columns
+from spark_connector.reading.schema import arrow_schema, is_plain, to_columns
 from spark_connector.settings.options import SourceOptions
 from spark_connector.settings.positions import Place
 from spark_connector.worker_heap import settle_worker
@@ -25,14 +26,13 @@ from spark_connector.worker_heap import settle_worker
 logger = logging.getLogger("logstore.spark")
 
 BATCH_ROWS: Final = 20_000
-_FETCH_BYTES: Final = 4 << 20
-"""Also a chunk of the table. A larger one takes memory that is new to the process; a smaller one costs more for each
-fetch and each batch than it saves."""
-_BATCH_BYTES: Final = 1 << 20  # are enough for a batch: what waits leaves the processor's cache
+_FETCH_BYTES: Final = 2 << 20
+"""Also the records of a batch. More leaves the processor's cache between the log, the columns and the socket; less
+costs more for each fetch and each write than it saves."""
 _LEAST_FETCH_BYTES: Final = 64 << 10
 _FIRST_GUESS_BYTES: Final = 1024  # a record, before one was seen
-_LEAST_ROWS: Final = 5_000  # a batch with fewer rows is joined with what follows,
-_LEAST_BYTES: Final = 1 << 20  # unless its bytes are enough
+_LEAST_ROWS: Final = 1_000  # a batch with fewer rows is joined with what follows,
+_LEAST_BYTES: Final = 512 << 10  # unless its bytes are enough
 
 
 class Split(InputPartition):
@@ -49,52 +49,58 @@ class Split(InputPartition):
 
 
 def read_split(options: SourceOptions, schema: StructType, split: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The records of the range, in batches of about ``BATCH_ROWS``. Errors: ``DataLossError`` for offsets that are
+    """The records of the range, in batches of at most ``BATCH_ROWS``. Errors: ``DataLossError`` for offsets that are
     gone (unless ``failOnDataLoss=false``); those of ``PartitionLog.fetch``."""
     if not isinstance(split, Split):
         return  # Spark makes an empty task where there is nothing to read
     target = arrow_schema(schema)
     settle_worker()
     held = _Held()
-    for found in _tables(options, split):
+    for found in _batches(options, split, target):
         held.add(to_columns(found, options, target))
-        if held.rows >= BATCH_ROWS or held.bytes >= _BATCH_BYTES:
+        del found  # kept here it would take memory from the next one
+        if held.is_enough():
             yield from held.batches()
     yield from held.batches()
 
 
 @dataclass(slots=True)
 class _Held:
-    """Tables that wait until they are worth a batch."""
+    """Batches that wait until they are worth one."""
 
-    tables: list[pa.Table]
+    waiting: list[pa.RecordBatch]
     rows: int
-    bytes: int
 
     def __init__(self) -> None:
-        self.tables, self.rows, self.bytes = [], 0, 0
+        self.waiting, self.rows = [], 0
 
-    def add(self, table: pa.Table) -> None:
-        if table.num_rows:
-            self.tables.append(table)
-            self.rows += table.num_rows
-            self.bytes += table.nbytes
+    def add(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self.waiting.append(batch)
+            self.rows += batch.num_rows
+
+    def is_enough(self) -> bool:
+        return self.rows >= _LEAST_ROWS or sum(batch.nbytes for batch in self.waiting) >= _LEAST_BYTES
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        tables, rows, size = self.tables, self.rows, self.bytes
-        chunks = sum(table.column(0).num_chunks for table in tables)
-        self.tables, self.rows, self.bytes = [], 0, 0
-        if not tables:
-            return
-        joined = pa.concat_tables(tables)
-        if chunks > 1 and rows < _LEAST_ROWS * chunks and size < _LEAST_BYTES * chunks:
-            joined = joined.combine_chunks()
-        yield from joined.to_batches(max_chunksize=BATCH_ROWS)
+        waiting, rows = self.waiting, self.rows
+        self.waiting, self.rows = [], 0
+        if len(waiting) == 1 and rows <= BATCH_ROWS:
+            yield waiting.pop()
+        elif waiting:
+            joined = pa.Table.from_batches(waiting)
+            if len(waiting) > 1:
+                joined = joined.combine_chunks()
+            waiting.clear()
+            yield from joined.to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _tables(options: SourceOptions, split: Split) -> Iterator[pa.Table]:
+def _batches(options: SourceOptions, split: Split, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The records, with the columns of the log, or those of ``target`` where they are the same."""
     topic, partition, start, end = split.piece
     place, logs = TopicPartition(topic, partition), Logs(options.target, options.isolation)
+    columns = target if is_plain(options) else log_schema(options.include_headers)
+    builder = arrow_builder(topic, partition, columns, batch_bytes=_FETCH_BYTES, end_offset=end)
     at = Place(start, split.epoch)
     record_bytes = _FIRST_GUESS_BYTES
     while at.offset < end:
@@ -105,16 +111,9 @@ def _tables(options: SourceOptions, split: Split) -> Iterator[pa.Table]:
             continue
         if len(result.batches):
             record_bytes = len(result.batches) // (result.next_offset - at.offset) + 1
-            yield to_table(
-                result.batches,
-                topic,
-                partition,
-                start_offset=at.offset,
-                end_offset=end,
-                headers=options.include_headers,
-                chunk_bytes=_FETCH_BYTES,
-            )
+            yield from builder.batches(result.batches, at.offset, end)
         at = Place(result.next_offset, split.epoch)
+    yield from builder.rest()
 
 
 def fetch_bytes(offsets: int, record_bytes: int) -> int:

@@ -21,6 +21,7 @@ from spark_connector.reading.planner import Range, split
 from spark_connector.reading.ranges import Split, read_split
 from spark_connector.settings.options import SourceOptions
 from spark_connector.settings.positions import Place, check_covered, check_order, resolve
+from spark_connector.worker_heap import settle_worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,7 @@ class LogStoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One task a partition, more where options cut the ranges. Errors: those of the options,
         ``UnknownTopicError``, ``OffsetOutOfRangeError`` for offsets that are not there."""
+        settle_worker()
         options = self._options
         logs = Logs(options.target, options.isolation)
         latest = logs.latest(logs.places(options.selection, logs.topics(options.selection)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -96,31 +96,37 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _headers_or_null(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def is_plain(options: SourceOptions) -> bool:
+    """Whether the columns are those of the log, but for a name and the unit of the timestamps."""
+    return options.value_format == "binary" and not options.include_headers
+
+
+def _headers_or_null(column: pa.ListArray, kind: pa.DataType) -> pa.Array:
     """A record without headers has null, as in Spark's Kafka source, not an empty list."""
     none = pc.equal(pc.list_value_length(column), 0)
     if not pc.any(none).as_py():
         return column
-    return pc.if_else(none, pa.scalar(None, column.type), column).cast(kind)
+    # ``pc.if_else`` makes such lists anew, element by element. The mask asks for offsets that are no slice.
+    begins = pa.array(column.offsets.to_numpy())
+    return pa.ListArray.from_arrays(begins, column.values, type=column.type, mask=none).cast(kind)
 
 
-def to_columns(table: pa.Table, options: SourceOptions, target: pa.Schema) -> pa.Table:
-    """A table of ``logstore.format.arrow`` as one of the source's columns."""
-    columns: list[Any] = [table.column(name) for name in ("key", "value", "topic", "partition", "offset")]
-    columns += [table.column("timestamp"), table.column("timestamp_type")]
+def to_columns(batch: pa.RecordBatch, options: SourceOptions, target: pa.Schema) -> pa.RecordBatch:
+    """A batch of the log's columns, or where they are plain already of the source's, as one of the source's."""
+    if is_plain(options):
+        return batch
+    columns = [batch.column(name) for name in ("key", "value", "topic", "partition", "offset")]
+    columns += [batch.column("timestamp"), batch.column("timestamp_type")]
     if options.include_headers:
-        columns.append(_headers_or_null(table.column("headers"), target.field("headers").type))
+        columns.append(_headers_or_null(batch.column("headers"), target.field("headers").type))
     if options.value_format != "binary":
-        values, errors = [], []
         kind = target.field("value").type
-        for chunk in columns[1].chunks:
-            decoded = decode_strings(chunk) if options.value_format == "string" else decode_json(chunk, kind)
-            values.append(decoded.values)
-            errors.append(decoded.errors)
-        columns[1] = pa.chunked_array(values, kind)
-        columns.append(pa.chunked_array(errors, pa.string()))
+        values = columns[1]
+        decoded = decode_strings(values) if options.value_format == "string" else decode_json(values, kind)
+        columns[1] = decoded.values
+        columns.append(decoded.errors)
     found = [
         column if column.type == field.type else column.cast(field.type)
         for column, field in zip(columns, target, strict=True)
     ]
-    return pa.table(found, schema=target)
+    return pa.RecordBatch.from_arrays(found, schema=target)

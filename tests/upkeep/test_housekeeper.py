@@ -438,6 +438,35 @@ def test_between_two_passes_only_the_cleaner_works(monkeypatch: pytest.MonkeyPat
     assert done[-2:] == ["slice", "slice"]
 
 
+def test_a_look_for_processes_that_wait_is_no_look_for_what_to_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first comes twenty times a second for as long as a topic is owned that may be given up."""
+    store, clock = make()
+    keeper = store._housekeeper
+    looks = {"cleaner": 0, "locks": 0}
+
+    class Idle:
+        def step(self, _: float | None) -> float:
+            looks["cleaner"] += 1
+            return 0.3
+
+    def any_wanted() -> bool:
+        looks["locks"] += 1
+        return False
+
+    monkeypatch.setattr(keeper, "_cleaner", Idle)
+    monkeypatch.setattr(keeper, "_any_wanted", any_wanted)
+    store.partition("slow", 0).append([(None, b"a")])
+    keeper.step()
+    counted = dict(looks)
+    for _ in range(5):
+        clock.advance(50)
+        assert keeper.wake_up() == pytest.approx(0.05)
+    assert looks == {"cleaner": counted["cleaner"], "locks": counted["locks"] + 5}
+    clock.advance(50)
+    keeper.wake_up()
+    assert looks["cleaner"] == counted["cleaner"] + 1, "by its own word it is due"
+
+
 def test_a_cleaning_does_not_put_off_the_pass_that_removes_what_it_retires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

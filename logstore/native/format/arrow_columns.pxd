@@ -43,6 +43,7 @@ cdef struct Filling:
     int32_t* kinds  # NULL: all are ``kind``
     int32_t* ends  # of the headers of each row; NULL: no headers so far
     int32_t kind
+    int64_t ticks, farthest_ms  # of ``times`` in a millisecond; beyond which they do not fit 64 bits
     Py_ssize_t rows, room, headers_room
     Column keys, values, names, contents
     bint wide_names  # a header's name is not ASCII
@@ -137,7 +138,9 @@ cdef inline Outcome fill(const Section* section, const Bounds* kept, bint headed
         put(&to.keys, section.data + fields.key_at, fields.key_size, section.held - fields.key_at)
         put(&to.values, section.data + fields.value_at, fields.value_size, section.held - fields.value_at)
         to.offsets[to.rows] = offset
-        to.times[to.rows] = time_ms
+        if not -to.farthest_ms <= time_ms <= to.farthest_ms:
+            return UNSOUND
+        to.times[to.rows] = time_ms * to.ticks
         if to.kinds != NULL:
             to.kinds[to.rows] = section.appended
         if headed:

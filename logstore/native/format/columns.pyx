@@ -49,9 +49,13 @@ cdef extern from *:
     void prefer_huge_pages(void* start, size_t size) noexcept nogil
 
 cdef enum:
+    LEFT = -1  # to the Python twin
     ALIGNED = 64
     CACHED_BYTES = 8192
     COLUMNS = 6
+    OFFSET = 4  # which of the table's columns
+    TIMESTAMP = 5
+    MICROSECONDS = 1000  # in one of the batch's
     MOST_CHUNK_BYTES = 1 << 30
     MOST_ROWS = 1 << 23  # of a chunk
 
@@ -126,12 +130,14 @@ cdef class Constants:
     """Columns that are the same in each row: made once, of as many rows as the largest chunk has, for all chunks."""
 
     cdef object topics, partitions, zeros
+    cdef Py_ssize_t rows, items
 
     def __cinit__(self, bytes topic, int32_t partition, Py_ssize_t rows, Py_ssize_t items):
         """``topics`` and ``partitions`` of so many rows; ``zeros`` where so many items begin."""
         cdef Py_ssize_t size = len(topic), begins = up((rows + 1) * sizeof(int32_t)), texts = up(rows * size), row
         cdef Py_ssize_t numbers = up(rows * sizeof(int32_t)), nothing = (items + 1) * sizeof(int32_t)
         cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(topic)
+        self.rows, self.items = rows, items
         buffer = allocated(begins + texts + numbers + nothing)
         cdef int32_t* offsets = <int32_t*>start_of(buffer)
         cdef uint8_t* to = <uint8_t*>offsets + begins
@@ -161,7 +167,7 @@ cdef class Chunk:
         memset(&self.filling, 0, sizeof(Filling))
         self.bytes = 0
 
-    cdef int open(self, Py_ssize_t rows, const Needs* needs, bint headed) except -1:
+    cdef int open(self, Py_ssize_t rows, const Needs* needs, bint headed, int64_t ticks) except -1:
         """Room for ``rows`` rows like those that need ``needs``."""
         cdef Filling* to = &self.filling
         cdef Py_ssize_t[COLUMNS + 1] places
@@ -169,7 +175,7 @@ cdef class Chunk:
         lay_out(rows, places)
         self.rows = allocated(places[COLUMNS])
         self.point(start_of(self.rows), places)
-        to.room = rows
+        to.room, to.ticks, to.farthest_ms = rows, ticks, INT64_MAX // ticks
         self.keys = self.open_data(&to.keys, room_for(needs.keys, needs, rows))
         self.values = self.open_data(&to.values, room_for(needs.values, needs, rows))
         if headed and needs.headers:
@@ -225,7 +231,8 @@ cdef class Chunk:
             return False
         return True
 
-    cdef table(self, Constants same, columns):
+    cdef list arrays(self, Constants same, columns):
+        """Its columns; nothing more comes."""
         cdef Filling* to = &self.filling
         cdef Py_ssize_t[COLUMNS + 1] places
         cdef Py_ssize_t rows = to.rows
@@ -239,8 +246,8 @@ cdef class Chunk:
             payloads(_arrow.binary(), &to.values, parts[5], parts[3], self.values, same.zeros),
             same.topics.slice(0, rows),
             same.partitions.slice(0, rows),
-            numbers(columns.field("offset").type, rows, parts[0]),
-            numbers(columns.field("timestamp").type, rows, parts[1]),
+            numbers(columns.field(OFFSET).type, rows, parts[0]),
+            numbers(columns.field(TIMESTAMP).type, rows, parts[1]),
         ]
         if to.kinds != NULL:
             arrays.append(numbers(_arrow.int32(), rows, cut(self.kinds, rows * sizeof(int32_t))))
@@ -250,7 +257,7 @@ cdef class Chunk:
             arrays.append(numbers(_arrow.int32(), rows, same.zeros))
         if "headers" in columns.names:
             arrays.append(self.header_lists(columns.field("headers").type, same.zeros))
-        return _arrow.table(arrays, schema=columns)
+        return arrays
 
     cdef header_lists(self, kind, zeros):
         cdef Filling* to = &self.filling
@@ -305,16 +312,19 @@ cdef payloads(kind, const Column* column, validity, offsets, data, zeros):
 
 
 cdef class TableBuilder:
-    """Batches, one buffer of them after the other, that become one table."""
+    """Batches, one buffer of them after the other, that become one table, or record batches as they come."""
 
     cdef object columns
     cdef bytes topic
     cdef int32_t partition
     cdef Py_ssize_t max_bytes, chunk_bytes, most_rows
     cdef int64_t end  # of all that comes; -1: with the first buffer
+    cdef int64_t ticks  # of the column of timestamps in a millisecond
     cdef bint proves, headed
     cdef list parts  # chunks, and tables that the Python twin made
     cdef Chunk chunk  # the last part, if it is one
+    cdef Constants same
+    cdef int64_t taken  # rows of the buffer that ``batches`` is at
     cdef tuple arguments
 
     READ_BYTES = 1 << 20
@@ -329,13 +339,12 @@ cdef class TableBuilder:
         self.most_rows = min(MOST_ROWS, INT32_MAX // max(len(self.topic), 1))
         self.proves, self.max_bytes, self.chunk_bytes = check, max_decompressed_bytes, min(chunk_bytes, MOST_CHUNK_BYTES)
         self.headed = "headers" in columns.names
+        self.ticks = MICROSECONDS if columns.field(TIMESTAMP).type.unit == "us" else 1
         self.end = end_offset if end_offset is not None and 0 <= end_offset <= INT64_MAX else -1
         self.parts = []
 
     def add(self, buffer, start_offset, end_offset):
         """The records in [start_offset, end_offset) of whole batches. After an error what was there stays."""
-        cdef Py_buffer data
-        cdef Bounds kept
         cdef Filling before
         cdef Chunk chunk = self.chunk
         cdef Py_ssize_t parts = len(self.parts), size = 0
@@ -343,14 +352,7 @@ cdef class TableBuilder:
         if chunk is not None:
             before, size = chunk.filling, chunk.bytes
         try:
-            if INT64_MIN <= start_offset <= INT64_MAX and (end_offset is None or INT64_MIN <= end_offset <= INT64_MAX):
-                kept.start, kept.end = start_offset, INT64_MAX if end_offset is None else end_offset
-                kept.to_last = end_offset is None
-                PyObject_GetBuffer(buffer, &data, PyBUF_SIMPLE)
-                try:
-                    done = self.take(buffer, <const uint8_t*>data.buf, data.len, &kept)
-                finally:
-                    PyBuffer_Release(&data)
+            done = self.step(buffer, start_offset, end_offset, 0, False) != LEFT
         finally:
             if not done:
                 del self.parts[parts:]
@@ -358,14 +360,54 @@ cdef class TableBuilder:
                 if chunk is not None:
                     chunk.filling, chunk.bytes = before, size
         if not done:
-            twin = PYTHON_TWINS["TableBuilder"](*self.arguments)
-            twin.add(buffer, start_offset, end_offset)
-            self.parts.append(twin.table())
-            self.chunk = None
+            self.leave(buffer, start_offset, end_offset, 0)
+
+    def batches(self, buffer, start_offset, end_offset):
+        """``add``, and what of all that was added is whole, as record batches."""
+        cdef Py_ssize_t at = 0, size = len(buffer)
+        self.taken = 0
+        while at < size:
+            at = self.step(buffer, start_offset, end_offset, at, True)
+            if at == LEFT:
+                self.leave(buffer, start_offset, end_offset, self.taken)
+                at = size
+            while self.parts and (len(self.parts) > 1 or self.chunk is None):
+                yield from self.given(self.parts.pop(0))
+
+    def rest(self):
+        """What was added and not given yet, as record batches."""
+        self.chunk = None
+        while self.parts:
+            yield from self.given(self.parts.pop(0))
+
+    cdef given(self, part):
+        """A part as record batches."""
+        cdef Filling* filling
+        if not isinstance(part, Chunk):
+            return part.to_batches()
+        filling = &(<Chunk>part).filling
+        if not filling.rows:
+            return ()
+        self.share(filling.rows, max(filling.rows, filling.contents.count))
+        return (_arrow.RecordBatch.from_arrays((<Chunk>part).arrays(self.same, self.columns), schema=self.columns),)
+
+    cdef int share(self, Py_ssize_t rows, Py_ssize_t items) except -1:
+        """Columns that are the same in each row, of at least so many."""
+        if self.same is None or self.same.rows < rows or self.same.items < items:
+            self.same = Constants(self.topic, self.partition, rows, items)
+        return 0
+
+    cdef int leave(self, buffer, start_offset, end_offset, int64_t taken) except -1:
+        """To Python's twin, all of the buffer but so many rows that are there already."""
+        twin = PYTHON_TWINS["TableBuilder"](*self.arguments)
+        twin.add(buffer, start_offset, end_offset)
+        table = twin.table()
+        self.parts.append(table.slice(taken) if taken else table)
+        self.chunk = None
+        return 0
 
     def table(self):
         """All that was added. Nothing can be added any more."""
-        cdef Constants same = None
         cdef list tables = []
         cdef Py_ssize_t rows = 0, items = 0
         cdef Filling* filling
@@ -374,53 +416,74 @@ cdef class TableBuilder:
                 filling = &(<Chunk>part).filling
                 rows, items = max(rows, filling.rows), max(items, filling.rows, filling.contents.count)
         if rows:
-            same = Constants(self.topic, self.partition, rows, items)
+            self.share(rows, items)
         for part in self.parts:
             if not isinstance(part, Chunk):
                 tables.append(part)
             elif (<Chunk>part).filling.rows:
-                tables.append((<Chunk>part).table(same, self.columns))
+                tables.append(_arrow.table((<Chunk>part).arrays(self.same, self.columns), schema=self.columns))
         self.parts, self.chunk = [], None
         if not tables:
             return self.columns.empty_table()
         return tables[0] if len(tables) == 1 else _arrow.concat_tables(tables)
 
-    cdef bint take(self, buffer, const uint8_t* data, Py_ssize_t size, const Bounds* kept) except -1:
-        """False: left to the Python twin."""
+    cdef Py_ssize_t step(self, buffer, start_offset, end_offset, Py_ssize_t at, bint whole) except? -2:
+        """The batches from ``at`` on, with ``whole`` until a chunk is whole: behind the last of them; ``LEFT``: to the
+        Python twin."""
+        cdef Py_buffer data
+        cdef Bounds kept
+        if not (INT64_MIN <= start_offset <= INT64_MAX and (end_offset is None or INT64_MIN <= end_offset <= INT64_MAX)):
+            return LEFT
+        kept.start, kept.end = start_offset, INT64_MAX if end_offset is None else end_offset
+        kept.to_last = end_offset is None
+        PyObject_GetBuffer(buffer, &data, PyBUF_SIMPLE)
+        try:
+            return self.take(buffer, <const uint8_t*>data.buf, data.len, &kept, at, whole)
+        finally:
+            PyBuffer_Release(&data)
+
+    cdef Py_ssize_t take(
+        self, buffer, const uint8_t* data, Py_ssize_t size, const Bounds* kept, Py_ssize_t at, bint whole
+    ) except? -2:
         cdef Header header
         cdef Section section
-        cdef Py_ssize_t at = 0, here, length
+        cdef Py_ssize_t here, length
         cdef int64_t end = self.end if self.end >= 0 else last_offset(data, size)
-        while at < size:
+        while at < size and not (whole and len(self.parts) > 1):
             here = at
             if not read(data + here, size - here, &header):
-                return False
+                return LEFT
             if not kept.to_last and header.base_offset >= kept.end:
-                break
+                return size
             length = <Py_ssize_t>header.batch_length + UNCOUNTED_BYTES
-            at += length
-            if header.base_offset + header.last_offset_delta < kept.start:
-                continue
-            if self.proves:
-                crc = _crc32c(view_of(<char*>data + here + ATTRIBUTES_AT, length - ATTRIBUTES_AT, PyBUF_READ))
-                if crc != header.crc:
-                    return False
-            if header.count == 0 or header.attributes & CONTROL_BIT:
-                continue
-            section.records = header.count
-            section.base_offset, section.last_delta = header.base_offset, header.last_offset_delta
-            section.appended = header.attributes & LOG_APPEND_TIME_BIT != 0
-            section.base_ms = header.max_ms if section.appended else header.base_ms
-            if header.attributes & CODEC_MASK:
-                found = tuple.__new__(_BatchHeader, header_fields(&header))
-                records = _records_section(buffer, here, found, self.max_bytes)
-                section.data, section.at = <const uint8_t*>PyBytes_AS_STRING(records), 0
-                section.end = section.held = PyBytes_GET_SIZE(records)
-            else:
-                section.data, section.at, section.end, section.held = data, here + HEADER_BYTES, at, size
-            if not self.take_section(&section, kept, end):
-                return False
-        return True
+            if header.base_offset + header.last_offset_delta >= kept.start:
+                if self.proves:
+                    crc = _crc32c(view_of(<char*>data + here + ATTRIBUTES_AT, length - ATTRIBUTES_AT, PyBUF_READ))
+                    if crc != header.crc:
+                        return LEFT
+                if header.count and not header.attributes & CONTROL_BIT:
+                    section.held, section.end = size, here + length
+                    if not self.take_batch(buffer, here, &header, &section, data, kept, end):
+                        return LEFT
+            at = here + length
+        return at
+
+    cdef bint take_batch(
+        self, buffer, Py_ssize_t here, const Header* header, Section* section, const uint8_t* data, const Bounds* kept,
+        int64_t end
+    ) except -1:
+        """The records of the batch at ``here``, which ends at the section's end."""
+        section.records = header.count
+        section.base_offset, section.last_delta = header.base_offset, header.last_offset_delta
+        section.appended = header.attributes & LOG_APPEND_TIME_BIT != 0
+        section.base_ms = header.max_ms if section.appended else header.base_ms
+        section.data, section.at = data, here + HEADER_BYTES
+        if header.attributes & CODEC_MASK:
+            found = tuple.__new__(_BatchHeader, header_fields(header))
+            records = _records_section(buffer, here, found, self.max_bytes)
+            section.data, section.at = <const uint8_t*>PyBytes_AS_STRING(records), 0
+            section.end = section.held = PyBytes_GET_SIZE(records)
+        return self.take_section(section, kept, end)
 
     cdef bint take_section(self, const Section* section, const Bounds* kept, int64_t end) except -1:
         """False: left to the Python twin. ``end``: of all that comes, as far as it is known."""
@@ -441,8 +504,12 @@ cdef class TableBuilder:
             outcome = self.fill(section, kept)
         if outcome != FILLED:
             return False
+        if self.chunk.filling.wide_names and not self.chunk.names_are_text(&before.names):
+            self.chunk.filling = before
+            return False
         self.chunk.bytes += size
-        return not self.chunk.filling.wide_names or self.chunk.names_are_text(&before.names)
+        self.taken += self.chunk.filling.rows - before.rows
+        return True
 
     cdef Outcome fill(self, const Section* section, const Bounds* kept) except *:
         cdef Filling* filling = &self.chunk.filling
@@ -467,7 +534,7 @@ cdef class TableBuilder:
         rows = min(max(end - section.base_offset, 0), INT32_MAX) * section.records // (section.last_delta + 1)
         rows = min(rows, self.chunk_bytes * section.records // size, self.most_rows)
         chunk = Chunk()
-        chunk.open(max(rows, section.records), &needs, self.headed)
+        chunk.open(max(rows, section.records), &needs, self.headed, self.ticks)
         self.parts.append(chunk)
         self.chunk = chunk
         return True

@@ -33,15 +33,15 @@ from replication.cluster.changes import (
     encode_changes,
     may_be_forwarded,
 )
-from replication.cluster.image import ClusterImage
-from replication.cluster.machine import Candidates, ClusterMachine
+from replication.cluster.image import BrokerRegistration, ClusterImage, PeerAddress
+from replication.cluster.machine import Candidates, ClusterMachine, Incumbent
 from replication.errors import (
     BrokerInUseError,
     ClusterMismatchError,
+    DuplicateBrokerError,
     InvalidReplicasError,
     InvalidReplicationFactorError,
     MetadataConflictError,
-    StaleBrokerError,
     UnknownBrokerError,
 )
 
@@ -293,13 +293,71 @@ def test_what_any_node_may_ask_for() -> None:
     assert not may_be_forwarded(changes_between(internal, catalogue))
 
 
+def test_a_number_belongs_to_the_process_that_registered_last() -> None:
+    machine = begun(1)
+
+    def register(incarnation: int, directory_id: str, incumbent: Incumbent) -> BrokerRegistration:
+        found: BrokerRegistration = carry_out(
+            machine,
+            machine.decide_register_broker(
+                1,
+                "host",
+                1,
+                "",
+                CLUSTER,
+                directory_id=directory_id,
+                incarnation=incarnation,
+                incumbent=incumbent,
+            ),
+        )
+        return found
+
+    gone, doubtful, lives = Incumbent.GONE, Incumbent.DOUBTFUL, Incumbent.LIVES
+    first = register(5, "d", lives)  # the one before did not say which process it is
+    assert register(5, "d", lives) == first  # it asks again
+    assert first == machine.image.brokers[1]
+    for directory_id, incumbent in (("d", lives), ("other", lives), ("other", doubtful)):
+        with pytest.raises(DuplicateBrokerError, match="another process is broker 1, at host:1, with"):
+            register(6, directory_id, incumbent)
+    assert machine.image.brokers[1] == first
+    second = register(6, "d", doubtful)
+    assert second.epoch > first.epoch
+    third = register(7, "other", gone)
+    assert third.epoch > second.epoch
+    assert register(0, "other", lives).epoch > third.epoch  # of an older version
+    assert machine.image.brokers[1].incarnation == 0
+
+
+def test_epochs_go_on_where_a_number_is_given_again() -> None:
+    machine = begun(2)
+    before = machine.image.brokers[2].epoch
+    carry_out(machine, machine.decide_unregister_broker(2))
+    carry_out(machine, machine.decide_add_broker(2, PeerAddress("host", 1)))
+    assert carry_out(machine, machine.decide_register_broker(2, "host", 1, "", CLUSTER)).epoch > before
+
+
+def test_a_registration_of_an_older_version_says_no_process() -> None:
+    machine = ClusterMachine()
+    old = {
+        "version": 1,
+        "host": "h",
+        "port": 1,
+        "rack": "",
+        "epoch": 3,
+        "draining": False,
+        "directory_id": "d",
+    }
+    machine.replay(b'{"kind":"broker","node_id":4}', json.dumps(old).encode())
+    assert machine.image.brokers[4] == BrokerRegistration(4, "h", 1, "", 3, False, "d", 0)
+
+
 def test_brokers_register_anew_and_leave_when_they_are_empty() -> None:
     machine = begun(2)
+    before = machine.image.brokers[2].epoch
     again = carry_out(machine, machine.decide_register_broker(2, "moved", 1, "r9", CLUSTER))
-    assert (again.epoch, again.host) == (1, "moved")
-    assert machine.check_broker(2, 1) == again
-    with pytest.raises(StaleBrokerError):
-        machine.check_broker(2, 0)
+    assert again.host == "moved"
+    assert again.epoch == machine.image.revision > before
+    assert machine.image.brokers[2] == again
     with pytest.raises(ClusterMismatchError):
         machine.decide_register_broker(3, "host", 1, "", uuid_of(5))
     with pytest.raises(UnknownBrokerError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from logstore.directory import catalogue as catalogues
@@ -13,7 +15,7 @@ from logstore.seams.fs import exists, read_file
 from logstore.seams.memory_crash import KeepNothing
 from replication.cluster.image import ClusterImage
 from replication.errors import ClusterMismatchError, NotLeaderError
-from tests.replication.cluster.world import Cluster
+from tests.replication.cluster.world import Cluster, Member
 
 
 def uuid_of(number: int) -> str:
@@ -193,3 +195,43 @@ def test_a_directory_with_topics_joins_and_keeps_them() -> None:
         member.identity.take_up(uuid_of(99))
     with pytest.raises(ClusterMismatchError):
         cluster.member(2, member.fs)
+
+
+def test_what_the_cluster_deletes_while_a_node_joins_is_not_brought_back() -> None:
+    cluster = Cluster()
+    cluster.register_all()
+    controller, number = cluster.controller(), cluster.others()[0].metadata.node_id
+    joining = _anew(cluster, number)
+    controller.catalogue.change(lambda one: with_topic("a", 1, one), 20.0)
+    cluster.settle()
+    assert not joining.catalogue.changed()
+    assert joining.catalogue.load().topics == {}
+    controller.catalogue.change(lambda one: with_topic("b", 2, one.without_topic("a")), 20.0)
+    cluster.settle()
+    assert joining.catalogue.local().topics == {}
+    joining.catalogue.joined()
+    assert joining.catalogue.changed()
+    assert set(joining.catalogue.load().topics) == {"b"}
+
+
+def test_a_directory_that_counted_further_than_the_cluster_follows_it() -> None:
+    cluster = Cluster()
+    cluster.register_all()
+    cluster.controller().catalogue.change(lambda one: with_topic("a", 1, one), 20.0)
+    cluster.settle()
+    joining = _anew(cluster, cluster.others()[0].metadata.node_id, revision=1000)
+    joining.catalogue.joined()
+    now = joining.catalogue.load()
+    assert set(now.topics) == {"a"}
+    assert now.revision == joining.follower.image.revision < 1000
+
+
+def _anew(cluster: Cluster, number: int, revision: int = 0) -> Member:
+    """The node with an empty directory that is in no cluster yet, whose changes were counted up to ``revision``."""
+    made = cluster.member(number)
+    if revision:
+        file = CatalogueFile(made.fs, "/data")
+        file.save(replace(file.load(), revision=revision))
+        made = cluster.member(number, made.fs)
+    cluster.members[number] = made
+    return made

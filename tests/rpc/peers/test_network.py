@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 import pytest
 
-from logstore.errors import FatalError, InvariantError, UnknownTopicError
+from logstore.errors import FatalError, InvariantError, LogStoreError, UnknownTopicError
 from logstore.format.batch import encode_batch
-from replication.errors import ClusterMismatchError, NotLeaderError, PeerUnavailableError, UnknownPeerError
+from replication.errors import (
+    ClusterMismatchError,
+    DuplicateBrokerError,
+    NotLeaderError,
+    PeerUnavailableError,
+    StaleBrokerError,
+    UnknownPeerError,
+)
 from replication.raft.messages import AppendRequest
 from replication.replicas.entries import entry_of
-from replication.transport import METADATA_GROUP, GroupMessage
+from replication.transport import METADATA_GROUP, GroupMessage, Presence
 from rpc.errors import (
     BrokerBusyError,
     BrokerConfigError,
@@ -25,6 +33,7 @@ from rpc.framing import join
 from rpc.pb import peers_pb2 as pb
 from rpc.peers.handshake import Hello, refusal_of
 from rpc.peers.link import DELIVER
+from rpc.peers.network import GrpcPeerNetwork
 from tests.beside import Beside
 from tests.rpc.peers.world import PATIENCE_S, PeerWorld, note, until
 from tests.rpc.security.authority import Authority
@@ -296,6 +305,80 @@ def test_numbers_that_do_not_fit_are_refused(world_of: Worlds, caplog: pytest.Lo
         assert type(refusal(port, hello.metadata())) in (kind, *kind.__subclasses__())
     assert refusal(port, ()) is not None
     assert "node 9 is no peer of node 1" in caplog.text
+
+
+class Gate:
+    """A ``PeerGate`` that refuses incarnations by name. ``told``: by which errors peers refused this process."""
+
+    def __init__(self, refused: dict[int, LogStoreError]) -> None:
+        self.by_incarnation = refused
+        self.told: list[str] = []
+        self.ended: list[Presence] = []
+
+    def admit_messages(self, presence: Presence) -> None:
+        if presence.incarnation in self.by_incarnation:
+            raise self.by_incarnation[presence.incarnation]
+
+    def admit_call(self, presence: Presence) -> None:
+        found = self.by_incarnation.get(presence.incarnation)
+        if isinstance(found, StaleBrokerError):
+            raise found
+
+    def left(self, presence: Presence) -> None:
+        self.ended.append(presence)
+
+    def refused(self, error: LogStoreError) -> None:
+        self.told.append(type(error).__name__)
+
+
+def guarded(world: PeerWorld, node: int, incarnation: int, gate: Gate) -> None:
+    """The node, as that process."""
+
+    def prepare(network: GrpcPeerNetwork) -> None:
+        network.guard(gate)
+        network.present(Presence(node, incarnation, 7))
+
+    world.start(node, handlers={"ask": lambda node, request: request}, prepare=prepare)
+
+
+def test_a_process_that_its_peers_know_as_stale_is_told_so(world_of: Worlds) -> None:
+    world = world_of(2)
+    gates = {node: Gate({}) for node in (1, 2)}
+    for node, gate in gates.items():
+        guarded(world, node, 10 * node, gate)
+    world.connected()
+    gates[1].by_incarnation[20] = StaleBrokerError("another process is broker 2")
+    world.networks[1].recheck()
+    until(lambda: "StaleBrokerError" in gates[2].told, "2 is told")
+    until(lambda: not world.networks[2].is_connected(1), "2 is cut off")
+    until(lambda: Presence(2, 20, 7) in gates[1].ended, "1 knows that its stream is over")
+    assert gates[1].told == []
+
+    def told_by_a_call() -> bool:
+        with pytest.raises(PeerUnavailableError) as refused:
+            world.networks[2].call(1, "ask", b"", 5.0)
+        return "does not listen to this process" in str(refused.value)
+
+    until(told_by_a_call, "a call is refused as well")
+
+
+def test_a_process_whose_messages_are_refused_may_call(world_of: Worlds) -> None:
+    world = world_of(2)
+    gates = {node: Gate({}) for node in (1, 2)}
+    gates[1].by_incarnation[20] = DuplicateBrokerError("another process is broker 2, and it lives")
+    for node, gate in gates.items():
+        guarded(world, node, 10 * node, gate)
+    until(lambda: "DuplicateBrokerError" in gates[2].told, "2 is told")
+    answers: list[bytes] = []
+
+    def ask() -> bool:
+        with suppress(PeerUnavailableError):
+            answers.append(world.networks[2].call(1, "ask", b"which", 5.0))
+        return bool(answers)
+
+    until(ask, "2 is answered")
+    assert answers == [b"which"]
+    assert not world.networks[2].is_connected(1)
 
 
 def refusal(port: int, metadata: tuple[tuple[str, str], ...], *frames: bytes) -> object:

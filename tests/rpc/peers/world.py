@@ -72,9 +72,10 @@ class PeerWorld:
         *,
         cluster_id: str = "",
         handlers: dict[str, CallHandler] | None = None,
+        prepare: Callable[[GrpcPeerNetwork], None] | None = None,
         **settings: Any,
     ) -> GrpcPeerNetwork:
-        """The node, anew if it was stopped."""
+        """The node, anew if it was stopped. ``prepare``: what is done with the network before it starts."""
         given = {
             "node_id": node,
             "peers": self.peers,
@@ -85,6 +86,8 @@ class PeerWorld:
         network = GrpcPeerNetwork(PeerSettings(**given), cluster_id=cluster_id)
         for operation, handler in (handlers or {}).items():
             network.serve(operation, handler)
+        if prepare is not None:
+            prepare(network)
         received = self.received.setdefault(node, Received())
         network.start(received)
         self.proxies[node].target = network.port

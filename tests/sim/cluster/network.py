@@ -16,7 +16,7 @@ from logstore.errors import LogStoreError
 from replication.errors import PeerUnavailableError
 from replication.raft.messages import AppendReply
 from replication.raft.types import NodeId
-from replication.transport import CallHandler, Deliver, GroupId, GroupMessage
+from replication.transport import CallHandler, Deliver, GroupId, GroupMessage, PeerGate, Presence
 from tests.sim.cluster.scheduler import Host, Scheduler
 from tests.sim.cluster.threads import Event
 
@@ -59,8 +59,8 @@ class SimulatedNetwork:
         dice = self.dice
         return dice.random() * self.longest_s * (20 if dice.random() < self.slow else 1)
 
-    def post(self, sender: NodeId, to: NodeId, message: GroupMessage) -> None:
-        dice = self.dice
+    def post(self, line: SimulatedLine, to: NodeId, message: GroupMessage) -> None:
+        dice, presence = self.dice, line.presence
         if message.group in self.withheld and isinstance(message.message, AppendReply):
             self.counts["withheld"] += 1
             return
@@ -71,15 +71,21 @@ class SimulatedNetwork:
         self.counts["doubled"] += doubled
         for _ in range(2 if doubled else 1):
             self.scheduler.at(
-                self.scheduler.now_s + self.delay_s(), lambda: self._arrive(sender, to, message)
+                self.scheduler.now_s + self.delay_s(), lambda: self._arrive(line, presence, to, message)
             )
 
-    def _arrive(self, sender: NodeId, to: NodeId, message: GroupMessage) -> None:
-        line = self.reaches(sender, to)
+    def _arrive(self, sender: SimulatedLine, presence: Presence, to: NodeId, message: GroupMessage) -> None:
+        line = self.reaches(sender.node, to)
         if line is None:
             self.counts["cut off"] += 1
         else:
-            line.take(sender, message)
+            line.take(sender, presence, message)
+
+    def tell_gone(self, gone: SimulatedLine) -> None:
+        """The process has ended, and its connections with it: nodes that it could reach are told."""
+        for to, line in self.lines.items():
+            if line is not gone and self.reaches(gone.node, to) is line and line.gate is not None:
+                line.gate.left(gone.presence)
 
 
 class SimulatedLine:
@@ -88,14 +94,37 @@ class SimulatedLine:
     def __init__(self, network: SimulatedNetwork, node: NodeId, host: Host) -> None:
         self._network = network
         self._scheduler = network.scheduler
-        self._node = node
+        self.node = node
+        self.presence = Presence(node)
+        self.gate: PeerGate | None = None
         self._host = host
         self._deliver: Deliver | None = None
         self._handlers: dict[str, CallHandler] = {}
-        self._waiting: deque[tuple[NodeId, GroupMessage]] = deque()
+        self._waiting: deque[tuple[SimulatedLine, Presence, GroupMessage]] = deque()
         self._more = Event(self._scheduler)
         self.cluster_id = ""
         self.closed = False
+
+    def guard(self, gate: PeerGate) -> None:
+        self.gate = gate
+
+    def present(self, presence: Presence) -> None:
+        self.presence = presence
+
+    def recheck(self) -> None:
+        """Each message is checked."""
+
+    def _admits(self, sender: SimulatedLine, presence: Presence, *, messages: bool) -> bool:
+        if self.gate is None:
+            return True
+        try:
+            (self.gate.admit_messages if messages else self.gate.admit_call)(presence)
+        except LogStoreError as error:
+            if sender.gate is not None and not sender.closed:
+                refused, found = sender.gate.refused, error
+                self._scheduler.spawn("refused", lambda: refused(found), sender._host)
+            return False
+        return True
 
     def take_cluster_id(self, cluster_id: str) -> None:
         self.cluster_id = cluster_id
@@ -110,17 +139,21 @@ class SimulatedLine:
                 self._more.clear()
                 self._more.wait()
                 continue
-            sender, message = self._waiting.popleft()
-            if self._deliver is not None:
-                self._deliver(sender, [message])
+            sender, presence, message = self._waiting.popleft()
+            if self._deliver is None:
+                continue
+            if self._admits(sender, presence, messages=True):
+                self._deliver(sender.node, [message])
+            else:
+                self._network.counts["not admitted"] += 1
 
     def send(self, to: NodeId, message: GroupMessage) -> None:
-        if not self.closed and self._network.reaches(self._node, to) is not None:
-            self._network.post(self._node, to, message)
+        if not self.closed and self._network.reaches(self.node, to) is not None:
+            self._network.post(self, to, message)
 
-    def take(self, sender: NodeId, message: GroupMessage) -> None:
+    def take(self, sender: SimulatedLine, presence: Presence, message: GroupMessage) -> None:
         if self._deliver is not None:
-            self._waiting.append((sender, message))
+            self._waiting.append((sender, presence, message))
             self._more.set()
 
     def serve(self, operation: str, handler: CallHandler) -> None:
@@ -129,27 +162,28 @@ class SimulatedLine:
     def call(self, to: NodeId, operation: str, request: bytes, timeout_s: float) -> bytes:
         """One after the other on its way there and back; the handler's task is one of the other node's."""
         scheduler, network = self._scheduler, self._network
+        presence = self.presence
         answered = Event(scheduler)
         answer: list[Any] = []
 
         def told(found: bytes | LogStoreError) -> None:
-            if not self.closed and network.reaches(to, self._node) is not None:
+            if not self.closed and network.reaches(to, self.node) is not None:
                 answer.append(found)
                 answered.set()
 
         def arrive() -> None:
-            line = network.reaches(self._node, to)
+            line = network.reaches(self.node, to)
             if line is not None and line._deliver is not None:
-                line.answer(self._node, operation, request, told)
+                line.answer(self, presence, operation, request, told)
 
         network.counts["calls"] += 1
         scheduler.at(scheduler.now_s + network.delay_s(), arrive)
         deadline_s = scheduler.now_s + timeout_s
         while not answered.wait(max(min(_NOTICED_S, deadline_s - scheduler.now_s), 0.0)):
-            reached = network.reaches(self._node, to) and network.reaches(to, self._node)
+            reached = network.reaches(self.node, to) and network.reaches(to, self.node)
             if scheduler.now_s >= deadline_s or not reached:
                 network.counts["calls without an answer"] += 1
-                raise PeerUnavailableError(f"node {to} does not answer node {self._node}")
+                raise PeerUnavailableError(f"node {to} does not answer node {self.node}")
         found = answer[0]
         if isinstance(found, bytes):
             return found
@@ -157,7 +191,8 @@ class SimulatedLine:
 
     def answer(
         self,
-        caller: NodeId,
+        caller: SimulatedLine,
+        presence: Presence,
         operation: str,
         request: bytes,
         tell: Callable[[bytes | LogStoreError], None],
@@ -168,8 +203,10 @@ class SimulatedLine:
             found: bytes | LogStoreError
             try:
                 if handler is None:
-                    raise PeerUnavailableError(f"node {self._node} does not know the call {operation!r}")
-                found = handler(caller, request)
+                    raise PeerUnavailableError(f"node {self.node} does not know the call {operation!r}")
+                if not self._admits(caller, presence, messages=False):
+                    raise PeerUnavailableError(f"node {self.node} does not listen to this process")
+                found = handler(caller.node, request)
             except LogStoreError as error:
                 found = error
             self._scheduler.at(
@@ -179,6 +216,7 @@ class SimulatedLine:
         self._scheduler.spawn(operation, work, self._host)
 
     def close(self) -> None:
+        self._network.tell_gone(self)
         self.closed = True
         self._waiting.clear()
         self._more.set()

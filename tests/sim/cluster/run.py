@@ -26,6 +26,7 @@ from tests.sim.cluster.operators import CONFIGS, TOPICS, Operator
 from tests.sim.cluster.producer import IdempotentProducer, KeyedProducer, RetainedProducer
 from tests.sim.cluster.reader import Member, Reader
 from tests.sim.cluster.scheduler import KilledError, Scheduler, StuckError
+from tests.sim.cluster.seconds import SECONDS
 from tests.sim.cluster.threads import exchanged
 from tests.sim.cluster.transactor import Transactor
 from tests.sim.cluster.traps import KINDS, set_trap, with_traps
@@ -61,11 +62,15 @@ def run_seed(
     lines: list[str] | None = None,
     plant: Callable[[], object] | None = None,
     witnessed: bool = False,
+    faults: Sequence[Fault] | None = None,
 ) -> Outcome:
     """Never raises for what is broken: the outcome says it. ``only``: numbers of the faults that are left, of
     all that the seed draws; ``lines``: gets the trace; ``plant``: a context in which production has a bug;
-    ``witnessed``: with traps, and a client that springs them; it is another run than the same seed without."""
+    ``witnessed``: with traps, and a client that springs them; it is another run than the same seed without;
+    ``faults``: instead of those that the seed draws."""
     dice, count, schedule = _schedule(seed, nodes, witnessed=witnessed)
+    if faults is not None:
+        schedule = list(faults)
     chosen = schedule if only is None else [schedule[number] for number in only]
     outcome = Outcome(seed, count, chosen)
     scheduler = Scheduler(seed, preempts=dice.choice((0.0, 0.01, 0.05)))
@@ -129,7 +134,7 @@ class Run:
         self._with_clients()
         for fault in faults:
             self.scheduler.let_pass(fault.after_s)
-            (set_trap if fault.what in KINDS else strike)(self.world, fault)
+            (set_trap if fault.what in KINDS else SECONDS.get(fault.what, strike))(self.world, fault)
         self._let_traps_spring()
         heal(self.world)
         self._peace()

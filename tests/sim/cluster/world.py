@@ -16,7 +16,7 @@ from replication.cluster_node import ClusterNode, NodeSettings
 from replication.errors import PeerUnavailableError
 from replication.raft.types import RaftSettings
 from tests.sim.cluster.disk import ROOT, SimulatedDisk
-from tests.sim.cluster.network import SimulatedNetwork
+from tests.sim.cluster.network import SimulatedLine, SimulatedNetwork
 from tests.sim.cluster.scheduler import Host, Scheduler
 from tests.sim.cluster.threads import Event
 
@@ -86,27 +86,8 @@ class Machine:
         clock = NodeClock(scheduler, f"{self.number}.{self.boots}")
         clock.jumped_ms = self.jumped_ms
         self.clock = clock
-        settings = NodeSettings(
-            node_id=self.number,
-            voters=frozenset(world.machines),
-            port=9000 + self.number,
-            tick_s=0.05,
-            raft=RaftSettings(election_ticks=10, silent_on_empty=True),
-            lag_s=2.0,
-            together_from=2,
-            join_timeout_s=600.0,
-            controller=ControllerSettings(look_s=1.0, settle_s=2.0),
-        )
         line = world.network.line(self.number, self.host)
-        node = self.node = ClusterNode(
-            ROOT,
-            settings,
-            line,
-            clock=clock,
-            fs=self.disk,
-            randomness=random.Random(dice.random()),
-            store_settings=world.store_settings,
-        )
+        node = self.node = self.make(self.disk, clock, line, dice)
         host = self.host
 
         def begin() -> None:
@@ -122,6 +103,32 @@ class Machine:
 
         scheduler.spawn("start", begin, host)
 
+    def make(
+        self, disk: SimulatedDisk, clock: NodeClock, line: SimulatedLine, dice: random.Random
+    ) -> ClusterNode:
+        """A process of that number, not started yet."""
+        world = self.world
+        settings = NodeSettings(
+            node_id=self.number,
+            voters=frozenset(world.machines),
+            port=9000 + self.number,
+            tick_s=0.05,
+            raft=RaftSettings(election_ticks=10, silent_on_empty=True),
+            lag_s=2.0,
+            together_from=2,
+            join_timeout_s=600.0,
+            controller=ControllerSettings(look_s=1.0, settle_s=2.0),
+        )
+        return ClusterNode(
+            ROOT,
+            settings,
+            line,
+            clock=clock,
+            fs=disk,
+            randomness=random.Random(dice.random()),
+            store_settings=world.store_settings,
+        )
+
     def gone(self, host: Host) -> None:
         """It has ended by itself."""
         if self.host is host:
@@ -130,7 +137,10 @@ class Machine:
 
     def kill(self, chooser: Chooser | None) -> None:
         """``chooser``: what is left of what was not synced; None: the machine goes on, and so does its page cache."""
-        self.world.network.lines[self.number].closed = True
+        line = self.world.network.lines[self.number]
+        if chooser is None:
+            self.world.network.tell_gone(line)
+        line.closed = True
         self.fs.faults.halt()
         self.world.scheduler.kill(self.host)
         self.fs = self.fs.process_crash() if chooser is None else self.fs.crash(chooser)

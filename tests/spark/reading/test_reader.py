@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import logstore
+from logstore.api.batches import to_table
 from logstore.errors import (
     DataLossError,
     InvalidArgumentError,
@@ -26,7 +27,8 @@ from logstore.format.batch import encode_batch
 from logstore.types import OffsetAndMetadata
 from spark_connector import connection
 from spark_connector.reading.ranges import BATCH_ROWS, Split
-from spark_connector.reading.schema import arrow_schema
+from spark_connector.reading.schema import arrow_schema, spark_schema, to_columns
+from spark_connector.settings.options import parse
 from tests.spark.sources import (
     TOPIC,
     append,
@@ -68,6 +70,23 @@ def test_columns_are_those_of_sparks_kafka_source(tmp_path: Path) -> None:
     assert first["headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
     assert "headers" not in schema_of(tmp_path).fieldNames()
+
+
+@pytest.mark.parametrize("start", [0, 1, 3, 9])
+def test_rows_without_headers_have_null_wherever_the_batch_begins(start: int) -> None:
+    """Batches that Python's twin reads may be slices."""
+    pairs: list[list[tuple[str, bytes | None]]] = [
+        [("h", b"%d" % n), ("i", None)][: n % 3] for n in range(10)
+    ]
+    buffer = encode_batch([(None, b"v", headers) for headers in pairs], now_ms=7)
+    options = parse({"path": "-", "subscribe": TOPIC, "includeHeaders": "true"}, "batch")
+    schema = spark_schema(options)
+    assert not isinstance(schema, str)
+    (batch,) = to_table(buffer, TOPIC, 0).to_batches()
+    found = to_columns(batch.slice(start), options, arrow_schema(schema))
+    found.validate(full=True)
+    expected = [[{"key": key, "value": value} for key, value in headers] or None for headers in pairs]
+    assert found.column("headers").to_pylist() == expected[start:]
 
 
 def test_values_decoded(tmp_path: Path) -> None:
