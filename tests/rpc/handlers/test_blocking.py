@@ -13,7 +13,7 @@ import pytest
 from logstore.errors import UnknownTopicError
 from rpc.handlers.blocking import Blocking
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 WHOSE: ContextVar[str] = ContextVar("whose", default="nobody's")
 
 
