@@ -18,6 +18,7 @@ from logstore.partition.local_append import LocalAppend
 from logstore.partition.local_partition import LocalPartition
 from logstore.partition.partition import Partition, PendingAppend, SendsOn, wait_all
 from logstore.partition.partition_log import check_acks
+from logstore.partition.together import append_together
 from logstore.partition.topic_registry import TopicRegistry
 from logstore.types import Acks
 
@@ -158,6 +159,26 @@ class Appends:
         self, items: Sequence[ProduceItem], acks: Acks, until_s: float, failed: _Failed
     ) -> tuple[Results, _Pending]:
         """What can be said at once, and the appends that are to be decided, with the numbers of their items."""
+        ahead = append_together(items, self._partition, acks, failed) if len(items) > 1 else None
+        if ahead is None:
+            return self._write_in_turn(items, acks, until_s, failed)
+        found, pending = ahead
+        left = [number for number, result in enumerate(found) if result is None]
+        if left:
+            try:
+                late, more = self._write_in_turn([items[number] for number in left], acks, until_s, failed)
+            except BaseException:
+                wait_all([append for _, append in pending])
+                raise
+            for number, result in zip(left, late, strict=True):
+                found[number] = result
+            pending += [(left[number], append) for number, append in more]
+        return [result for result in found if result is not None], pending
+
+    def _write_in_turn(
+        self, items: Sequence[ProduceItem], acks: Acks, until_s: float, failed: _Failed
+    ) -> tuple[Results, _Pending]:
+        """``_write_all``, one partition after the other."""
         results: Results = []
         pending: _Pending = []
         try:

@@ -37,6 +37,7 @@ MODULES = (
     "partition.local_append",
     "partition.lock_check",
     "partition.lone_commits",
+    "partition.together",
     "partition.topic_users",
 )
 """Each by its folder and its noun: ``format.rows`` is built from ``format/rows.pyx``. All of them are used, or none."""

@@ -23,8 +23,6 @@ FINGERPRINT = fingerprint()
 
 cdef extern from "Python.h":
     PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
-    int64_t int64_of "PyLong_AsLongLong" (PyObject* number) except? -1
-    PyObject* Py_None
 
 cdef extern from "<sys/uio.h>" nogil:
     ssize_t pwritev(int fd, const iovec* parts, int count, off_t at)
@@ -45,18 +43,7 @@ cdef enum:
     HEADER_BYTES = 61
     COPIED_BYTES = 2048  # a batch up to this is written as one buffer
     INT32_MOST = 0x7FFFFFFF
-    MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
-    TRANSACTIONAL_BIT = 0x10
-    CONTROL_BIT = 0x20
     LONE_TERM = -1
-    ATTRIBUTES_AT = 5  # places in a ``BatchHeader``
-    LAST_OFFSET_DELTA_AT = 6
-    MAX_TIMESTAMP_AT = 8
-    PRODUCER_ID_AT = 9
-    PRODUCER_EPOCH_AT = 10
-    BASE_SEQUENCE_AT = 11
-
-cdef int64_t SEQUENCE_MASK = 0x7FFFFFFF
 
 cdef object _Appended = None
 cdef object _BegunSync = None
@@ -84,28 +71,6 @@ cdef int _import() except -1:
         _BegunSync, _index_policy = BegunSync, CommitPolicy.INDEX
         _OsFile, _sync_file, _write_all = OsFile, OWN_SYNC, write_all
     return 0
-
-
-cdef inline int64_t number_at(PyObject* items, Py_ssize_t at) except? -1:
-    return int64_of(tuple_item(items, at))
-
-
-cdef bint goes_with(PyObject* header, PyObject* before) except -1:
-    """Whether the batch may be written behind the one ``before`` (None: it is the first) with nothing asked of it: its
-    producer has no id, or it is the next one of the same producer."""
-    cdef int64_t attributes = number_at(header, ATTRIBUTES_AT), producer_id
-    if attributes & CONTROL_BIT or before == Py_None:
-        return not attributes & CONTROL_BIT
-    producer_id = number_at(header, PRODUCER_ID_AT)
-    if producer_id < 0:
-        return number_at(before, PRODUCER_ID_AT) < 0
-    return (
-        producer_id == number_at(before, PRODUCER_ID_AT)
-        and number_at(header, PRODUCER_EPOCH_AT) == number_at(before, PRODUCER_EPOCH_AT)
-        and not (attributes ^ number_at(before, ATTRIBUTES_AT)) & TRANSACTIONAL_BIT
-        and number_at(header, BASE_SEQUENCE_AT)
-        == (number_at(before, BASE_SEQUENCE_AT) + number_at(before, LAST_OFFSET_DELTA_AT) + 1) & SEQUENCE_MASK
-    )
 
 
 cdef class AppendPath:
@@ -248,20 +213,35 @@ cdef class AppendPath:
         """As leader of a lone node: as many batches as the active segment takes, from the first on, with one write; where
         each of them is. None of them, where ``append`` has more to ask: of one batch, of a repeated one, of a roll. Errors
         as ``append``; then none is in."""
-        cdef Py_buffer views[MOST_TOGETHER]
-        cdef int held = 0, number
+        cdef Run run
         cdef list placed = []
+        run.held = 0
         self._lock.acquire()
         try:
-            if self._failure is None and self.epochs.latest >= 0 and self.segments.active is not None:
-                held = self.run_of(batches, <SegmentTail?>self.segments.active, views)
-            if held > 1 and self.is_next(batches[0]):
-                self.write_run(batches, <SegmentTail>self.segments.active, views, held, placed)
+            if self.begun(batches, 2, &run):
+                parts = self.laid_out(batches, &run)
+                segment, file = self.segments.active, self._held.file
+                try:
+                    if run.fd >= 0:
+                        self.write(file, run.written, run.count, run.position, run.size, tuple(chain.from_iterable(parts)))
+                    else:
+                        _write_all(file, list(chain.from_iterable(parts)), run.position)
+                except BaseException as error:
+                    self._take_back_written(segment, file, error)
+                    raise
+                self.note_run(batches, &run, parts, placed)
             return placed
         finally:
-            for number in range(held):
-                PyBuffer_Release(&views[number])
+            let_go(&run)
             self._lock.release()
+
+    cdef bint begun(self, list batches, int least, Run* run) except -1:
+        """Whether so many batches at least, from the first on, may be written together now; their bytes are lent then. The
+        lock is held. Errors as ``append``, where the first one is not its producer's next."""
+        run.held = 0
+        if self._failure is None and self.epochs.latest >= 0 and self.segments.active is not None:
+            run.held = self.run_of(batches, <SegmentTail?>self.segments.active, run.views)
+        return run.held >= least and self.is_next(batches[0])
 
     cdef bint is_next(self, first) except -1:
         """Whether the batch is not stored yet: of a producer without an id, or its next one. Errors as ``append``."""
@@ -311,54 +291,57 @@ cdef class AppendPath:
             raise
         return number
 
-    cdef int write_run(
-        self, list batches, SegmentTail segment, Py_buffer* views, int held, list placed
-    ) except -1:
-        cdef int64_t epoch = self.epochs.latest, offset = self.log_end_offset, position = segment.size, last
-        cdef iovec written[2 * MOST_TOGETHER]
-        cdef int number, count = 0
-        cdef Py_ssize_t size = 0, copied
-        cdef bint was_dirty = self.flushed_offset < self.log_end_offset, entered = False
+    cdef list laid_out(self, list batches, Run* run):
+        """What is to be written of the batches that have begun, stamped, into the file that is held from now on; the parts
+        of each batch. ``fd`` is -1 where that is no file of the operating system's."""
+        cdef int64_t epoch = self.epochs.latest, offset = self.log_end_offset
+        cdef SegmentTail segment = <SegmentTail?>self.segments.active
+        cdef int number
+        cdef Py_ssize_t copied
+        cdef Py_buffer* view
         cdef uint8_t* to
         cdef list parts = []
-        for number in range(held):
-            batch = batches[number]
-            copied = views[number].len if views[number].len <= COPIED_BYTES else STAMP_BYTES
-            stamped = PyBytes_FromStringAndSize(<const char*>views[number].buf, copied)
+        run.count, run.position, run.size, run.fd = 0, segment.size, 0, -1
+        for number in range(run.held):
+            batch, view = batches[number], &run.views[number]
+            copied = view.len if view.len <= COPIED_BYTES else STAMP_BYTES
+            stamped = PyBytes_FromStringAndSize(<const char*>view.buf, copied)
             to = <uint8_t*>PyBytes_AS_STRING(stamped)
             put_big(to, offset, 8)
             put_big(to + 12, epoch, 4)
-            written[count].iov_base, written[count].iov_len = to, copied
-            count += 1
-            if copied < views[number].len:
+            run.written[run.count].iov_base, run.written[run.count].iov_len = to, copied
+            run.count += 1
+            if copied < view.len:
                 parts.append((stamped, (<object>tuple_item(<PyObject*>batch, 0))[STAMP_BYTES:]))
-                written[count].iov_base = <uint8_t*>views[number].buf + STAMP_BYTES
-                written[count].iov_len = views[number].len - STAMP_BYTES
-                count += 1
+                run.written[run.count].iov_base = <uint8_t*>view.buf + STAMP_BYTES
+                run.written[run.count].iov_len = view.len - STAMP_BYTES
+                run.count += 1
             else:
                 parts.append((stamped,))
-            size += views[number].len
+            run.size += view.len
             offset += number_at(tuple_item(<PyObject*>batch, 1), LAST_OFFSET_DELTA_AT) + 1
         file = self._held.file
         if file is None:
             file = self.hold(segment)
-        try:
-            if type(file) is _OsFile:
-                self.write(file, written, count, position, size, tuple(chain.from_iterable(parts)))
-            else:
-                _write_all(file, list(chain.from_iterable(parts)), position)
-        except BaseException as error:
-            self._take_back_written(segment, file, error)
-            raise
-        offset = self.log_end_offset
-        for number in range(held):
+        if type(file) is _OsFile:
+            run.fd = file._fd
+        return parts
+
+    cdef int note_run(self, list batches, Run* run, list parts, list placed) except -1:
+        """The batches are in the file: count them, and where each of them is."""
+        cdef SegmentTail segment = <SegmentTail?>self.segments.active
+        cdef int64_t offset = self.log_end_offset, position = run.position, last
+        cdef bint was_dirty = self.flushed_offset < self.log_end_offset, entered = False
+        cdef PyObject* header
+        cdef int number
+        for number in range(run.held):
             header = tuple_item(<PyObject*>batches[number], 1)
             last = offset + number_at(header, LAST_OFFSET_DELTA_AT)
             if number_at(header, PRODUCER_ID_AT) >= 0:
                 self.producers.note(<object>header, <object>tuple_item(<PyObject*>batches[number], 0), offset)
-            entered |= segment.noted(position, views[number].len, last, number_at(header, MAX_TIMESTAMP_AT))
-            position += views[number].len
-            self.tail.add(offset, last + 1, position, parts[number], views[number].len)
+            entered |= segment.noted(position, run.views[number].len, last, number_at(header, MAX_TIMESTAMP_AT))
+            position += run.views[number].len
+            self.tail.add(offset, last + 1, position, parts[number], run.views[number].len)
             placed.append(tuple.__new__(_Appended, (offset, last + 1)))
             offset = last + 1
         self.count(segment, offset, was_dirty, entered)

@@ -1,0 +1,2 @@
+# The function is typed by its Python twin, whose name it takes.
+FINGERPRINT: str
