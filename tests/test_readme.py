@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from rpc.testing.cluster import HeldPort
 from tests.house import ROOT
 from tests.rpc.served import Served
 
@@ -30,25 +30,21 @@ def scripts_path() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
 
 
-def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
 def run_shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """In one shell; its jobs end with it. A broker listens on a free port in place of the usual one."""
-    port = free_port()
-    script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" + script.replace(PORT, port)
+    held = HeldPort()
+    port = str(held.port)
+    script = "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n" + re.sub(rf"\b{PORT}\b", port, script)
     environment = {key: text for key, text in os.environ.items() if not key.startswith("LOGSTORE_")}
-    return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder,
-        env={**environment, "PATH": scripts_path(), "LOGSTORE_BROKER_LISTEN": f"127.0.0.1:{port}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    with closing(held):
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env={**environment, "PATH": scripts_path(), "LOGSTORE_BROKER_LISTEN": f"127.0.0.1:{port}"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
 
 
 def test_two_commands_in_their_order() -> None:
@@ -66,7 +62,7 @@ def run_python(snippet: str, folder: Path) -> str:
         if PORT in snippet:
             served = Served(Path(broker.enter_context(tempfile.TemporaryDirectory())))
             broker.callback(served.close)
-            snippet = snippet.replace(PORT, str(served.port))
+            snippet = re.sub(rf"\b{PORT}\b", str(served.port), snippet)
         program.write_text(snippet)
         done = subprocess.run(
             [sys.executable, "-W", "error", str(program)],
@@ -119,10 +115,15 @@ def test_shell_tour(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_three_commands_start_a_cluster_and_a_fourth_shows_that_nothing_is_lost(tmp_path: Path) -> None:
     (script,) = [block for block in blocks("sh") if "--peers" in block]
-    for port in sorted(set(re.findall(r"127\.0\.0\.1:(\d+)", script))):
-        script = script.replace(port, free_port())
-    shorter = script.replace("cluster drill", "cluster drill --seconds 6 --rate 200")
-    done = run_shell(f"exec 2>&1\n{shorter}", tmp_path)
+    with ExitStack() as holding:
+        ports = {
+            port: str(holding.enter_context(closing(HeldPort())).port)
+            for port in set(re.findall(r"127\.0\.0\.1:(\d+)", script))
+        }
+        named = rf"\b({'|'.join(ports)})\b"
+        script = re.sub(named, lambda found: ports[found[1]], script)
+        shorter = script.replace("cluster drill", "cluster drill --seconds 6 --rate 200")
+        done = run_shell(f"exec 2>&1\n{shorter}", tmp_path)
     assert done.returncode == 0, done.stdout
     assert re.search(r"^killed node [123] ", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"^lost +0$", done.stdout, re.MULTILINE), done.stdout

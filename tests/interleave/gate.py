@@ -17,7 +17,7 @@ from logstore.seams.fs import File, FileIdentity, FileStat, OpenMode
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.types import Buffer
 
-LONGEST_WAIT_S: Final = 30.0
+LONGEST_WAIT_S: Final = 120.0
 
 
 @dataclass(slots=True)

@@ -67,8 +67,9 @@ def cases(*firsts: str) -> Iterator[Case]:
                     yield Case(first, second, process, call, "after" if call % 2 else "before")
 
 
-def run(case: Case) -> str:
-    """What became of the second action: "acted", "waited", or its error. BrokenError: a promise is not kept."""
+def run(case: Case, second_s: float = SECOND_S) -> str:
+    """What became of the second action: "acted", "waited" (for ``second_s``, perhaps for want of a processor alone), or
+    its error. BrokenError: a promise is not kept."""
     world = World()
     try:
         prepare(world)
@@ -83,7 +84,7 @@ def run(case: Case) -> str:
                 ACTIONS[case.second](world, other, "second")
 
         second = Actor(act)
-        waits = not second.done(SECOND_S)
+        waits = not second.done(second_s)
         if not waits:
             world.check_images()
         world.gate.disarm()

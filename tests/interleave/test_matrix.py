@@ -20,7 +20,7 @@ def test_no_promise_is_broken_in_a_share_of_the_interleavings(first: str) -> Non
 
 @pytest.mark.parametrize("process", ["same", "other"])
 def test_an_append_during_a_sync_is_no_part_of_it(process: str) -> None:
-    assert matrix.run(Case("append", "look", process, 2, "before")) == "acted"
+    assert matrix.run(Case("append", "look", process, 2, "before"), second_s=60) == "acted"
     assert matrix.run(Case("append", "append", "same", 2, "before")) in ("acted", "waited")
 
 

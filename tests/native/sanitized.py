@@ -30,6 +30,7 @@ TESTS = (
     "tests/client/producer/test_queue_rows.py",
     "tests/client/producer/test_send_path.py",
     "tests/native/test_columns.py",
+    "tests/native/test_record_batches.py",
     "tests/native/test_batches.py",
     "tests/native/test_record.py",
     "tests/native/test_checking.py",

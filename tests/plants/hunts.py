@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
 from tests.interleave import matrix
 from tests.interleave.matrix import Case
 from tests.plants.plant import Run, Runs
 
 Process = Literal["same", "other"]
+# A second action that is taken to wait for the first shows nothing: a busy machine must not make it so.
+_ACTS_S: Final = 2.0
 
 
 def interleaved(
@@ -21,7 +23,7 @@ def interleaved(
     def runs() -> Iterator[Run]:
         for call in calls:
             case = Case(first, second, process, call, when)
-            yield Run(str(case), partial(matrix.run, case))
+            yield Run(str(case), partial(matrix.run, case, _ACTS_S))
 
     return runs
 

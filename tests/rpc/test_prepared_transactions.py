@@ -32,7 +32,7 @@ def state_of(store: RemoteStore, name: str) -> tuple[str, bool]:
 
 
 def test_a_lease_that_ends_leaves_what_is_prepared_and_aborts_the_rest(tmp_path: Path) -> None:
-    with Served(tmp_path, lease_timeout_s=2.0) as served, served.connect() as store:
+    with Served(tmp_path, lease_timeout_s=5.0) as served, served.connect() as store:
         store.admin.create_topic("t")
         leases = {}
         for name in ("prepared", "ongoing"):
@@ -129,10 +129,10 @@ def test_the_brokers_setting_bounds_the_wait(tmp_path: Path, bound_s: float) -> 
             if bound_s < 3600:
                 until(lambda: state_of(store, "p1")[0] == "COMPLETE_ABORT")
             else:
-                with store.producer(transactional_id="x", transaction_timeout_ms=1000) as producer:
+                with store.producer(transactional_id="x", transaction_timeout_ms=60_000) as producer:
                     producer.begin()
                     producer.send("t", b"overdue").result()
-                    broker.advance_clock(10_000)
+                    broker.advance_clock(120_000)
                     until(lambda: state_of(store, "x")[0] == "COMPLETE_ABORT")  # the reaper has looked
                 assert state_of(store, "p1")[0] == "PREPARED"
     finally:

@@ -364,7 +364,7 @@ cdef class TableBuilder:
 
     def batches(self, buffer, start_offset, end_offset):
         """``add``, and what of all that was added is whole, as record batches."""
-        cdef Py_ssize_t at = 0, size = len(buffer)
+        cdef Py_ssize_t at = 0, size = memoryview(buffer).nbytes
         self.taken = 0
         while at < size:
             at = self.step(buffer, start_offset, end_offset, at, True)

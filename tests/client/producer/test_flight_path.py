@@ -149,7 +149,7 @@ def test_in_one_go_is_as_step_by_step(steps: list[tuple[Any, ...]], idempotent: 
 def test_batches_of_several_partitions_take_no_steps(fake: FakeBackend) -> None:
     rows = [(b"%d" % number, bytes(60)) for number in range(40)]
     with Producer(fake, linger_ms=60_000, batch_bytes=300) as producer:
-        producer.send_many("events", rows).result(10)  # an id is taken, and each partition's first numbers
+        producer.send_many("events", rows).result(60)  # an id is taken, and each partition's first numbers
         steps: list[object] = []
         fly = producer._sender._fly_in_steps
         producer._sender._fly_in_steps = lambda *told: steps.append(told) or fly(*told)  # type: ignore[func-returns-value, method-assign]
@@ -158,7 +158,7 @@ def test_batches_of_several_partitions_take_no_steps(fake: FakeBackend) -> None:
             group = producer.send_many("events", rows)
             producer.send("events", b"v", key=b"1").add_callback(seen.append)
             producer.flush()
-            assert sum(one.end_exclusive - one.start for one in group.result(10)) == 40
+            assert sum(one.end_exclusive - one.start for one in group.result(60)) == 40
             assert len(seen) == 1
         assert not steps or not native_status().compiled
         assert producer.metrics()["buffered_bytes"] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +33,8 @@ from tests.replication.cluster_nodes import Cluster, cluster, until
 
 Answer = TypeVar("Answer")
 MOST_TRIES = 600
-REQUEST = JoinRequest(topics=frozenset({"in"}), session_timeout_ms=1_000, heartbeat_interval_ms=300)
+REQUEST = JoinRequest(topics=frozenset({"in"}), session_timeout_ms=60_000, heartbeat_interval_ms=300)
+SHORT = replace(REQUEST, session_timeout_ms=1_000)
 
 
 class Client:
@@ -273,7 +275,7 @@ def test_a_coordinator_that_is_cut_off_does_not_say_that_there_is_no_such_id(
 def test_a_transaction_left_open_is_aborted_by_its_coordinator_of_then(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
         client = with_topics(three)
-        lease = client.coordinator(lambda engine: engine.init_transactions("x", 1_500))
+        lease = client.coordinator(lambda engine: engine.init_transactions("x", 5_000))
         lease.begin()
         lease.add_partitions(PLACES)
         for place in PLACES:
@@ -292,7 +294,7 @@ def test_members_go_on_and_dead_ones_are_taken_out(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
         client = with_topics(three)
         one = client.coordinator(lambda engine: engine.join_group("g", REQUEST))
-        other = client.coordinator(lambda engine: engine.join_group("g", REQUEST))
+        other = client.coordinator(lambda engine: engine.join_group("g", SHORT))
         view = one.view()
         assert view is not None
         former = client.node_of_group("g")

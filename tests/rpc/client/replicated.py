@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from replication.cluster.view import BrokerInfo
 from rpc.broker import Broker
 from rpc.client.store import RemoteStore, connect
 from rpc.settings import BrokerSettings
+from rpc.testing.cluster import HeldPort
 from tests.replication.cluster_nodes import Cluster
 from tests.rpc.served import wait
 
@@ -21,7 +21,10 @@ class ReplicatedBrokers(Cluster):
     def __init__(self, root: Path, count: int = 3) -> None:
         super().__init__(root, count)
         self.brokers: dict[int, Broker] = {}
-        self.ports = {number: _free_port() for number in self.voters}
+        self._held = {
+            number: HeldPort() for number in self.voters
+        }  # a broker that is away comes back to its own
+        self.ports = {number: held.port for number, held in self._held.items()}
 
     def start(self, *numbers: int) -> None:
         super().start(*numbers)
@@ -48,19 +51,17 @@ class ReplicatedBrokers(Cluster):
             wait(broker.stop(0.0))
         super().stop(number)
 
+    def close(self) -> None:
+        super().close()
+        for held in self._held.values():
+            held.close()
+
     @property
     def address(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
 
     def connect(self, **settings: float) -> RemoteStore:
         return connect(self.address, **settings)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

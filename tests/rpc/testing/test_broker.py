@@ -142,8 +142,9 @@ def test_a_full_disk_is_named_and_everything_goes_on_behind_it(broker: BrokerFor
 def test_a_failed_sync_is_never_acknowledged_and_a_restart_heals_it(broker: BrokerForTests) -> None:
     client = broker.connect()
     client.create_topic("t")
-    with client.producer(delivery_timeout_ms=2_000) as producer:
+    with client.producer() as producer:
         producer.send("t", b"1").result()
+    with client.producer(delivery_timeout_ms=2_000) as producer:
         broker.broken_disk()
         with pytest.raises(LogStoreError) as caught:
             producer.send("t", b"2").result(PATIENCE_S)
@@ -179,8 +180,9 @@ def test_a_stopped_broker_is_a_named_error_within_the_deadline(broker: BrokerFor
 def test_half_open_connections_end_by_the_deadline(broker: BrokerForTests) -> None:
     client = broker.connect(request_timeout_s=1.0)
     client.create_topic("t")
-    with client.producer(delivery_timeout_ms=2_000) as producer:
+    with client.producer() as producer:
         producer.send("t", b"1").result()
+    with client.producer(delivery_timeout_ms=2_000) as producer:
         broker.freeze_connections()
         with pytest.raises((DeliveryTimeoutError, BrokerTimeoutError, BrokerUnavailableError)):
             producer.send("t", b"2").result(PATIENCE_S)
