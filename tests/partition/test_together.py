@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import logstore
 from logstore.api.records import ProduceItem, ProduceResult
-from logstore.errors import PartitionPoisonedError
+from logstore.errors import LockLostError, PartitionPoisonedError
 from logstore.format.batch import encode_with_header
 from logstore.native import native_status
+from logstore.partition.context import StoreContext
 from logstore.partition.together import append_together
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind, Operation
@@ -208,4 +209,17 @@ def test_a_log_that_is_not_free_is_left_to_the_usual_way() -> None:
     for _, append in found[1]:
         append.wait_with([append])
     assert side.users() == [0, 0]
+    side.store.close()
+
+
+def test_locks_that_are_lost_are_met_before_any_write() -> None:
+    side = Side(True)
+    backend = side.store._backend
+    items = [item("t", number) for number in range(PARTITIONS)]
+    before = side.content()
+
+    with patch.object(StoreContext, "check_writable", side_effect=LockLostError("lost")):
+        found = append_together(items, backend._held, 1, {})
+    assert found in (None, ([None] * PARTITIONS, []))  # the first by the twin that does nothing
+    assert (side.content(), side.users()) == (before, [0, 0])
     side.store.close()

@@ -94,6 +94,8 @@ cdef class Place:
         return begun
 
     cdef bint taken(self) except -1:
+        # As every append, and not once for all: the batches of a flight may be more than one stretch takes.
+        self.context.check_writable()
         if not self.users.try_enter():
             return False
         self.inside = True
