@@ -55,7 +55,7 @@ class Cluster:
             voters=voters,
             peers={node: ("", node) for node in voters},
             port=9000 + number,
-            tick_s=0.03,
+            tick_s=0.05,
             raft=RAFT,
             join_timeout_s=self.join_timeout_s,
             **self.settings,
