@@ -143,7 +143,8 @@ def test_children(tmp_path: Path) -> None:
     child.call("fill_partitions", folder=folder, partitions=20)
     opened = child.call("open_clean", folder=folder)
     assert opened["partitions"] == 20
-    assert 0 <= child.call("idle", folder=folder, seconds=0.1)["share"] < 2
+    for pinned in (True, False):
+        assert 0 <= child.call("idle", folder=folder, seconds=0.1, pinned=pinned)["share"] < 2
     crashed = str(tmp_path / "crashed")
     child.call("crash_with_unsynced", folder=crashed, total_bytes=1 << 20)
     keys = str(tmp_path / "keys")
