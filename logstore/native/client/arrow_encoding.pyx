@@ -10,22 +10,17 @@ from libc.string cimport memcpy
 
 from logstore.native.client.hashing cimport POSITIVE, murmur2_of, murmur3_of
 from logstore.native.format.arrow_buffers cimport Columns, Field, field_at, headers_of, time_of
-from logstore.native.format.varints cimport fingerprint, put_big, put_raw, size_of_raw, zigzag
+from logstore.native.format.batch_header cimport HEADER_BYTES
+from logstore.native.format.record_writing cimport PyBUF_READ, Head, put_head, view_of
+from logstore.native.format.varints cimport fingerprint, put_raw, size_of_raw, zigzag
 
 import zlib
 
 FINGERPRINT = fingerprint()
 PYTHON_TWINS = {}
 
-cdef extern from "Python.h":
-    object view_of "PyMemoryView_FromMemory" (char* data, Py_ssize_t size, int flags)
-    int PyBUF_READ
-
 cdef enum:
     NONE = -1  # no partition is given
-    HEADER_BYTES = 61
-    UNCOUNTED_BYTES = 12
-    ATTRIBUTES_AT = 21  # from here on the CRC covers the batch
     RECORD_OVERHEAD = 23  # format/rows.py says what these are made of
     TIMESTAMP_OVERHEAD = 9
     HEADERS_OVERHEAD = 4
@@ -33,6 +28,7 @@ cdef enum:
 
 cdef int64_t MOST_MS = (<int64_t>1 << 62) - 1
 cdef int64_t LEAST_MS = -(<int64_t>1 << 62)
+cdef object _BatchHeader = None
 cdef object _EncodedRows = None
 cdef object _Encoded = None
 cdef object _crc32c = None
@@ -222,31 +218,24 @@ cdef void put_records(Plan plan, Py_ssize_t start, Py_ssize_t end, int64_t now_m
             to = put_field(put_field(to, field_at(&columns.names, number)), field_at(&columns.contents, number))
 
 
-cdef void put_header(uint8_t* start, Py_ssize_t size, Py_ssize_t count, int64_t base_ms, int64_t max_ms) except *:
-    """A batch that is nobody's yet: base offset 0, no leader epoch, no producer."""
-    cdef uint8_t* to = put_big(start + ATTRIBUTES_AT, 0, 2)
-    to = put_big(put_big(put_big(to, count - 1, 4), base_ms, 8), max_ms, 8)
-    to = put_big(put_big(put_big(to, -1, 8), -1, 2), -1, 4)
-    put_big(to, count, 4)
-    crc = _crc32c(view_of(<char*>start + ATTRIBUTES_AT, size - ATTRIBUTES_AT, PyBUF_READ))
-    to = put_big(put_big(put_big(start, 0, 8), size - UNCOUNTED_BYTES, 4), -1, 4)
-    to[0] = 2
-    put_big(to + 1, <int64_t>crc, 4)
-
-
 cdef object batch_of(Plan plan, Py_ssize_t start, Py_ssize_t end, int64_t now_ms, bint whole):
     """An ``EncodedRows``; None if it is left to the Python twin."""
     cdef int64_t base_ms = 0, max_ms = 0
     cdef Py_ssize_t total = exact_sizes(plan, start, end, now_ms, &base_ms, &max_ms)
     cdef Py_ssize_t ahead = HEADER_BYTES if whole else 0
     cdef uint8_t* to
+    cdef Head head
     if total + HEADER_BYTES > INT32_MAX:
         return None
     data = PyBytes_FromStringAndSize(NULL, ahead + total)
     to = <uint8_t*>PyBytes_AS_STRING(data)
     put_records(plan, start, end, now_ms, base_ms, to + ahead)
     if whole:
-        put_header(to, ahead + total, end - start, base_ms, max_ms)
+        # Of no log and no producer yet.
+        head.base_offset, head.leader_epoch, head.attributes = 0, -1, 0
+        head.base_ms, head.max_ms, head.count = base_ms, max_ms, end - start
+        head.producer_id, head.producer_epoch, head.base_sequence = -1, -1, -1
+        put_head(to, ahead + total, &head, _crc32c, _BatchHeader)
     return _EncodedRows(data, base_ms, max_ms, end - start)
 
 
@@ -273,16 +262,17 @@ cdef object parts_of(Plan plan, Py_ssize_t given, Py_ssize_t cap, int64_t now_ms
 
 def encode_arrow(rows, where, spread, limits, now_ms):
     """Rows to batches, or to the records of batches."""
-    global _Encoded, _EncodedRows, _crc32c
+    global _BatchHeader, _Encoded, _EncodedRows, _crc32c
     cdef Columns columns = Columns(rows)
     cdef Plan plan
     cdef Py_ssize_t cap = limits.cap, given = spread.given, sticky = spread.sticky
     cdef Choice choice
     parts = None
-    if _Encoded is None:
+    if _EncodedRows is None:  # what is imported last
         from crc32c import crc32c as _crc32c
 
         from logstore.client.arrow_encoder import Encoded as _Encoded
+        from logstore.format.batch import BatchHeader as _BatchHeader
         from logstore.format.record import EncodedRows as _EncodedRows
     if columns.sound and columns.names_are_text() and LEAST_MS <= now_ms <= MOST_MS and columns.count <= INT32_MAX:
         plan = Plan(columns, spread.partitions)

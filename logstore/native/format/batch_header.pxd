@@ -3,8 +3,8 @@ from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 cdef enum:
     HEADER_BYTES = 61
-    UNCOUNTED_BYTES = 12
-    ATTRIBUTES_AT = 21
+    UNCOUNTED_BYTES = 12  # of those: before the field of the batch's length, and itself
+    ATTRIBUTES_AT = 21  # from here on the CRC covers the batch
     LAST_DELTA_AT = 23
     CODEC_MASK = 0x07
     LOG_APPEND_TIME_BIT = 0x08

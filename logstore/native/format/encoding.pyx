@@ -13,11 +13,9 @@ from cpython.ref cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_SIZE
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 
+from logstore.native.format.batch_header cimport HEADER_BYTES, TRANSACTIONAL_BIT, UNCOUNTED_BYTES
 from logstore.native.format.record_writing cimport (
-    HEADER_BYTES,
     LEFT,
-    TRANSACTIONAL_BIT,
-    UNCOUNTED_BYTES,
     Head,
     Py_None,
     item_of,

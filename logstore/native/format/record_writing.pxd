@@ -7,6 +7,7 @@ from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from logstore.native.format.batch_header cimport ATTRIBUTES_AT, UNCOUNTED_BYTES
 from logstore.native.format.varints cimport put_big, put_raw, size_of_raw
 
 cdef extern from "Python.h":
@@ -20,10 +21,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     LEFT = -1  # to the Python twin
-    HEADER_BYTES = 61
-    UNCOUNTED_BYTES = 12  # of those: before the field of the batch's length, and itself
-    ATTRIBUTES_AT = 21  # from here on the CRC covers the batch
-    TRANSACTIONAL_BIT = 0x10
     KEEPS_LOCK_BYTES = 1 << 20  # a checksum of so much is made without letting other threads run
 
 

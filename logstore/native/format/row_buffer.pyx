@@ -13,10 +13,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
+from logstore.native.format.batch_header cimport HEADER_BYTES, TRANSACTIONAL_BIT, UNCOUNTED_BYTES
 from logstore.native.format.record_writing cimport (
-    HEADER_BYTES,
-    TRANSACTIONAL_BIT,
-    UNCOUNTED_BYTES,
     Head,
     Py_None,
     list_item,

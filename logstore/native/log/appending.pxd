@@ -3,9 +3,10 @@ from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
 
+from logstore.native.format.batch_header cimport CONTROL_BIT, TRANSACTIONAL_BIT
 from logstore.native.log.file_pins cimport HeldFile
-from logstore.native.partition.live cimport Shown
 from logstore.native.log.segment_tail cimport SegmentTail
+from logstore.native.partition.live cimport Shown
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
@@ -20,8 +21,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
-    TRANSACTIONAL_BIT = 0x10
-    CONTROL_BIT = 0x20
     SEQUENCE_MASK = 0x7FFFFFFF
     ATTRIBUTES_AT = 5  # places in a ``BatchHeader``
     LAST_OFFSET_DELTA_AT = 6

@@ -14,6 +14,7 @@ from posix.types cimport off_t
 
 from itertools import chain
 
+from logstore.native.format.batch_header cimport HEADER_BYTES
 from logstore.native.log.file_pins cimport HeldFile
 from logstore.native.partition.live cimport LivePublisher, Shown, SlotPublisher
 from logstore.native.log.segment_tail cimport LARGEST_ROW, SegmentTail
@@ -40,7 +41,6 @@ cdef extern from *:
 
 cdef enum:
     STAMP_BYTES = 16
-    HEADER_BYTES = 61
     COPIED_BYTES = 2048  # a batch up to this is written as one buffer
     INT32_MOST = 0x7FFFFFFF
     LONE_TERM = -1
