@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Final
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from logstore.errors import MissingExtraError
@@ -16,6 +17,8 @@ from spark_connector.java import require_java
 from spark_connector.source import LogStoreDataSource
 
 _SERVER: Final = "sc://"
+_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_OTHERS_MAY_WRITE: Final = 0o022
 
 
 def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: str) -> SparkSession:
@@ -24,8 +27,9 @@ def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: st
     ``master``: ``sc://HOST:PORT`` for a server of Spark Connect, whose machine then has to see the store's directory,
     and its Python this package. ``SPARK_REMOTE`` and ``spark.remote`` say so, too, as for Spark itself.
     ``conf``: Spark's settings, as in ``spark_session(**{"spark.driver.memory": "4g"})``. Its Python workers are this
-    interpreter's, unless ``PYSPARK_PYTHON`` says otherwise. ``UnsupportedPlatformError`` if Java is missing or
-    too old (a server has its own); ``MissingExtraError`` if a client of Spark Connect lacks a package.
+    interpreter's, unless ``PYSPARK_PYTHON`` says otherwise; with a ``local`` master Spark reaches them by Unix domain
+    sockets, unless ``conf`` says otherwise. ``UnsupportedPlatformError`` if Java is missing or too old (a server has
+    its own); ``MissingExtraError`` if a client of Spark Connect lacks a package.
     """
     remote = _remote(master, conf)
     if remote is not None:
@@ -35,6 +39,8 @@ def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: st
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
     builder = builder.master(master) if remote is None else builder.remote(remote)
+    if remote is None and _may_use_unix_sockets(master, conf):
+        builder = builder.config(_UNIX_SOCKETS, "true")
     for name, value in conf.items():
         if name != "spark.remote":
             builder = builder.config(name, value)
@@ -44,6 +50,29 @@ def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: st
         spark = builder.getOrCreate()
         spark.dataSource.register(LogStoreDataSource)
     return spark
+
+
+def _may_use_unix_sockets(master: str, conf: Mapping[str, str]) -> bool:
+    """Whether a new session's Python workers are better reached by Unix domain sockets than by TCP.
+
+    A task with few rows takes some 40 ms less: over TCP its last small packets wait for a delayed acknowledgement.
+    Spark makes them in the temporary directory of Java, under a name that must be short, and trusts whoever may write
+    to them: so not where that directory is another than the default, and not where the umask lets others write.
+    """
+    if (
+        not master.startswith("local")
+        or _UNIX_SOCKETS in conf
+        or SparkContext._active_spark_context is not None
+    ):
+        return False
+    of_java = [
+        os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+    ]
+    if any("java.io.tmpdir" in text for text in (*of_java, *conf.values())):
+        return False
+    umask = os.umask(0o077)  # it can only be read by setting it
+    os.umask(umask)
+    return umask & _OTHERS_MAY_WRITE == _OTHERS_MAY_WRITE
 
 
 def _remote(master: str, conf: Mapping[str, str]) -> str | None:

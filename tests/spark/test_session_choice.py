@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -85,3 +87,54 @@ def test_java_is_asked_for_first(builder: Builder, monkeypatch: pytest.MonkeyPat
     with pytest.raises(UnsupportedPlatformError):
         spark_session()
     assert builder.asked == []
+
+
+UNIX_SOCKETS = ("config", "spark.python.unix.domain.socket.enabled", "true")
+
+
+@pytest.fixture
+def alone(builder: Builder, monkeypatch: pytest.MonkeyPatch) -> Iterator[Builder]:
+    """No session is there, and files are this user's."""
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", None)
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"):
+        monkeypatch.delenv(name, raising=False)
+    umask = os.umask(0o022)
+    yield builder
+    os.umask(umask)
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local-cluster[1,1,512]"])
+def test_workers_of_this_machine_are_reached_by_unix_sockets(alone: Builder, master: str) -> None:
+    spark_session(master)
+    assert UNIX_SOCKETS in alone.asked
+    assert os.umask(0o022) == 0o022
+
+
+@pytest.mark.parametrize(
+    ("umask", "master", "conf"),
+    [
+        (0o002, "local[1]", {}),  # others of the group could send a worker what it runs
+        (0o020, "local[1]", {}),
+        (0o022, "spark://there:7077", {}),
+        (0o022, "sc://there:15002", {}),
+        (0o022, "local[1]", {"spark.python.unix.domain.socket.enabled": "false"}),
+        (0o022, "local[1]", {"spark.driver.extraJavaOptions": "-Djava.io.tmpdir=/a/long/way"}),
+    ],
+)
+def test_where_unix_sockets_are_not_asked_for(
+    alone: Builder, umask: int, master: str, conf: dict[str, str]
+) -> None:
+    os.umask(umask)
+    spark_session(master, **conf)
+    assert UNIX_SOCKETS not in alone.asked
+
+
+def test_what_java_and_a_session_are_told_already_stays(
+    alone: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-Xmx1g -Djava.io.tmpdir=/a/long/way")
+        spark_session("local[1]")
+    monkeypatch.setattr(session.SparkContext, "_active_spark_context", object())
+    spark_session("local[1]")
+    assert UNIX_SOCKETS not in alone.asked
