@@ -184,11 +184,11 @@ def test_partitions_agree_with_each_other_beside_threads_of_this_process(tmp_pat
         stop = threading.Event()
 
         def write(first: int) -> None:
-            number = first
-            while not stop.is_set():
+            for number in range(first, MOST_BESIDE, 2):
+                if stop.is_set():
+                    return
                 for partition in range(4):
                     store.partition("chain", partition).append([(None, b"%d" % number)])
-                number += 2
 
         threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
         for thread in threads:
