@@ -19,6 +19,7 @@ from logstore.log.inspection.verify_store import verify_store
 from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.directory.test_backup import MOST_BESIDE
 
 PLACE = TopicPartition("in", 0)
 
