@@ -149,10 +149,13 @@ class Logs:
             found.update({place: at.offset for place, at in listed.items()})
         return found
 
-    def fetch(self, place: TopicPartition, at: Place, max_bytes: int) -> FetchResult:
-        """Whole batches from the position on. Errors of the partition are in the result."""
+    def fetch(
+        self, place: TopicPartition, at: Place, max_bytes: int, backend: Backend | None = None
+    ) -> FetchResult:
+        """Whole batches from the position on. Errors of the partition are in the result. ``backend``: ``self.backend``
+        for one fetch after the other, so that whether its directory is still there is not looked at each time."""
         request = FetchRequest(place.topic, place.partition, at.offset, at.epoch, max_bytes)
-        (result,) = self.backend.fetch(
+        (result,) = (backend or self.backend).fetch(
             [request], isolation=self.isolation, min_bytes=0, max_bytes=max_bytes, max_wait_s=0.0
         )
         return result

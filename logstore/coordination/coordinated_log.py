@@ -21,7 +21,9 @@ from logstore.partition.partition import PendingAppend
 
 
 class HeldLog(Protocol):
-    """The log while its holder alone writes. Of one thread, which waits for its appends before it gives it back."""
+    """The log while its holder alone writes. Of one thread, which waits for its appends before it gives it back.
+
+    OffsetMismatchError from an append: the log went on beneath the hold. Nothing is in that a replay does not find."""
 
     @property
     def log_end_offset(self) -> int: ...

@@ -22,6 +22,7 @@ from logstore.coordination.store_view import StoreView
 from logstore.errors import (
     CorruptBatchError,
     LogStoreError,
+    OffsetMismatchError,
     OutcomeUnknownError,
     PartitionPoisonedError,
     from_os_error,
@@ -153,15 +154,26 @@ class CoordinatorRuntime(Generic[Machine]):
         return self._context.clock.wall_ms()
 
     def _submit(self, work: Callable[[HeldLog, Queued], Any], patience_s: float | None = None) -> Any:
+        most_s = self._context.lock_timeout_s
+        left_s = most_s if patience_s is None else min(patience_s, most_s)
+        deadline_s = self._context.clock.monotonic_s() + left_s
+        while True:
+            request = self._served(work, left_s)
+            if request.error is None:
+                return request.reply
+            left_s = deadline_s - self._context.clock.monotonic_s()
+            if not isinstance(request.error, OffsetMismatchError):
+                raise request.error
+            if left_s <= 0:
+                raise self._log.doubt(request.error, wrote=False) from request.error
+
+    def _served(self, work: Callable[[HeldLog, Queued], Any], patience_s: float) -> Queued:
+        """OffsetMismatchError as its error: the log went on beneath the hold; it is decided anew, on what came."""
         self._context.check_writable()
         request = Request(work, self._context.clock.monotonic_s())
-        most_s = self._context.lock_timeout_s
-        patience_s = most_s if patience_s is None else min(patience_s, most_s)
         if self._line.join(request, lambda turn: self._log.await_turn(turn, patience_s)):
             self._lead(request, patience_s)
-        if request.error is not None:
-            raise request.error
-        return request.reply
+        return request
 
     def _lead(self, mine: Queued, patience_s: float) -> None:
         group: list[Queued] = []

@@ -21,6 +21,7 @@ from logstore.log.checkpoints import decode_pairs
 from logstore.log.epochs import FILE_NAME as EPOCHS_FILE
 from logstore.log.epochs import Epochs
 from logstore.log.log_offsets import LogOffsets
+from logstore.log.producers.isolation import may_be_transactional
 from logstore.log.producers.lost_rows import rows_from_markers, rows_of
 from logstore.log.producers.producer_recovery import replay_from
 from logstore.log.producers.producer_replay import ProducerReplay
@@ -35,6 +36,7 @@ from logstore.log.segments.segment import LOG_SUFFIX, Chunk, Segment
 from logstore.log.segments.segment_list import Back, SegmentList
 from logstore.ownership.live import LiveBoard, LiveSlot
 from logstore.seams.fs import FileSystem, read_file
+from logstore.types import Buffer
 
 Answer = TypeVar("Answer")
 _TRIES = 5
@@ -67,6 +69,7 @@ class ReadOnlyLog:
         self.segments = SegmentList()
         self.gapless = True
         self._scanned: tuple[int, int, int] | None = None  # (segment base, position, next offset)
+        self._went_on: tuple[Segment, int, int] | None = None  # the last read: where its end lies in the file
         self._snapshots: frozenset[int] = frozenset()
         self._replay: ProducerReplay | None = None  # what producers had done, where no writer says it
 
@@ -112,8 +115,14 @@ class ReadOnlyLog:
         first = replay.states.first_unstable(end)
         return end if first is None else first
 
-    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """As ``OwnedLog.aborted``; after a crash the rows that its writer had not synced are added."""
+    def aborted(
+        self, start_offset: int, end_offset: int, data: Buffer | None = None
+    ) -> list[AbortedTransaction]:
+        """As ``OwnedLog.aborted``; after a crash the rows that its writer had not synced are added. Nothing is looked
+        up for batches (``data``) of no transaction: rows of a segment that another process appends to are read from
+        its file each time."""
+        if data is not None and not may_be_transactional(data):
+            return []
         for _ in range(_TRIES - 1):
             try:
                 return self._aborted(start_offset, end_offset)
@@ -298,7 +307,7 @@ class ReadOnlyLog:
                         hint=f"go on at offset {first}",
                         lost=(offset, first),
                     )
-                chunk = segments.read(offset, max_bytes, limit_offset)
+                chunk = self._read_on(segments, offset, max_bytes, limit_offset)
                 if chunk is not None and first_offset(chunk.data) > offset and not self._is_settled(segments):
                     continue  # a cleaning may have put its segments in between the listing and the read
             except FileNotFoundError:
@@ -318,6 +327,20 @@ class ReadOnlyLog:
             hint="read again; if it stays so, `logstore log verify` says what is missing",
             lost=(offset, limit_offset),
         )
+
+    def _read_on(self, segments: SegmentList, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None:
+        """``SegmentList.read``. Where the last read ended nothing has to be located: what is there must confirm, since
+        another process may have cut its file and written on."""
+        last, self._went_on = self._went_on, None
+        chunk = None
+        if last is not None and last[1] == offset and last[0] is segments.segments[segments.floor(offset)]:
+            chunk = segments.read(offset, max_bytes, limit_offset, last[2])
+        if chunk is None or first_offset(chunk.data) != offset:
+            chunk = segments.read(offset, max_bytes, limit_offset)
+        if chunk is not None:
+            segment = segments.segments[segments.floor(first_offset(chunk.data))]
+            self._went_on = segment, chunk.next_offset, chunk.end_position
+        return chunk
 
     def read_back(self, end_offset: int) -> Back | None:
         """As ``OwnedLog.read_back``; what vanished, is missing or looks damaged is looked at again first."""

@@ -36,6 +36,7 @@ from logstore.log.segments.segment_list import Back, SegmentList
 from logstore.log.segments.tail_cache import TailCache
 from logstore.seams.clock import Clock
 from logstore.seams.fs import File
+from logstore.types import Buffer
 
 _FEW_BYTES: Final = 1 << 20
 _FEW_SHARE: Final = 64  # of a segment's
@@ -387,7 +388,12 @@ class SyncedLog(AppendPath):
         """Batches that end at ``end_offset``, for reading backwards; None at the front. Errors as ``read``."""
         return self._reads.read_back(end_offset)
 
-    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted(
+        self,
+        start_offset: int,
+        end_offset: int,
+        data: Buffer | None = None,  # noqa: ARG002 - the rows are in memory
+    ) -> list[AbortedTransaction]:
         """The aborted transactions that may have data in [start_offset, end_offset). Errors as ``read``."""
         return self._reads.aborted(start_offset, end_offset)
 

@@ -207,7 +207,9 @@ class LiveFile(LivePublisher):
         self._closed = False
         self._guard = threading.Lock()  # around opening and retiring of descriptors
         self._retired: list[int] = []
-        self._last_read: dict[int, bytes] = {}
+        self._last_read: dict[
+            int, tuple[bytes, LiveSlot | None, bool]
+        ] = {}  # what it said, and whether it was torn
         header = _header(boot_id)
         try:
             self._fd = self._open_current(header)
@@ -221,18 +223,23 @@ class LiveFile(LivePublisher):
             raise StoreClosedError(f"read of {self.path} after its store was closed")
         try:
             data = self._fetch(slot)
-            if not self._writable and data == self._last_read.get(slot):
+            last = self._last_read.get(slot)
+            if last is not None and data == last[0]:
                 # Nothing new: perhaps because the file was replaced. (What we publish ourselves, we read.)
-                self._drop_replaced()
-                data = self._fetch(slot)
-            self._last_read[slot] = data
+                if not self._writable and self._drop_replaced():
+                    data = self._fetch(slot)
+                elif not last[2]:
+                    return last[1]
             newest: bytes | None = None
+            torn = False
             for _ in range(_READ_TRIES):
                 newest, torn = _newest(data)
                 if not torn:
                     break
                 data = self._fetch(slot)  # a publish is under way: the torn copy may be the newer one
-            return None if newest is None else LiveSlot._make(_BODY.unpack(newest))
+            found = None if newest is None else LiveSlot._make(_BODY.unpack(newest))
+            self._last_read[slot] = data, found, torn
+            return found
         except OSError as error:
             raise from_os_error(error, "read", self.path) from error
 
@@ -288,15 +295,19 @@ class LiveFile(LivePublisher):
                 return b""
         return os.pread(fd, SLOT_BYTES, HEADER_BYTES + SLOT_BYTES * slot)
 
-    def _drop_replaced(self) -> None:
-        """Let go of a file that has lost its name, so that the next fetch looks for the one in its place.
+    def _drop_replaced(self) -> bool:
+        """Let go of a file that has lost its name, so that the next fetch looks for the one in its place; whether there
+        may be another one.
 
         Its descriptor stays open until ``close``: another thread may be reading from it.
         """
         with self._guard:
-            if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
+            if self._fd >= 0 and os.fstat(self._fd).st_nlink:
+                return False
+            if self._fd >= 0:
                 self._retired.append(self._fd)
                 self._fd = -1
+            return True
 
     def _open_current(self, header: bytes) -> int:
         """A descriptor of the file at ``path`` if it is of this boot and version, else -1."""

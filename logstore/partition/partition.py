@@ -25,7 +25,7 @@ from logstore.log.producers.producer_state import Marker, ProducerEntry
 from logstore.log.producers.transaction_index import AbortedTransaction
 from logstore.log.segments.segment import Chunk
 from logstore.log.segments.segment_list import Back, SegmentList
-from logstore.types import Acks
+from logstore.types import Acks, Buffer
 
 Answer = TypeVar("Answer")
 Cancel: TypeAlias = Callable[[], None]
@@ -58,7 +58,13 @@ class LogReader(Protocol):
 
     def read(self, offset: int, max_bytes: int, limit_offset: int) -> Chunk | None: ...
     def read_back(self, end_offset: int) -> Back | None: ...
-    def aborted(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]: ...
+    def aborted(
+        self, start_offset: int, end_offset: int, data: Buffer | None = None
+    ) -> list[AbortedTransaction]:
+        """The aborted transactions that may have data in [start_offset, end_offset). ``data``: the batches there, if
+        they are at hand; nothing has to be looked up for those that are of no transaction."""
+        ...
+
     def look(self, read: Callable[[SegmentList], Answer]) -> Answer: ...
 
 

@@ -349,7 +349,7 @@ class PartitionLog:
                     break
                 if isolation != "read_committed":
                     return Fetched(chunk.data, chunk.next_offset, bounds)
-                data = without_aborted(chunk.data, reader.aborted(offset, chunk.next_offset))
+                data = without_aborted(chunk.data, reader.aborted(offset, chunk.next_offset, chunk.data))
             except OSError as error:
                 raise from_os_error(error, "read", self.where) from error
             offset = chunk.next_offset

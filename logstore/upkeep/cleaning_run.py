@@ -74,7 +74,7 @@ class CleaningKit:
             self._by_hand.discard(topic_id)
 
     def look_at_clock(self) -> bool:
-        """Whether the wall clock may be believed: not at the first look, not after a jump."""
+        """Whether the wall clock may be believed: not in the first second, not after a jump."""
         return self._guard.steady()
 
     def believed_ms(self) -> int:

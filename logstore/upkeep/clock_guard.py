@@ -2,10 +2,11 @@
 
 Retention by time compares record times with the wall clock: a clock that somebody set years ahead would let
 it delete everything at once. Wall time is therefore compared with monotonic time between two looks. The first
-look of a process is compared with the last one of any process of the same boot (``directory/maintenance_note.py``),
-so that processes that live for a second each do their part. After a restart of the machine, or where an earlier
-process saw another time, a first look only takes notice: the next pass goes on, a second later at the soonest. After
-a jump within a process the guard says no until the clock is back where it should be, or the store is opened anew.
+look of a process is compared with the time at which the store was opened and with the last look of any process
+of the same boot (``directory/maintenance_note.py``), so that processes that live for a second each do their part. After
+a restart of the machine the clock is believed a second after the store was opened; where an earlier process saw
+another time, or its note is damaged, a first look only takes notice, and a look a second later is believed. After a
+jump within a process the guard says no until the clock is back where it should be, or the store is opened anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from logstore.partition.context import StoreContext
 logger = logging.getLogger(__name__)
 
 TOLERANCE_MS: Final = 60_000  # slewing and leap seconds stay far below
-SETTLE_S: Final = 1.0  # between the first look and the first that is believed
+SETTLE_S: Final = 1.0  # that the clock must have been seen to go on for
 _KEEP_NOTE_MS: Final = 3_600_000  # an hour's slewing is far below, too
 
 
@@ -32,9 +33,11 @@ class ClockGuard:
     def __init__(self, context: StoreContext) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._anchor: tuple[int, float] | None = None
+        self._anchor = (context.clock.wall_ms(), context.clock.monotonic_s())
         self._note: MaintenanceNote | None = None
-        self._since_s = 0.0  # of the first look, of this process or of the one that it goes on from
+        self._since_s: float | None = (
+            None  # from when on the clock is known to be steady; None: no look was taken
+        )
         self.jump_ms = 0  # how far wall time is from where it should be; 0 while it is steady
 
     def steady(self) -> bool:
@@ -42,15 +45,13 @@ class ClockGuard:
         clock = self._context.clock
         with self._lock:
             wall_ms, monotonic_s = clock.wall_ms(), clock.monotonic_s()
-            if self._anchor is None:
-                self._anchor = (wall_ms, monotonic_s)
-                self._since_s = self._first_look(wall_ms, monotonic_s)
-                return monotonic_s - self._since_s >= SETTLE_S
             drift = _drift_ms(self._anchor, wall_ms, monotonic_s)
             if abs(drift) > TOLERANCE_MS:
                 self.jump_ms = drift
                 return False
             self.jump_ms = 0
+            if self._since_s is None:
+                self._since_s = self._first_look(wall_ms, monotonic_s)
             self._anchor = (wall_ms, monotonic_s)
             if self._note is None or wall_ms - self._note.wall_ms > _KEEP_NOTE_MS:
                 self._leave_note(wall_ms, monotonic_s)
@@ -59,22 +60,24 @@ class ClockGuard:
     def _first_look(self, wall_ms: int, monotonic_s: float) -> float:
         """Since when the clock is known to be steady, by monotonic time."""
         context = self._context
+        since_s = self._anchor[1]
         try:
             note = maintenance_note.load(context.fs, context.root)
         except LogStoreError as error:
             logger.warning("retention by time waits for the next pass: %s", error)
-            note = None
+            note, since_s = None, monotonic_s
         if note is not None and note.boot_id == context.clock.boot_id():
             drift = _drift_ms((note.wall_ms, note.monotonic_ms / 1000), wall_ms, monotonic_s)
             if abs(drift) <= TOLERANCE_MS:
                 self._note = note
                 return note.monotonic_ms / 1000
+            since_s = monotonic_s
             logger.warning(
                 "the wall clock is %d ms from where another process saw it: retention by time waits for a pass",
                 drift,
             )
         self._leave_note(wall_ms, monotonic_s)
-        return monotonic_s
+        return since_s
 
     def _leave_note(self, wall_ms: int, monotonic_s: float) -> None:
         context = self._context

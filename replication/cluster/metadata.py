@@ -93,7 +93,7 @@ class ClusterMetadata:
         self._random_bytes = random_bytes
         self._pause = pause or _wait
         self._incumbent = incumbent
-        self._runtime = CoordinatorRuntime(store, MetadataLog(partition), ClusterMachine)
+        self._runtime = CoordinatorRuntime(store, MetadataLog(partition, store.clock), ClusterMachine)
 
     def serve(self) -> None:
         """Answer other nodes' calls. Before the network is started."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from logstore.seams.clock import Clock
 from replication.coordination.led_partition import LedPartition
 from replication.coordination.replicated_log import ReplicatedCoordinatorLog
 from replication.replicas.state_snapshots import KeptState
@@ -20,8 +21,8 @@ class MetadataPartition(LedPartition, Protocol):
 class MetadataLog(ReplicatedCoordinatorLog):
     """As its base, and ``KeepsState``."""
 
-    def __init__(self, partition: MetadataPartition) -> None:
-        super().__init__(partition)
+    def __init__(self, partition: MetadataPartition, clock: Clock) -> None:
+        super().__init__(partition, clock)
         self._states = partition
 
     def state_before(self, applied: int) -> KeptState | None:

@@ -119,7 +119,7 @@ class ReplicatedCoordinators:
             found = self._logs.get(place)
             if found is None:
                 found = self._logs[place] = ReplicatedCoordinatorLog(
-                    self._partition(place), lambda: self._retired
+                    self._partition(place), self._store.clock, lambda: self._retired
                 )
             return found
 

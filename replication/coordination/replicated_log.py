@@ -1,8 +1,9 @@
 """``ReplicatedCoordinatorLog``: the log of a coordinator that the leader of a replicated partition writes alone.
 
 The machine on it only ever replays what is committed, and its own group of appends while it holds the log: the hold
-begins when all of the leader's log is committed, and each append says where it expects the log to end. A node that lost
-the lead meanwhile, and even got it back, appends nothing that was decided on another state.
+begins when all of the leader's log is committed, and each append says where it expects the log to end. Raft's own
+entries (a change of the members, the first one of a term) need no hold: where one came between, or the lead was lost
+and won again, nothing is appended that was decided before, and the runtime decides anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from logstore.log.log_offsets import LogOffsets
 from logstore.log.producers.producer_state import Marker, ProducerEntry
 from logstore.log.segments.segment import Chunk
 from logstore.partition.partition import PendingAppend
+from logstore.seams.clock import Clock
 from replication.coordination.led_partition import LedPartition
 from replication.errors import LeaderNotReadyError, NotLeaderError
 
@@ -30,26 +32,26 @@ class LeaderHold:
         self.log_end_offset = log_end_offset
 
     def append(self, batches: Sequence[CheckedBatch]) -> PendingAppend:
-        """LeaderNotReadyError: the lead was lost and won again since the hold began; nothing was appended."""
-        try:
-            pending = self._partition.append(batches, "all", expected_offset=self.log_end_offset)
-        except OffsetMismatchError as error:
-            raise self._changed() from error
+        pending = self._partition.append(batches, "all", expected_offset=self.log_end_offset)
         self.log_end_offset = pending.next_offset
         return pending
 
     def append_marker(self, marker: Marker, *, once: bool = False, open_since: int = -1) -> PendingAppend:
         """As ``append``; what is in then, behind others' records, is a marker that does no harm there."""
         if self._partition.term != self._term:
-            raise self._changed()
+            raise self._overtaken(-1)
         pending = self._partition.append_marker(marker, once=once, open_since=open_since)
         if pending.base_offset != self.log_end_offset:
-            raise self._changed()
+            raise self._overtaken(pending.base_offset)
         self.log_end_offset = pending.next_offset
         return pending
 
-    def _changed(self) -> LeaderNotReadyError:
-        return LeaderNotReadyError(f"{self._partition.where} had another leader for a moment")
+    def _overtaken(self, end_offset: int) -> OffsetMismatchError:
+        return OffsetMismatchError(
+            f"{self._partition.where} went on behind offset {self.log_end_offset} while its coordinator held it",
+            expected_offset=self.log_end_offset,
+            end_offset=end_offset,
+        )
 
     def producer_entries(self, producer_ids: Sequence[int]) -> dict[int, ProducerEntry]:
         return self._partition.producer_entries(producer_ids)
@@ -58,7 +60,10 @@ class LeaderHold:
 class ReplicatedCoordinatorLog:
     """A ``CoordinatedLog``. ``retired``: this node runs no coordinator any more, whatever it leads."""
 
-    def __init__(self, partition: LedPartition, retired: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, partition: LedPartition, clock: Clock, retired: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._clock = clock
         self._retired = retired
         self._partition = partition
         self._holding = threading.Lock()
@@ -92,11 +97,21 @@ class ReplicatedCoordinatorLog:
         self._check_leads()
         term = self._partition.term
         if term != self._ready_term:
-            self._partition.wait_committed(timeout_s)
-            if self._partition.term != term:
-                raise LeaderNotReadyError(f"{self.where} has just changed its leader")
+            term = self._settled(timeout_s)[0]
             self._ready_term = term
         return term
+
+    def _settled(self, timeout_s: float) -> tuple[int, int]:
+        """Term and end of a log that is committed as a whole, in a term that this node leads."""
+        deadline_s = self._clock.monotonic_s() + timeout_s
+        while True:
+            term, left_s = self._partition.term, deadline_s - self._clock.monotonic_s()
+            self._partition.wait_committed(max(left_s, 0.0))
+            offsets = self._partition.reader().bounds()
+            if offsets.high_watermark == offsets.log_end_offset and self._partition.term == term:
+                return term, offsets.log_end_offset
+            if left_s <= 0:
+                raise LeaderNotReadyError(f"{self.where} changes its leader or its members all the time")
 
     # --- writing ---
 
@@ -112,12 +127,9 @@ class ReplicatedCoordinatorLog:
         self._check_leads()
         self.await_turn(self._holding, timeout_s)
         try:
-            term = self._wait_ready(max(timeout_s, 0.0))
-            self._partition.wait_committed(max(timeout_s, 0.0))
-            offsets = self._partition.reader().bounds()
-            if offsets.high_watermark != offsets.log_end_offset or self._partition.term != term:
-                raise LeaderNotReadyError(f"{self.where} has just changed its leader")
-            yield LeaderHold(self._partition, term, offsets.log_end_offset)
+            term, end = self._settled(timeout_s)
+            self._ready_term = term
+            yield LeaderHold(self._partition, term, end)
         finally:
             self._holding.release()
 

@@ -102,9 +102,9 @@ def _batches(options: SourceOptions, split: Split, target: pa.Schema) -> Iterato
     columns = target if is_plain(options) else log_schema(options.include_headers)
     builder = arrow_builder(topic, partition, columns, batch_bytes=_FETCH_BYTES, end_offset=end)
     at = Place(start, split.epoch)
-    record_bytes = _FIRST_GUESS_BYTES
+    record_bytes, backend = _FIRST_GUESS_BYTES, logs.backend
     while at.offset < end:
-        result = logs.fetch(place, at, fetch_bytes(end - at.offset, record_bytes))
+        result = logs.fetch(place, at, fetch_bytes(end - at.offset, record_bytes), backend)
         offset = _passed_over(options, place, at.offset, end, result)
         if offset is not None:
             at = Place(offset, -1)

@@ -18,6 +18,7 @@ import logstore
 from logstore.cli.consume import parse_moment, parse_start
 from logstore.cli.streams.rendering import compile_format, values
 from logstore.types import Record
+from tests.child import child
 from tests.cli.conftest import Shell
 
 
@@ -272,21 +273,19 @@ def test_a_reader_that_takes_half_of_a_record(filled: Shell, signalled: bool) ->
     filled.run("topic", "create", "u")
     filled.run("produce", "u", stdin=lines)
     read_end, write_end = os.pipe()
-    process = subprocess.Popen(
-        [*_command(filled), "consume", "u", "-g", "g"], stdout=write_end, stderr=subprocess.PIPE
-    )
-    os.close(write_end)
-    _wait_until_full(read_end)
-    taken = os.read(read_end, 2500) if not signalled else b""
-    if signalled:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
-        while piece := os.read(read_end, 1 << 16):
-            taken += piece
-        assert committed(filled, "g") == {0: len(taken) // 1001}
-    os.close(read_end)
-    assert process.wait(timeout=60) == (130 if signalled else 141)
-    process.communicate()
+    command = [*_command(filled), "consume", "u", "-g", "g"]
+    with child(command, stdout=write_end, stderr=subprocess.PIPE) as process:
+        os.close(write_end)
+        _wait_until_full(read_end)
+        taken = os.read(read_end, 2500) if not signalled else b""
+        if signalled:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 130
+            while piece := os.read(read_end, 1 << 16):
+                taken += piece
+            assert committed(filled, "g") == {0: len(taken) // 1001}
+        os.close(read_end)
+        assert process.wait(timeout=60) == (130 if signalled else 141)
     if not signalled:
         assert committed(filled, "g")[0] >= 2
 

@@ -20,6 +20,7 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.store import LogStore
+from tests.child import child
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -130,15 +131,12 @@ def test_bad_names_and_read_only_stores_are_refused(tmp_path: Path) -> None:
 
 
 def test_another_process_is_named_and_its_end_frees_the_name(tmp_path: Path) -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "s")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=REPOSITORY,
-    )
-    assert holder.stdin is not None
-    assert holder.stdout is not None
-    with holder.stdin, holder.stdout, LogStore(tmp_path / "s") as store:
+    command = [sys.executable, "-c", HOLD, str(tmp_path / "s")]
+    with (
+        child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=REPOSITORY) as holder,
+        LogStore(tmp_path / "s") as store,
+    ):
+        assert holder.stdout is not None
         assert holder.stdout.readline() == b"0\n"
         with pytest.raises(ProducerBusyError, match=f"pid {holder.pid} on "):
             store.backend.init_producer("import")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import logstore
+from tests.child import child
 from tests.integration.flights import KEY, read_flights, write_csv
 
 _COMMAND = [sys.executable, "-m", "logstore.cli"]
@@ -57,11 +58,12 @@ def test_flights_through_three_processes(tmp_path: Path, count: int | None) -> N
         store.create_topic("other")
     other_records = len(rows) // 2
 
-    with (tmp_path / "seen").open("w") as seen:
-        consumer = subprocess.Popen(
-            [sys.executable, "-c", _CONSUME, str(path), str(len(rows))], stdout=seen, stderr=subprocess.PIPE
-        )
-        other = subprocess.Popen([sys.executable, "-c", _WRITE_OTHER, str(path), str(other_records)])
+    consume = [sys.executable, "-c", _CONSUME, str(path), str(len(rows))]
+    with (
+        (tmp_path / "seen").open("w") as seen,
+        child(consume, stdout=seen, stderr=subprocess.PIPE) as consumer,
+        child([sys.executable, "-c", _WRITE_OTHER, str(path), str(other_records)]) as other,
+    ):
         produce = subprocess.run(
             [*_COMMAND, "--path", str(path), "produce", "flights", "--format", "csv", "--key-column", KEY]
             + ["--compression", "zstd", str(source)],

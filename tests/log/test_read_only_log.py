@@ -14,6 +14,7 @@ from logstore.errors import CorruptBatchError, SegmentVanishedError, StorageErro
 from logstore.log.owned_log import OwnedLog
 from logstore.log.read_only_log import ReadOnlyLog
 from logstore.log.segments.file_pool import FilePool
+from logstore.log.segments.segment import Segment
 from logstore.ownership.live import MemoryLive
 from logstore.partition.state_rows import row_of
 from logstore.seams.faults import FaultKind
@@ -352,3 +353,48 @@ def test_a_symbolic_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -
     )
     with pytest.raises(StorageError, match="symbolic links are refused"):
         reader.bounds()
+
+
+def test_a_read_goes_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Beside()
+    for number in range(10):
+        append(both.log, ten(number))
+    both.log.sync()
+    located: list[int] = []
+    locate = Segment.locate
+
+    def counted(segment: Segment, offset: int) -> int | None:
+        located.append(offset)
+        return locate(segment, offset)
+
+    monkeypatch.setattr(Segment, "locate", counted)
+    for start in (0, 3):
+        found = records(both.reader, start, 10, max_bytes=ONE)
+        assert [record.value for record in found] == list(map(ten, range(start, 10)))
+    assert located == [0, 4, 8, 3, 4, 8]  # the first batch that is read of each segment
+
+
+@pytest.mark.parametrize("position", [0, ONE, 3 * ONE - 1, 5 * ONE, 6 * ONE, 100 * ONE])
+def test_what_lies_where_the_last_read_ended_has_to_confirm(position: int) -> None:
+    both = Beside(segment_bytes=1 << 20)
+    for number in range(6):
+        append(both.log, ten(number))
+    both.log.sync()
+    chunk = both.reader.read(0, 3 * ONE, 6)
+    assert chunk is not None
+    assert chunk.next_offset == 3
+    segment = both.reader.segments.segments[0]
+    assert both.reader._went_on == (segment, 3, 3 * ONE)
+    both.reader._went_on = segment, 3, position  # as if the file had been written anew
+    found = records(both.reader, 3, 6, max_bytes=ONE)
+    assert [record.value for record in found] == [ten(3), ten(4), ten(5)]
+
+
+def test_without_transactions_their_index_is_not_read() -> None:
+    both = Beside()
+    append(both.log, ten(0))
+    both.log.sync()
+    chunk = both.reader.read(0, ONE, 1)
+    assert chunk is not None
+    both.desk.fs.faults.on("open", FaultKind.EIO)
+    assert both.reader.aborted(0, 1, chunk.data) == []

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from logstore.errors import LogStoreError
 from logstore.format import batch as in_use
 from logstore.format.batch import HEADER_SIZE, encode_batch, pack_batch, read_header
+from logstore.log.producers import isolation
 from logstore.types import Buffer
 from tests.native.twins import python_twin
 
 PYTHON = python_twin("logstore.format.batch")
+PYTHON_ISOLATION = python_twin("logstore.log.producers.isolation")
 SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 ODD = (LogStoreError, ValueError, TypeError, IndexError, BufferError, struct.error)
 EDGES = st.one_of(st.integers(-3, 14), st.sampled_from([-(2**63) - 1, -(2**63), 2**63 - 1, 2**63]))
@@ -146,3 +148,34 @@ def test_between_two_batches_nothing_holds_the_buffer() -> None:
     with pytest.raises(LogStoreError):
         next(found)
     assert next(found, None) is None
+
+
+def of_transactions(buffer: Buffer) -> bool:
+    found = isolation.may_be_transactional(buffer)
+    assert found is PYTHON_ISOLATION.may_be_transactional(buffer)
+    return found
+
+
+@given(sizes=SIZES, attributes=st.dictionaries(st.integers(0, 3), st.sampled_from([0, 8, 0x10, 0x20, 0x30])))
+@settings(max_examples=100, deadline=None)
+def test_whether_there_are_batches_of_transactions(sizes: list[int], attributes: dict[int, int]) -> None:
+    data = batches(sizes, attributes)
+    known = any(bits & 0x10 for number, bits in attributes.items() if number < len(sizes))
+    for buffer in (data, bytearray(data), memoryview(b"x" + data)[1:]):
+        assert of_transactions(buffer) is known
+
+
+@given(data=st.binary(max_size=300), length=st.integers(-(2**31), 2**31 - 1))
+@settings(max_examples=200, deadline=None)
+def test_bytes_that_are_no_batches_may_be_of_a_transaction(data: bytes, length: int) -> None:
+    assert of_transactions(data) or not data
+    whole = bytearray(batches([1, 2]))
+    whole[8:12] = length.to_bytes(4, "big", signed=True)
+    of_transactions(whole)
+    assert of_transactions(whole[:-1])
+
+
+def test_very_many_batches_are_not_all_looked_at() -> None:
+    one = batches([1])
+    assert not of_transactions(one * 512)
+    assert of_transactions(one * 513)

@@ -237,6 +237,25 @@ def test_a_reader_follows_a_replaced_file(path: Path) -> None:
     beside.close()
 
 
+def test_a_replaced_file_is_followed_past_a_torn_slot(path: Path) -> None:
+    board, beside = writer(path), reader(path)
+    publish(board, 0, 4)
+    publish(board, 0, 5)
+    flip(path, HEADER_BYTES + 20)
+    assert [beside.read(0) for _ in range(3)] == [shown(1, 4)] * 3
+    flip(path, HEADER_BYTES + 20)
+    assert [beside.read(0) for _ in range(3)] == [shown(2, 5)] * 3
+    flip(path, HEADER_BYTES + 20)
+    assert beside.read(0) == shown(1, 4)
+    board.close()
+    path.unlink()
+    board = writer(path)
+    publish(board, 0, 9)
+    assert [beside.read(0) for _ in range(3)] == [shown(1, 9)] * 3
+    board.close()
+    beside.close()
+
+
 def test_a_writer_opens_what_an_earlier_one_left(path: Path) -> None:
     board = writer(path)
     publish(board, 0, 4)

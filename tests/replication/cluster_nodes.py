@@ -10,14 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from logstore.errors import TopicExistsError
 from logstore.seams.fs import FileSystem
 from replication.cluster_node import ClusterNode
+from replication.errors import LeaderNotReadyError, NotLeaderError
 from replication.memory_network import MemoryLine, MemoryNetwork
 from replication.node_settings import NodeSettings
 from replication.raft.types import RaftSettings
 from tests.beside import Beside
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 RAFT = RaftSettings(election_ticks=10, silent_on_empty=True)
 
 
@@ -91,6 +93,25 @@ class Cluster:
 
         until(look)
         return found[0]
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: Any) -> None:
+        """As ``LogStore.create_topic`` of the controller, as a client does it: again where the metadata's lead moved,
+        and done where the first try was in after all."""
+        tried = False
+
+        def create() -> bool:
+            nonlocal tried
+            try:
+                self.controller.store.create_topic(name, partitions, **settings)
+            except (NotLeaderError, LeaderNotReadyError):
+                tried = True
+                return False
+            except TopicExistsError:
+                if not tried:
+                    raise
+            return True
+
+        until(create)
 
     def leader(self, topic: str, partition: int = 0) -> ClusterNode:
         """The node that leads, once it is there."""

@@ -24,7 +24,7 @@ def test_it_is_changed_at_any_node_and_known_to_all(tmp_path: Path) -> None:
         node = three.nodes[1]
         until(lambda: node.access()[ALICE] == 3)
         seen = node.access()
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         until(lambda: "t" in node.engine.topics())
         assert node.access() is seen  # brokers make nothing anew of it
         with pytest.raises(MetadataConflictError):

@@ -33,7 +33,7 @@ def voters(three: Cluster) -> frozenset[int]:
 
 def test_a_node_joins_a_running_cluster_of_whose_peers_it_is_none(tmp_path: Path) -> None:
     with cluster(tmp_path, controller=SOON) as three:
-        three.controller.store.create_topic("t", partitions=3)
+        three.create_topic("t", partitions=3)
         add(three, 4)
         until(lambda: voters(three) == {1, 2, 3, 4})
         assert three.nodes[4].cluster_id == three.nodes[1].cluster_id
@@ -46,7 +46,7 @@ def test_a_node_joins_a_running_cluster_of_whose_peers_it_is_none(tmp_path: Path
         until(lambda: voters(three) == {1, 2, 3, 4, 5})
         three.stop(1)
         three.stop(2)
-        three.controller.store.create_topic("u", partitions=1)
+        three.create_topic("u", partitions=1)
         three.start(1)
         three.start(2)
         until(lambda: all("u" in node.engine.topics() for node in three.nodes.values()))
@@ -91,7 +91,7 @@ def test_misuse_is_refused_by_name(tmp_path: Path) -> None:
         other.close()
     with cluster(tmp_path, controller=SOON) as three:
         administration = three.controller.administration
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         with pytest.raises(BrokerExistsError, match="has a broker 2"):
             administration.add(2, "", 4)
         with pytest.raises(BrokerExistsError, match="broker 3 listens"):

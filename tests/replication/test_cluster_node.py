@@ -36,7 +36,7 @@ def values(store: logstore.LogStore, topic: str, partition: int = 0) -> list[byt
 
 def test_a_topic_is_on_all_nodes_and_survives_its_leader(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t", partitions=3)
+        three.create_topic("t", partitions=3)
         leader = three.leader("t")
         leader.store.partition("t", 0).append(ROWS)
         three.stop(leader.node_id)
@@ -47,7 +47,7 @@ def test_a_topic_is_on_all_nodes_and_survives_its_leader(tmp_path: Path) -> None
 
 def test_all_is_there_after_all_were_stopped(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t", config={"max.message.bytes": "2000000"})
+        three.create_topic("t", config={"max.message.bytes": "2000000"})
         three.leader("t").store.partition("t", 0).append(ROWS)
         identity = three.nodes[1].cluster_id
     with cluster(tmp_path) as three:
@@ -59,7 +59,7 @@ def test_all_is_there_after_all_were_stopped(tmp_path: Path) -> None:
 
 def test_a_stopped_nodes_directory_is_a_store(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         three.leader("t").store.partition("t", 0).append(ROWS)
         until(lambda: all(node.node.replicas()[-1].log.high_watermark == 10 for node in three.nodes.values()))
     for number in (1, 2, 3):
@@ -74,7 +74,7 @@ def test_a_stopped_nodes_directory_is_a_store(tmp_path: Path) -> None:
 def test_a_nodes_directory_is_written_by_the_cluster_alone(tmp_path: Path) -> None:
     """One record that only its directory has, and the replica takes no part any more."""
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         with pytest.raises(ForeignDirectoryError, match="a directory of a cluster's node"):
             logstore.open(tmp_path / "1")
     with pytest.raises(ForeignDirectoryError, match="a directory of a cluster's node"):
@@ -140,13 +140,13 @@ def test_a_deleted_topic_goes_everywhere_also_from_a_node_that_was_away(tmp_path
         three.start(away)
         until(lambda: not any((tmp_path / str(number) / "gone-0").exists() for number in three.nodes))
         assert all("kept" in node.engine.topics() for node in three.nodes.values())
-        three.controller.store.create_topic("gone")
+        three.create_topic("gone")
         three.leader("gone").store.partition("gone", 0).append(ROWS)
 
 
 def test_a_node_that_does_not_lead_names_the_leader(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         leader = three.leader("t")
         other = next(node for node in three.nodes.values() if node is not leader)
         until(lambda: "t" in other.engine.topics() and other.leader_of("t", 0)[0] == leader.node_id)
@@ -186,7 +186,7 @@ def test_what_the_stores_own_threads_ask_for_is_there_before_its_opening_returns
         enlist(store, threads=threads)
 
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         until(lambda: all("t" in node.engine.topics() for node in three.nodes.values()))
         until(lambda: any("__transaction_state" in node.engine.topics() for node in _asked(three)))
         three.stop(1)
@@ -206,7 +206,7 @@ def _asked(three: Cluster) -> list[ClusterNode]:
 
 def test_a_position_past_the_end_is_told_by_a_leader_that_a_majority_confirms(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         leader = three.leader("t")
         leader.store.partition("t", 0).append(ROWS)
         beyond = FetchRequest("t", 0, 1000, -1, 1 << 20)
@@ -224,7 +224,7 @@ def test_a_position_past_the_end_is_told_by_a_leader_that_a_majority_confirms(tm
 
 def test_a_node_that_has_not_heard_of_a_topic_asks_before_it_refuses_to_change_it(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         late = next(node for node in three.nodes.values() if node is not three.controller)
         until(lambda: "t" in late.engine.topics())
         known, asked = late.engine.parts._catch_up, []
@@ -241,7 +241,7 @@ def test_a_node_that_has_not_heard_of_a_topic_asks_before_it_refuses_to_change_i
 
 def test_a_leader_that_is_cut_off_answers_nothing_that_is_out_of_date(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         old = three.leader("t")
         old.store.partition("t", 0).append(ROWS)
         place = TopicPartition("t", 0)

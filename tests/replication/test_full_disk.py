@@ -65,7 +65,7 @@ def commits(three: Cluster) -> None:
 
 def test_others_lead_what_a_node_led_whose_disk_is_full_until_it_has_room() -> None:
     with on_small_disks() as (three, disks):
-        three.controller.store.create_topic("t", partitions=6)
+        three.create_topic("t", partitions=6)
         until(lambda: produced(three.leader("t"), 10) is None)
         commits(three)
         full = three.leader("t")
@@ -77,7 +77,7 @@ def test_others_lead_what_a_node_led_whose_disk_is_full_until_it_has_room() -> N
         until(lambda: three.controller is not full)
         until(lambda: produced(three.leader("t"), 10_000) is None)
         commits(three)
-        three.controller.store.create_topic("u", partitions=6)  # with leaders that can write
+        three.create_topic("u", partitions=6)  # with leaders that can write
         until(lambda: all(three.leader("u", number) is not full for number in range(6)))
         assert led_by(three, full.node_id) == []
         disk.capacity_bytes = None

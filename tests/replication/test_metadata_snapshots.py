@@ -25,7 +25,7 @@ def log_end(node: ClusterNode) -> int:
 def make_topics(three: Cluster, prefix: str, count: int) -> list[str]:
     names = [f"{prefix}-{number}" for number in range(count)]
     for name in names:
-        three.controller.store.create_topic(name, config={"retention.ms": "123456"})
+        three.create_topic(name, config={"retention.ms": "123456"})
     return names
 
 

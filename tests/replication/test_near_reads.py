@@ -27,7 +27,7 @@ def in_racks(three: Cluster) -> tuple[ClusterNode, ClusterNode]:
     """A topic with records, each node in a rack of its own name: its leader, and a follower that has all of it."""
     for node in three.nodes.values():
         node.engine.parts.rack_of = str
-    three.controller.store.create_topic("t")
+    three.create_topic("t")
     leader = three.leader("t")
     leader.store.partition("t", 0).append(ROWS)
     follower = next(node for node in three.nodes.values() if node is not leader)

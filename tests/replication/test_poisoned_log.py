@@ -49,7 +49,7 @@ def _written(three: Cluster, count: int) -> None:
 @pytest.mark.parametrize("leads", [False, True])
 def test_a_replica_whose_sync_failed_comes_back_without_a_restart(leads: bool) -> None:
     with on_small_disks() as (three, disks):
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         _written(three, 3)
         leader = three.leader("t")
         hit = next(node for node in three.nodes.values() if (node is leader) is leads)
@@ -86,9 +86,9 @@ def test_the_log_of_the_metadata_comes_back_too() -> None:
         )
         controller.store.create_topic("one")
         until(lambda: _poisoned(metadata) or metadata() is not before)
-        three.controller.store.create_topic("two")
+        three.create_topic("two")
         disks[hit.node_id].faults.clear()
         until(lambda: {"one", "two"} <= set(hit.engine.topics()))
         until(lambda: metadata() not in (None, before))
-        three.controller.store.create_topic("three")
+        three.create_topic("three")
         until(lambda: "three" in hit.engine.topics())

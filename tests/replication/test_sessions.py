@@ -215,7 +215,7 @@ def test_a_second_process_is_refused_while_the_first_lives(
     tmp_path: Path, copied: bool, of_controller: bool
 ) -> None:
     with cluster(tmp_path / "a") as three, mock.patch.object(metadata, "_SUCCESSION_S", 0.7):
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         three.leader("t").store.partition("t", 0).append(ROWS)
         number = next(one for one in three.nodes if (one == three.controller.node_id) == of_controller)
         before = three.controller.metadata.follower.newest()
@@ -235,7 +235,7 @@ def test_a_second_process_is_refused_while_the_first_lives(
 @pytest.mark.parametrize("copied", [False, True])
 def test_the_first_process_stops_once_the_second_has_its_number(tmp_path: Path, copied: bool) -> None:
     with cluster(tmp_path / "a") as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         three.leader("t").store.partition("t", 0).append(ROWS)
         until(lambda: all("t" in node.engine.topics() for node in three.nodes.values()))
         number = next(one for one in three.nodes if one != three.controller.node_id)

@@ -25,7 +25,7 @@ def plan(root: Path, node: int, *, dry_run: bool = True) -> dict[str, UncleanPar
 
 def three_with_records(root: Path) -> None:
     with cluster(root) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         three.leader("t").store.partition("t", 0).append(ROWS)
         replicas = [node.node.replicas() for node in three.nodes.values()]
         until(

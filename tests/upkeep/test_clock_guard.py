@@ -39,6 +39,24 @@ def test_the_first_look_waits_and_steady_time_goes_on() -> None:
     assert guard.jump_ms == 0
 
 
+def test_the_first_look_goes_back_to_when_the_store_was_opened() -> None:
+    machine = Machine()
+    guard = machine.guard()
+    machine.clock.advance(5000)
+    assert guard.steady()
+
+
+def test_a_jump_before_the_first_look_is_seen() -> None:
+    machine = Machine()
+    guard = machine.guard()
+    machine.clock.advance(5000)
+    machine.clock.jump_wall(10_000_000)
+    assert not guard.steady()
+    assert guard.jump_ms == 10_000_000
+    machine.clock.jump_wall(-10_000_000)
+    assert guard.steady()
+
+
 @pytest.mark.parametrize("jump_ms", [10_000_000, -10_000_000])
 def test_a_jump_holds_until_the_clock_is_back(jump_ms: int) -> None:
     machine = Machine()

@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
+from typing import Final
 
-from logstore.format.batch import BatchHeader, iter_headers
+from logstore.format.batch import HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL_BIT, BatchHeader, iter_headers
 from logstore.log.producers.transaction_index import AbortedTransaction
+from logstore.native import compiled
 from logstore.types import Buffer
+
+_MOST_LOOKED_AT: Final = 512
+_LENGTH = Struct(">i")
+_LENGTH_AT, _LOW_ATTRIBUTES_AT = 8, 22
+
+
+@compiled("format.batches")
+def may_be_transactional(buffer: Buffer) -> bool:
+    """Whether there may be a batch of a transaction among the whole batches in ``buffer``. Many of them are not all
+    looked at, and bytes that are no batches may be anything: True."""
+    at, size = 0, len(buffer)
+    for _ in range(_MOST_LOOKED_AT):
+        if at == size:
+            return False
+        if at + HEADER_SIZE > size or buffer[at + _LOW_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+            return True
+        length = _LENGTH.unpack_from(buffer, at + _LENGTH_AT)[0]
+        if length < HEADER_SIZE - LOG_OVERHEAD:
+            return True
+        at += length + LOG_OVERHEAD
+    return at != size
 
 
 def is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:

@@ -1,4 +1,5 @@
-"""Whole batches in a buffer: the compiled twins of ``data_batches`` and ``whole_batches`` in format/batch.py.
+"""Whole batches in a buffer: the compiled twins of ``data_batches`` and ``whole_batches`` in format/batch.py, and of
+``may_be_transactional`` in log/producers/isolation.py.
 
 What is no sound batch is left to the Python twin, which says why; so is a buffer of another kind than bytes.
 """
@@ -10,7 +11,8 @@ from cpython.memoryview cimport PyMemoryView_Check
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 
 from logstore.native.format.batch_header cimport (
-    ATTRIBUTES_AT, CONTROL_BIT, HEADER_BYTES, Header, LAST_DELTA_AT, UNCOUNTED_BYTES, big, header_fields, read,
+    ATTRIBUTES_AT, CONTROL_BIT, HEADER_BYTES, Header, LAST_DELTA_AT, TRANSACTIONAL_BIT, UNCOUNTED_BYTES, big,
+    header_fields, read,
 )
 from logstore.native.format.varints cimport fingerprint
 
@@ -20,6 +22,9 @@ PYTHON_TWINS = {}
 cdef extern from "Python.h":
     object view_of "PyMemoryView_FromMemory" (char* data, Py_ssize_t size, int flags)
     int PyBUF_READ
+
+cdef enum:
+    MOST_LOOKED_AT = 512
 
 cdef object _BatchHeader = None
 cdef object _crc32c = None
@@ -139,6 +144,34 @@ cdef object reach(const uint8_t* data, Py_ssize_t size, Py_ssize_t at, bint limi
         at += length + UNCOUNTED_BYTES
         count += 1
     return at, due, count
+
+
+cdef bint none_is_transactional(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t at = 0
+    cdef int64_t length
+    cdef int number
+    for number in range(MOST_LOOKED_AT):
+        if at == size:
+            return True
+        if size - at < HEADER_BYTES or data[at + ATTRIBUTES_AT + 1] & TRANSACTIONAL_BIT:
+            return False
+        length = <int32_t>big(data + at + 8, 4)
+        if length < HEADER_BYTES - UNCOUNTED_BYTES or length + UNCOUNTED_BYTES > size - at:
+            return False
+        at += length + UNCOUNTED_BYTES
+    return at == size
+
+
+def may_be_transactional(buffer):
+    """Whether there may be a batch of a transaction among the whole batches in ``buffer``."""
+    cdef Py_buffer view
+    if not is_of_bytes(buffer):
+        return PYTHON_TWINS["may_be_transactional"](buffer)
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return not none_is_transactional(<const uint8_t*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
 
 
 def whole_batches(buffer, *, limit_offset=None, position=0, gapless=False):

@@ -55,7 +55,7 @@ def values(three: Cluster, topic: str) -> list[bytes | None]:
 @pytest.mark.parametrize("of_leader", [False, True])
 def test_a_node_that_lost_its_disk_comes_back(tmp_path: Path, of_leader: bool) -> None:
     with cluster(tmp_path, controller=QUICK) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         leader = three.leader("t")
         leader.store.partition("t", 0).append(ROWS)
         lost = next(number for number in three.nodes if (number == leader.node_id) == of_leader)
@@ -75,7 +75,7 @@ def test_a_node_that_lost_its_disk_comes_back(tmp_path: Path, of_leader: bool) -
 
 def test_every_node_in_turn_loses_its_disk(tmp_path: Path) -> None:
     with cluster(tmp_path, controller=QUICK) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         for number in (1, 2, 3):
             three.leader("t").store.partition("t", 0).append(ROWS)
             three.stop(number)
@@ -88,7 +88,7 @@ def test_every_node_in_turn_loses_its_disk(tmp_path: Path) -> None:
 
 def test_a_cluster_that_lost_its_majority_is_not_begun_anew(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         three.leader("t").store.partition("t", 0).append(ROWS)
     for number in (1, 2):
         lose_disk(three, number)

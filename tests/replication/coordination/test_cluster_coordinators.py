@@ -125,7 +125,7 @@ def batch_of(lease: Any, value: bytes, sequence: int = 0) -> bytes:
 
 def with_topics(three: Cluster) -> Client:
     for name in ("in", "out"):
-        three.controller.store.create_topic(name, partitions=3)
+        three.create_topic(name, partitions=3)
     until(lambda: all({"in", "out"} <= set(node.engine.topics()) for node in three.nodes.values()))
     three.leader("in").store.partition("in", 0).append([(None, b"x")] * 10)
     return Client(three)

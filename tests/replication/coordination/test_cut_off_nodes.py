@@ -80,7 +80,7 @@ ASKED: dict[str, tuple[object, Callable[[ClusterBackend], object]]] = {
 
 def test_a_leader_that_is_cut_off_does_not_say_that_there_is_nothing(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         for name, (answer, ask) in ASKED.items():
             leader = _answering(three, ask, answer)
             for number in three.nodes:
@@ -134,7 +134,7 @@ def _produced(engine: ClusterBackend, place: TopicPartition) -> None:
 def test_a_node_that_is_behind_does_not_say_that_there_is_no_such_topic(tmp_path: Path, grown: bool) -> None:
     with cluster(tmp_path) as three:
         if grown:
-            three.controller.store.create_topic("t")
+            three.create_topic("t")
             until(lambda: all("t" in node.engine.topics() for node in three.nodes.values()))
         behind = next(node for node in three.nodes.values() if node is not three.controller)
         controller = three.controller
@@ -165,7 +165,7 @@ def test_a_node_that_is_behind_does_not_say_that_there_is_no_such_topic(tmp_path
 
 def test_a_node_that_is_behind_does_not_say_that_there_is_a_topic(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t")
+        three.create_topic("t")
         until(lambda: all("t" in node.engine.topics() for node in three.nodes.values()))
         controller = three.controller
         behind = next(node for node in three.nodes.values() if node is not controller)

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from logstore.log.append_validation import CheckedBatch
+from logstore.log.producers.producer_state import Marker
+from logstore.machine import Decision
 from logstore.partition.partition import PendingAppend
 from logstore.seams.memory_crash import KeepNothing
 from replication.errors import LeaderNotReadyError, NotLeaderError
+from replication.raft.membership import Membership
 from tests.beside import Beside
 from tests.replication.coordination.world import CoordinatorWorld, Counter, add
 
@@ -111,11 +114,79 @@ def test_a_lead_that_was_lost_and_won_again_decides_anew(monkeypatch: pytest.Mon
         return append(batches, *args, **kwargs)
 
     monkeypatch.setattr(former.partition, "append", append_late)
-    with pytest.raises((NotLeaderError, LeaderNotReadyError)):
-        runtime.decide(lambda machine: machine.decide_add(b"a"))
     assert runtime.decide(lambda machine: machine.decide_add(b"a")) == 3
     nodes.agree()
     assert counts(world) == {b"a": 3}
+
+
+class Intruder:
+    """Has a learner come or go in the middle of a decision: an entry of Raft's own."""
+
+    def __init__(self, world: CoordinatorWorld[Counter], times: int) -> None:
+        self.left = times
+        self.leader = world.nodes.leader()
+
+    def strike(self) -> None:
+        if not self.left:
+            return
+        self.left -= 1
+        members = self.leader.replica.membership
+        self.leader.replica.change_membership(Membership(members.voters, members.learners ^ {4}))
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_members_that_change_beneath_a_decision_have_it_made_anew(times: int) -> None:
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    intruder = Intruder(world, times)
+    decisions = []
+
+    def decide(machine: Counter) -> Decision[int]:
+        decisions.append(dict(machine.counts))
+        intruder.strike()
+        return machine.decide_add(b"a")
+
+    assert world.leading().decide(decide) == 2
+    assert decisions == [{b"a": 1}] * (times + 1)
+    assert counts(world) == {b"a": 2}
+
+
+def test_all_of_a_group_are_decided_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    intruder = Intruder(world, 2)
+    runtime, append = world.leading(), intruder.leader.partition.append
+    done: list[int] = []
+    gate = threading.Barrier(5)
+
+    def append_late(batches: list[CheckedBatch], *args: Any, **kwargs: Any) -> PendingAppend:
+        intruder.strike()
+        return append(batches, *args, **kwargs)
+
+    def work() -> None:
+        gate.wait()
+        done.append(runtime.decide(lambda machine: machine.decide_add(b"a")))
+
+    monkeypatch.setattr(intruder.leader.partition, "append", append_late)
+    Beside(*[work] * 5).run()
+    assert sorted(done) == [2, 3, 4, 5, 6]
+    assert counts(world) == {b"a": 6}
+
+
+def test_a_log_that_goes_on_beneath_every_hold_is_given_up_in_time() -> None:
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    intruder = Intruder(world, 1 << 30)
+
+    def decide(machine: Counter) -> Decision[int]:
+        intruder.strike()
+        world.nodes.tick()
+        return machine.decide_add(b"a")
+
+    with pytest.raises(LeaderNotReadyError, match="nothing was written"):
+        world.leading().decide(decide)
+    intruder.left = 0
+    assert add(world, b"a") == 2
 
 
 def test_threads_share_a_batch() -> None:
@@ -131,3 +202,31 @@ def test_threads_share_a_batch() -> None:
 
     Beside(*[work] * 5).run()
     assert sorted(done) == [2, 3, 4, 5, 6]
+
+
+class Ended(Counter):
+    """Counts the markers, too."""
+
+    def replay_marker(self, producer_id: int, epoch: int, committed: bool) -> None:
+        self.counts[b"markers"] = self.counts.get(b"markers", 0) + 1
+
+
+def test_a_marker_behind_records_of_others_is_looked_for_and_not_written_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world: CoordinatorWorld[Counter] = CoordinatorWorld(Ended)
+    add(world, b"a")
+    intruder = Intruder(world, 1)
+    append_marker = intruder.leader.partition.append_marker
+
+    def append_late(marker: Marker, **kwargs: Any) -> PendingAppend:
+        intruder.strike()
+        return append_marker(marker, **kwargs)
+
+    monkeypatch.setattr(intruder.leader.partition, "append_marker", append_late)
+    world.leading().end_transaction(1, 1, commit=True)
+    assert not intruder.left
+    assert counts(world) == {b"a": 1, b"markers": 1}
+    world.leading().end_transaction(1, 1, commit=True)
+    assert add(world, b"a") == 2
+    assert counts(world) == {b"a": 2, b"markers": 1}

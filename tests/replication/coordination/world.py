@@ -49,7 +49,7 @@ class CoordinatorWorld(Generic[Machine]):
 
     def runtime(self, node: ClusterNode) -> CoordinatorRuntime[Machine]:
         view = NodeView(self.nodes.clock_of(node))
-        return CoordinatorRuntime(view, ReplicatedCoordinatorLog(node.partition), self.make)
+        return CoordinatorRuntime(view, ReplicatedCoordinatorLog(node.partition, view.clock), self.make)
 
     def start(self, node: ClusterNode) -> None:
         node.start()

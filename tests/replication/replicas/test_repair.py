@@ -108,7 +108,7 @@ def test_a_repair_that_is_cut_short_goes_on(calls: int) -> None:
 
 def test_damage_that_is_met_at_work_is_repaired_too(tmp_path: Path) -> None:
     with cluster(tmp_path) as three:
-        three.controller.store.create_topic("t", config={"segment.bytes": "1024"})
+        three.create_topic("t", config={"segment.bytes": "1024"})
         leader = three.leader("t")
         for _ in range(10):
             leader.store.partition("t", 0).append([(b"k", bytes(500))])
