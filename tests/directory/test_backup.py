@@ -21,6 +21,7 @@ from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition
 
+MOST_BESIDE = 3_000  # records that are written beside copies: a disk in memory takes 100,000 meanwhile
 SMALL_SEGMENTS = {"segment.bytes": "4096", "index.interval.bytes": "512"}
 
 
@@ -128,10 +129,10 @@ def test_copies_taken_beside_a_writer_are_prefixes(tmp_path: Path) -> None:
         stop = threading.Event()
 
         def write() -> None:
-            number = 0
-            while not stop.is_set():
+            for number in range(MOST_BESIDE):
+                if stop.is_set():
+                    return
                 fill(store, number, 1)
-                number += 1
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -154,11 +155,9 @@ _WRITER = """
 import sys, logstore
 with logstore.open(sys.argv[1]) as store, store.producer(acks="all") as producer:
     print("ready", flush=True)
-    number = 0
-    while True:
+    for number in range(int(sys.argv[2])):
         producer.send("flights", b"value %d" % number).result()
         producer.send("other", b"value %d" % number).result()
-        number += 1
 """
 
 
@@ -167,7 +166,9 @@ def test_beside_a_writer_in_another_process(tmp_path: Path) -> None:
         store.create_topic("flights", config=SMALL_SEGMENTS)
         store.create_topic("other")
     writer = subprocess.Popen(
-        [sys.executable, "-c", _WRITER, str(tmp_path / "store")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", _WRITER, str(tmp_path / "store"), str(MOST_BESIDE)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert writer.stdout is not None

@@ -19,6 +19,7 @@ from logstore.log.inspection.verify_store import verify_store
 from logstore.seams.clock import SystemClock
 from logstore.seams.fs import OsFileSystem
 from logstore.types import OffsetAndMetadata, TopicPartition
+from tests.directory.test_backup import MOST_BESIDE
 
 PLACE = TopicPartition("in", 0)
 
@@ -184,11 +185,11 @@ def test_partitions_agree_with_each_other_beside_threads_of_this_process(tmp_pat
         stop = threading.Event()
 
         def write(first: int) -> None:
-            number = first
-            while not stop.is_set():
+            for number in range(first, MOST_BESIDE, 2):
+                if stop.is_set():
+                    return
                 for partition in range(4):
                     store.partition("chain", partition).append([(None, b"%d" % number)])
-                number += 2
 
         threads = [threading.Thread(target=write, args=(first,)) for first in (0, 1)]
         for thread in threads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,14 +14,14 @@ from hypothesis import strategies as st
 
 import logstore
 from logstore.api.records import ProduceItem, ProduceResult
-from logstore.errors import LockLostError, PartitionPoisonedError
+from logstore.errors import LockLostError, PartitionPoisonedError, StorageError
 from logstore.format.batch import encode_with_header
 from logstore.native import native_status
 from logstore.partition.context import StoreContext
 from logstore.partition.together import append_together
 from logstore.seams.clock import ManualClock
 from logstore.seams.faults import FaultKind, Operation
-from logstore.seams.fs import read_file
+from logstore.seams.fs import SLICE_BYTES, read_file
 from logstore.seams.memory_fs import MemoryFileSystem
 from logstore.store import LogStore
 
@@ -181,6 +182,39 @@ def test_on_a_disk_a_refused_write_and_a_log_that_is_not_free(tmp_path: Path) ->
         read = [record.offset for record in store.partition("t", 3).records(0)]
         assert read == list(range(14))
         assert store._backend._registry.get("t")._users == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_on_a_disk_a_write_of_several_slices_that_fails_midway(tmp_path: Path, partitions: int) -> None:
+    with logstore.open(tmp_path / "s") as store:
+        store.create_topic("t", partitions=2, config={"visible.after": "append", "flush.ms": "3600000"})
+        produce = store._backend.produce
+        first = [item("t", number, 9) for number in range(2)]
+        assert [one.base_offset for one in produce(first, 1, 5.0)] == [0, 0]
+        many = [item("t", number, 70_000) for number in range(partitions) for _ in range(80)]
+        logs = store._backend._registry.get("t")._logs
+        files = [logs[number]._held.file for number in range(2)]
+        sizes = [file.size() for file in files]
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        for within in (70_000, SLICE_BYTES + 70_000, 2 * SLICE_BYTES + 70_000):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (within, limits[1]))
+            try:
+                results = produce(many, 1, 5.0)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            errors = [one.error for one in results]
+            assert all(isinstance(error, StorageError) for error in errors if error is not None)
+            assert errors[-1] is not None
+            if partitions == 2:
+                assert None not in errors
+                assert [file.size() for file in files] == sizes
+        assert [one.base_offset for one in produce(many, 1, 5.0)[-80:]] == list(
+            range(logs[partitions - 1].log_end_offset - 160, logs[partitions - 1].log_end_offset, 2)
+        )
+        for number in range(partitions):
+            read = [record.offset for record in store.partition("t", number).records(0)]
+            assert read == list(range(logs[number].log_end_offset))
+            assert logs[number]._held.file.size() == logs[number].segments.active.size
 
 
 def test_a_log_that_is_not_free_is_left_to_the_usual_way() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from logstore.seams.faults import FaultKind, SimulatedCrash
 from logstore.seams.fs import (
+    SLICE_BYTES,
     Access,
     File,
     FileSystem,
@@ -179,6 +180,42 @@ def test_write_all_goes_on_after_short_writes(at_most: int) -> None:
     short = cast(File, ShortWriter(file, at_most))  # write_all calls nothing else
     assert write_all(short, [b"abc", b"", b"defgh"], 2) == 8
     assert file.pread(100, 0) == b"\0\0abcdefgh"
+
+
+class CountingWriter(ShortWriter):
+    """Notes what each call is given; all of it is written, up to the call ``short``, which leaves its last byte."""
+
+    def __init__(self, file: File, short: int) -> None:
+        super().__init__(file, 1 << 30)
+        self.calls: list[int] = []
+        self.short = short
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        size = sum(map(len, buffers))
+        self._at_most = size - 1 if len(self.calls) == self.short else size
+        self.calls.append(size)
+        return super().pwritev(buffers, position)
+
+
+@pytest.mark.parametrize("short", [-1, 0, 1, 3])
+def test_write_all_writes_slices(short: int) -> None:
+    third = SLICE_BYTES // 3
+    buffers: list[Buffer] = [
+        bytes([number]) * size
+        for number, size in enumerate(
+            [third, third, third, third, 1, 0, 2 * SLICE_BYTES, 5, SLICE_BYTES - 5, 7]
+        )
+    ]
+    memory = MemoryFileSystem().open("/a", "create")
+    file = CountingWriter(memory, short)
+    assert write_all(cast(File, file), buffers, 3) == len(b"".join(buffers))
+    assert memory.pread(1 << 30, 3) == b"".join(buffers)
+    whole = [3 * third, third + 1, 2 * SLICE_BYTES, SLICE_BYTES, 7]
+    if short < 0:
+        assert file.calls == whole
+    else:
+        left = sum(whole[short:]) - whole[short] + 1
+        assert file.calls == [*whole[: short + 1], left]
 
 
 def test_write_all_gives_up_when_nothing_is_written() -> None:

@@ -2,6 +2,7 @@
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
+from posix.types cimport off_t
 
 from logstore.native.format.batch_header cimport CONTROL_BIT, TRANSACTIONAL_BIT
 from logstore.native.log.file_pins cimport HeldFile
@@ -13,6 +14,8 @@ cdef extern from "<sys/uio.h>" nogil:
         void* iov_base
         size_t iov_len
 
+    ssize_t pwritev(int fd, const iovec* parts, int count, off_t at)
+
 
 cdef extern from "Python.h":
     PyObject* _tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
@@ -20,6 +23,7 @@ cdef extern from "Python.h":
     PyObject* Py_None
 
 cdef enum:
+    SLICE_BYTES = 31 << 16  # of one call: seams/fs.py says why no more
     MOST_TOGETHER = 128  # batches of one write: with two parts each a quarter of what the system takes
     SEQUENCE_MASK = 0x7FFFFFFF
     ATTRIBUTES_AT = 5  # places in a ``BatchHeader``
@@ -66,6 +70,27 @@ cdef inline void let_go(Run* run) noexcept:
     while run.held:
         run.held -= 1
         PyBuffer_Release(&run.views[run.held])
+
+
+cdef inline ssize_t put_out(int fd, const iovec* parts, int count, int64_t position) noexcept nogil:
+    """Write the parts, as many with one call as make ``SLICE_BYTES``, one at least; the bytes up to the first short write.
+    -1: a call has failed, and ``errno`` tells; parts before it may be in the file."""
+    cdef ssize_t written, done = 0
+    cdef size_t size
+    cdef int end, start = 0
+    while start < count:
+        size, end = parts[start].iov_len, start + 1
+        while end < count and size + parts[end].iov_len <= <size_t>SLICE_BYTES:
+            size += parts[end].iov_len
+            end += 1
+        written = pwritev(fd, parts + start, end - start, position + done)
+        if written < 0:
+            return -1
+        done += written
+        if <size_t>written < size:
+            break
+        start = end
+    return done
 
 
 cdef class AppendPath:

@@ -10,7 +10,6 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
 from cpython.ref cimport PyObject
 from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
-from posix.types cimport off_t
 
 from itertools import chain
 
@@ -24,9 +23,6 @@ FINGERPRINT = fingerprint()
 
 cdef extern from "Python.h":
     PyObject* tuple_item "PyTuple_GET_ITEM" (PyObject* items, Py_ssize_t at) noexcept
-
-cdef extern from "<sys/uio.h>" nogil:
-    ssize_t pwritev(int fd, const iovec* parts, int count, off_t at)
 
 cdef extern from *:
     """
@@ -411,7 +407,7 @@ cdef class AppendPath:
         cdef ssize_t done
         while True:
             with nogil:
-                done = pwritev(fd, written, count, position)
+                done = put_out(fd, written, count, position)
             if done >= 0:
                 break
             if errno != EINTR:

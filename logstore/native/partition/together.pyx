@@ -9,12 +9,11 @@ cimport cython
 from cpython.exc cimport PyErr_SetFromErrno
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EINTR, errno
-from posix.types cimport off_t
 
 from itertools import chain
 
 from logstore.native.format.varints cimport fingerprint
-from logstore.native.log.appending cimport AppendPath, Run, iovec, let_go
+from logstore.native.log.appending cimport AppendPath, Run, let_go, put_out
 from logstore.native.log.checking cimport as_leader
 from logstore.native.partition.topic_users cimport TopicUsers
 
@@ -22,9 +21,6 @@ FINGERPRINT = fingerprint()
 
 cdef extern from "Python.h":
     object whole_view "PyMemoryView_FromObject" (object buffer)
-
-cdef extern from "<sys/uio.h>" nogil:
-    ssize_t pwritev(int fd, const iovec* parts, int count, off_t at)
 
 cdef enum:
     MOST_LOGS = 32  # of one stretch; the others are left to the usual way
@@ -280,10 +276,10 @@ def append_together(items, partition, acks, dict failed not None):
 
 
 cdef void written(const Run* run, ssize_t* done, int* failure) noexcept nogil:
-    """Write the run, as far as one call does; nothing of a file that is not the operating system's."""
+    """Write the run, up to the first short write; nothing of a file that is not the operating system's."""
     done[0], failure[0] = 0, 0
     while run.fd >= 0:
-        done[0] = pwritev(run.fd, run.written, run.count, run.position)
+        done[0] = put_out(run.fd, run.written, run.count, run.position)
         if done[0] >= 0:
             return
         failure[0] = errno
