@@ -106,6 +106,14 @@ class LiveSlot(NamedTuple):
     leader_epoch: int
 
 
+class _SlotRead(NamedTuple):
+    """What a slot said when it was read last; ``torn``: a publish was under way even then."""
+
+    data: bytes
+    found: LiveSlot | None
+    torn: bool
+
+
 class LiveBoard(Protocol):
     """Publishes and reads slots. A slot has one publisher at a time: the holder of its topic's lock."""
 
@@ -207,9 +215,7 @@ class LiveFile(LivePublisher):
         self._closed = False
         self._guard = threading.Lock()  # around opening and retiring of descriptors
         self._retired: list[int] = []
-        self._last_read: dict[
-            int, tuple[bytes, LiveSlot | None, bool]
-        ] = {}  # what it said, and whether it was torn
+        self._last_read: dict[int, _SlotRead] = {}
         header = _header(boot_id)
         try:
             self._fd = self._open_current(header)
@@ -224,12 +230,12 @@ class LiveFile(LivePublisher):
         try:
             data = self._fetch(slot)
             last = self._last_read.get(slot)
-            if last is not None and data == last[0]:
+            if last is not None and data == last.data:
                 # Nothing new: perhaps because the file was replaced. (What we publish ourselves, we read.)
                 if not self._writable and self._drop_replaced():
                     data = self._fetch(slot)
-                elif not last[2]:
-                    return last[1]
+                elif not last.torn:
+                    return last.found
             newest: bytes | None = None
             torn = False
             for _ in range(_READ_TRIES):
@@ -238,7 +244,7 @@ class LiveFile(LivePublisher):
                     break
                 data = self._fetch(slot)  # a publish is under way: the torn copy may be the newer one
             found = None if newest is None else LiveSlot._make(_BODY.unpack(newest))
-            self._last_read[slot] = data, found, torn
+            self._last_read[slot] = _SlotRead(data, found, torn)
             return found
         except OSError as error:
             raise from_os_error(error, "read", self.path) from error
