@@ -212,7 +212,7 @@ def _(patch: Patch) -> None:
 
 @plant("aborted records for others", "another process shows what was aborted", seeded(paths), 6)
 def _(patch: Patch) -> None:
-    patch.setattr(ReadOnlyLog, "aborted", lambda self, start, end: [])
+    patch.setattr(ReadOnlyLog, "_aborted", lambda self, start, end: [])
 
 
 @plant(
