@@ -97,12 +97,15 @@ class ReplicatedCoordinatorLog:
         self._check_leads()
         term = self._partition.term
         if term != self._ready_term:
-            term = self._settled(timeout_s)[0]
+            self._partition.wait_committed(timeout_s)
+            if self._partition.term != term:
+                raise LeaderNotReadyError(f"{self.where} has just changed its leader")
             self._ready_term = term
         return term
 
     def _settled(self, timeout_s: float) -> tuple[int, int]:
-        """Term and end of a log that is committed as a whole, in a term that this node leads."""
+        """Term and end of a log that is committed as a whole, in a term that this node leads. With the log held: other
+        holders' appends would have it wait for ever."""
         deadline_s = self._clock.monotonic_s() + timeout_s
         while True:
             term, left_s = self._partition.term, deadline_s - self._clock.monotonic_s()

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from logstore.log.append_validation import CheckedBatch
+from logstore.format.batch import encode_batch
+from logstore.log.append_validation import CheckedBatch, own_batch
 from logstore.log.producers.producer_state import Marker
 from logstore.machine import Decision
 from logstore.partition.partition import PendingAppend
 from logstore.seams.memory_crash import KeepNothing
+from replication.coordination.replicated_log import ReplicatedCoordinatorLog
 from replication.errors import LeaderNotReadyError, NotLeaderError
 from replication.raft.membership import Membership
 from tests.beside import Beside
@@ -187,6 +189,21 @@ def test_a_log_that_goes_on_beneath_every_hold_is_given_up_in_time() -> None:
         world.leading().decide(decide)
     intruder.left = 0
     assert add(world, b"a") == 2
+
+
+def test_a_look_does_not_wait_for_what_is_written_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = CoordinatorWorld(Counter)
+    add(world, b"a")
+    leader = world.nodes.leader()
+    wait = leader.partition.wait_committed
+
+    def wait_while_it_is_written(timeout_s: float) -> None:
+        wait(timeout_s)
+        leader.partition.append([own_batch(encode_batch([(b"a", b"2")], now_ms=1))], "all")
+
+    monkeypatch.setattr(leader.partition, "wait_committed", wait_while_it_is_written)
+    offsets = ReplicatedCoordinatorLog(leader.partition, world.nodes.clock_of(leader)).offsets()
+    assert offsets.high_watermark < offsets.log_end_offset
 
 
 def test_threads_share_a_batch() -> None:
