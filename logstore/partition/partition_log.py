@@ -282,7 +282,7 @@ class PartitionLog:
         for floor in segments.first_at_or_after(timestamp_ms, bounds.last_stable_offset):
             base = floor.base_offset
             for record in decode_batches(
-                without_aborted(floor.batch, reader.aborted(base, base + 1)),
+                without_aborted(floor.batch, reader.aborted(base, base + 1, floor.batch)),
                 self.topic,
                 self.partition,
                 start_offset=bounds.log_start_offset,
@@ -419,7 +419,7 @@ class PartitionLog:
                 return Fetched(b"", first, bounds)
             data = back.data
             if isolation == "read_committed":
-                data = without_aborted(data, reader.aborted(back.first_offset, end))
+                data = without_aborted(data, reader.aborted(back.first_offset, end, data))
         except OSError as error:
             raise from_os_error(error, "read", self.where) from error
         return Fetched(data, back.first_offset, bounds)
