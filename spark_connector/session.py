@@ -55,8 +55,8 @@ def spark_session(master: str = "local[*]", *, app: str = "logstore", **conf: st
 def _may_use_unix_sockets(master: str, conf: Mapping[str, str]) -> bool:
     """Whether a new session's Python workers are better reached by Unix domain sockets than by TCP.
 
-    A task with few rows takes some 40 ms less: over TCP its last small packets wait for a delayed acknowledgement.
-    Spark makes them in the temporary directory of Java, under a name that must be short, and trusts whoever may write
+    A task with few rows takes some 40 ms less, which is what a delayed acknowledgement of TCP takes. Spark makes the
+    sockets in the temporary directory of Java, under a name that must be short, and trusts whoever may write
     to them: so not where that directory is another than the default, and not where the umask lets others write.
     """
     if (

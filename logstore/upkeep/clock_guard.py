@@ -35,9 +35,8 @@ class ClockGuard:
         self._lock = threading.Lock()
         self._anchor = (context.clock.wall_ms(), context.clock.monotonic_s())
         self._note: MaintenanceNote | None = None
-        self._since_s: float | None = (
-            None  # from when on the clock is known to be steady; None: no look was taken
-        )
+        # From when on the clock is known to be steady; None: no look was taken.
+        self._since_s: float | None = None
         self.jump_ms = 0  # how far wall time is from where it should be; 0 while it is steady
 
     def steady(self) -> bool:
